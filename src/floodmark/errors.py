@@ -1,0 +1,196 @@
+"""Every exception of floodmark.
+
+    FloodmarkError
+    ├── ConfigError      a file, an option or an argument is wrong            exit 2
+    ├── SetupError       Java, jars or a package is missing                   exit 2
+    ├── PlanError        a batch cannot be planned as asked                   exit 4
+    ├── SourceError      an upstream cannot be read exactly                   exit 4
+    ├── SinkError        a target cannot be written exactly once              exit 4
+    ├── ControlError     the control store cannot be read or written          exit 4
+    │   └── FencedError  another runner has taken over                        exit 4
+    └── RunError         a user's function failed                             exit 1
+
+An error says what happened, where, what was seen and what is allowed, what state the data is in,
+the next command, and whether a retry helps; all of it is available as attributes. The codes are
+stable: `CODES` lists each with its meaning, and docs/reference/errors.md is generated from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+MAX_TEXT = 4_000
+"""No field of an error is longer: errors go into tables, reports and terminals."""
+
+CODES: dict[str, str] = {
+    "FM-CONFIG-001": "floodmark.yaml is missing or cannot be read",
+    "FM-CONFIG-002": "floodmark.yaml is not valid YAML",
+    "FM-CONFIG-003": "a key is unknown",
+    "FM-CONFIG-004": "a value is missing or not of the allowed kind",
+    "FM-CONFIG-005": "a name is used twice",
+    "FM-CONFIG-006": "a pipeline's function cannot be found",
+    "FM-CONFIG-007": "an argument of a call or command is not allowed",
+    "FM-CONFIG-008": "a pipeline named on the command line does not exist",
+    "FM-SETUP-001": "no usable Java was found",
+    "FM-SETUP-002": "the Delta jars are missing and could not be fetched",
+    "FM-SETUP-003": "pyspark is not installed",
+    "FM-SETUP-004": "a jar does not match its checksum",
+    "FM-SETUP-005": "the Spark session handed in has no Delta support",
+    "FM-PLAN-001": "an upstream cannot be found",
+    "FM-PLAN-002": "an upstream is not a Delta table",
+    "FM-PLAN-003": "an upstream is named twice, or one table has two names",
+    "FM-PLAN-004": "a request names nothing to plan",
+    "FM-PLAN-005": "an upstream was recreated: its table id has changed",
+    "FM-PLAN-006": "the history of an upstream that was not yet planned is gone",
+    "FM-PLAN-007": "the schema of an upstream changes inside the range",
+    "FM-PLAN-008": "a pipeline joined after data was committed and would miss it",
+    "FM-PLAN-009": "an upstream needs a feature that floodmark cannot read",
+    "FM-PLAN-010": "an upstream lies behind its committed watermark",
+    "FM-PLAN-011": "a way of planning that this version does not have yet",
+    "FM-SOURCE-001": "the range reaches beyond the table",
+    "FM-SOURCE-002": "part of the planned range is gone from the log",
+    "FM-SOURCE-003": "the table is no longer the one that was planned",
+    "FM-SOURCE-004": "the change feed does not cover the planned range",
+    "FM-SOURCE-005": "the session hides missing or corrupt files",
+    "FM-SOURCE-006": "data files of the planned range are gone",
+    "FM-SOURCE-007": "the schema is no longer the one that was planned",
+    "FM-SINK-001": "a write does not say what to do with updates and deletes",
+    "FM-SINK-002": "a snapshot would be appended to a target that already holds rows of ours",
+    "FM-SINK-003": "a feed window would overwrite a whole target",
+    "FM-SINK-004": "a snapshot would be merged into a target that has rows, with nothing said of missing ones",
+    "FM-SINK-005": "an option of a write is missing or not allowed",
+    "FM-SINK-006": "two writes of one run have the same name",
+    "FM-SINK-007": "the target is not the table that was written before",
+    "FM-SINK-008": "the target does not hold the receipt after the write",
+    "FM-SINK-009": "the target was restored: its receipts stand although rows may be gone",
+    "FM-SINK-010": "the target forgets transaction ids too early",
+    "FM-SINK-011": "the frame does not fit the target",
+    "FM-SINK-012": "the target already holds a later batch of this pipeline",
+    "FM-SINK-013": "several upstreams with rows make missing= ambiguous",
+    "FM-SINK-014": "the target could not be locked",
+    "FM-CONTROL-001": "there is no control store at that place",
+    "FM-CONTROL-002": "the control store cannot be read",
+    "FM-CONTROL-003": "the control store was written by a newer floodmark",
+    "FM-CONTROL-004": "the batch is unknown",
+    "FM-CONTROL-005": "the pipeline is unknown or not part of the batch",
+    "FM-CONTROL-006": "another runner holds the lease",
+    "FM-CONTROL-007": "this runner was fenced: another one has taken over",
+    "FM-CONTROL-008": "an earlier batch of the pipeline is not finished",
+    "FM-CONTROL-009": "the journal is too busy",
+    "FM-CONTROL-010": "the journal refused an event: its precondition does not hold",
+    "FM-CONTROL-011": "the pipeline is registered in another scope",
+    "FM-CONTROL-012": "the batch was cancelled, or can no longer be cancelled",
+    "FM-CONTROL-013": "the run is already finished",
+    "FM-CONTROL-014": "the outcome of a commit could not be learned",
+    "FM-RUN-001": "the function of a pipeline raised an error",
+    "FM-RUN-002": "the function of a pipeline returned something unknown",
+    "FM-RUN-003": "the function asked for an upstream that the run does not have",
+    "FM-RUN-004": "a run needs a Spark session",
+}
+
+
+class FloodmarkError(Exception):
+    """What every floodmark error is; `str()` gives the whole text, `title` the first line."""
+
+    exit_code: ClassVar[int] = 4
+
+    def __init__(
+        self,
+        code: str,
+        title: str,
+        *,
+        where: str | None = None,
+        found: str | None = None,
+        allowed: str | None = None,
+        state: str | None = None,
+        next: str | None = None,
+        retryable: bool = False,
+        details: Mapping[str, str] | None = None,
+    ) -> None:
+        if code not in CODES:
+            raise ValueError(f"error code {code} is not in CODES")
+        self.code = code
+        self.title = _bounded(title)
+        self.where = where
+        self.found = found
+        self.allowed = allowed
+        self.state = state
+        self.next = next
+        self.retryable = retryable
+        self.details = dict(details or {})
+        super().__init__(self.title)
+
+    def fields(self) -> list[tuple[str, str]]:
+        """The labelled lines below the title, in the order they are printed."""
+        named = [("where", self.where), ("found", self.found), ("allowed", self.allowed)]
+        named += list(self.details.items())
+        named += [("state", self.state), ("next", self.next)]
+        lines = [(label, _bounded(text)) for label, text in named if text]
+        return [*lines, ("retry", "yes" if self.retryable else "no")]
+
+    def as_dict(self) -> dict[str, object]:
+        """The same for machines: what `--json` prints."""
+        return {
+            "code": self.code,
+            "title": self.title,
+            **{label: text for label, text in self.fields() if label != "retry"},
+            "retryable": self.retryable,
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.code}  {self.title}"]
+        lines += [f"  {label:<8} {text}" for label, text in self.fields()]
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), dict(self.__dict__))
+
+
+class ConfigError(FloodmarkError):
+    """A file, an option or an argument is wrong; nothing was done."""
+
+    exit_code = 2
+
+
+class SetupError(FloodmarkError):
+    """Something that has to be installed is not there."""
+
+    exit_code = 2
+
+
+class PlanError(FloodmarkError):
+    """A batch cannot be planned as asked; nothing was journaled."""
+
+
+class SourceError(FloodmarkError):
+    """An upstream cannot be read exactly; nothing was written."""
+
+
+class SinkError(FloodmarkError):
+    """A target cannot be written exactly once."""
+
+
+class ControlError(FloodmarkError):
+    """The control store cannot be read, written, or would break a guarantee."""
+
+
+class FencedError(ControlError):
+    """Another runner has taken over; this one stops without writing."""
+
+
+class RunError(FloodmarkError):
+    """A user's function failed; the run is recorded as FAILED and can be retried."""
+
+    exit_code = 1
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+def _rebuild(cls: type[FloodmarkError], attributes: dict[str, object]) -> FloodmarkError:
+    error = cls.__new__(cls)
+    error.__dict__.update(attributes)
+    Exception.__init__(error, attributes["title"])
+    return error

@@ -1,0 +1,64 @@
+"""Points where a test may kill the process: `FLOODMARK_FAILPOINT=name[:n]`.
+
+`reached("sink.after_commit")` does nothing unless that name is armed; armed, it kills the process
+with SIGKILL the n-th time it is reached (the first time by default), so that no `finally`, no
+`atexit` and no buffer flush can tidy up: what a crash leaves behind is what the next command finds.
+A test inside one process may arm an exception instead: `FLOODMARK_FAILPOINT_ACTION=raise`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+
+POINTS = (
+    "plan.before_discover",
+    "plan.after_discover",
+    "journal.after_data_file",
+    "journal.after_commit",
+    "run.after_lease",
+    "run.after_source_check",
+    "run.after_read",
+    "sink.before_commit",
+    "sink.after_commit",
+    "sink.between_sinks",
+    "run.before_done",
+    "run.after_done",
+    "run.after_success",
+    "finalize.before_commit",
+    "finalize.after_commit",
+    "project.before",
+    "project.between_tables",
+    "project.after",
+    "compact.before_commit",
+    "compact.after_commit",
+)
+"""Every point of the batch protocol; the crash tests run over this list."""
+
+_seen: Counter[str] = Counter()
+
+
+class FailpointReached(BaseException):
+    """What an armed point raises with ACTION=raise; a BaseException, so no handler records it."""
+
+
+def reached(point: str) -> None:
+    """Kill the process here if `point` is armed and this is its n-th time; else do nothing."""
+    armed = os.environ.get("FLOODMARK_FAILPOINT")
+    if not armed:
+        return
+    name, _, count = armed.partition(":")
+    if name != point:
+        return
+    _seen[point] += 1
+    if _seen[point] != int(count or 1):
+        return
+    if os.environ.get("FLOODMARK_FAILPOINT_ACTION") == "raise":
+        raise FailpointReached(point)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def rearm() -> None:
+    """Count from the beginning again; for tests that arm several points in one process."""
+    _seen.clear()
