@@ -1,0 +1,69 @@
+"""What a Delta log says about a table: facts, without Spark and without judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+ChangeKind = Literal["insert", "update", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """A table as its log shows it at `latest_version`."""
+
+    path: str
+    table_id: str
+    latest_version: int
+    latest_at: datetime
+    """Commit time of `latest_version`."""
+    earliest_version: int
+    """The oldest version whose commit file, and those of all later versions, are still there."""
+    feed_enabled: bool
+    """Whether delta.enableChangeDataFeed is on at `latest_version`."""
+    schema_json: str
+    """The schema at `latest_version`, as Delta and Spark write it."""
+    schema_fingerprint: str
+    partition_columns: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    min_reader_version: int = 1
+    reader_features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFacts:
+    """One commit of a table."""
+
+    version: int
+    committed_at: datetime
+    operation: str
+    """As Delta names it: WRITE, MERGE, DELETE, OPTIMIZE, RESTORE ...; empty where unknown."""
+    kinds: frozenset[ChangeKind]
+    """The kinds of change the change feed shows for this version; empty for OPTIMIZE and the like."""
+    bytes: int
+    """Bytes a change-feed read of this version touches."""
+    rows: int | None
+    """Rows the change feed has for this version; None where the log does not tell."""
+    feed_enabled: bool | None = None
+    """Set where this commit writes the table's metadata: the feed flag from here on."""
+    schema_fingerprint: str | None = None
+    """Set where this commit writes the table's metadata: the schema from here on."""
+    table_id: str | None = None
+    """Set where this commit writes the table's metadata."""
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    """Transaction ids this commit sets: app id -> version."""
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    """Delta's operationMetrics."""
+    user_metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSize:
+    """The size of a whole table at one version."""
+
+    files: int
+    bytes: int
+    rows: int | None
+    """None where a file has no row count in its statistics."""

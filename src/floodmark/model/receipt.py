@@ -1,0 +1,55 @@
+"""Receipts: the mark that a sink commits together with the rows of a batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Proof, kept by the sink itself, that the rows of one batch are in it.
+
+    A sink stores `app_id -> seq` in the same commit as the rows. `seq` only grows, so a sink that
+    shows `seq` or more holds this batch, and a repeated write is a no-op.
+    """
+
+    app_id: str
+    seq: int
+    user_metadata: str
+    """JSON {control_id, batch_id, seq, pipeline, windows}; lost state can be rebuilt from it."""
+
+
+def forward_app_id(control_id: str, pipeline: str, write_name: str, generation: int = 0) -> str:
+    """The app id under which forward batches of one write are applied, in order."""
+    return f"floodmark/{control_id}/{pipeline}/{write_name}/{generation}"
+
+
+def commit_metadata(
+    control_id: str, batch_id: str, seq: int, pipeline: str, windows: Mapping[str, tuple[int, int]]
+) -> str:
+    """The text every sink commit carries; `windows` are inclusive ranges by upstream."""
+    content = {
+        "control_id": control_id,
+        "batch_id": batch_id,
+        "seq": seq,
+        "pipeline": pipeline,
+        "windows": {name: list(span) for name, span in sorted(windows.items())},
+    }
+    return json.dumps({"floodmark": content}, separators=(",", ":"), sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What a sink did with one frame."""
+
+    target: str
+    table_id: str
+    version: int
+    """The version of the target whose commit holds the rows and the receipt."""
+    rows_written: int | None
+    """Rows inserted, updated and deleted, from the commit's own metrics; None where unknown."""
+    already_applied: bool
+    """True where the receipt was found and nothing was written again."""
+    metrics: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,188 @@
+"""The state of a control store: a frozen value, folded from the journal (control/fold.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from floodmark.model.window import NOTHING_PROCESSED, Window
+
+RunStatus = Literal["RUNNING", "SUCCESS", "FAILED"]
+BatchStatus = Literal["PENDING", "FAILED", "COMPLETED", "CANCELLED", "NOOP"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A registered pipeline: who must succeed before an upstream may advance."""
+
+    name: str
+    scope: str
+    upstreams: tuple[str, ...]
+    definition_hash: str
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The committed watermark of an upstream in a scope."""
+
+    scope: str
+    upstream: str
+    version: int
+    table_id: str
+    batch_id: str
+    advanced_at: datetime
+    advanced_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkDone:
+    """A write of a run that is known to be in its target."""
+
+    write_name: str
+    app_id: str
+    target: str
+    table_id: str
+    version: int
+    rows_written: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lease, precisely enough to tell whether that process is dead."""
+
+    host: str
+    boot_id: str
+    pid: int
+    started: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The latest execution of one pipeline for one batch."""
+
+    pipeline: str
+    batch_id: str
+    run_id: str
+    epoch: int
+    holder: Holder
+    ttl_seconds: float
+    status: RunStatus
+    started_at: datetime
+    changed_at: datetime
+    """Strictly later than the change before it, whatever the clock says."""
+    retries: int = 0
+    rows_read: int | None = None
+    rows_written: int | None = None
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    error: str | None = None
+    is_external: bool = False
+    sinks: Mapping[str, SinkDone] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    """A batch as planned, and what has become of it."""
+
+    batch_id: str
+    seq: int
+    scope: str
+    planned_at: datetime
+    planned_by: str
+    windows: Mapping[str, Window]
+    required: Mapping[str, tuple[str, ...]]
+    """The registry copied into the plan: pipeline -> its upstreams. Only these hold the batch."""
+    runs: Mapping[str, Run] = field(default_factory=dict)
+    advanced: frozenset[str] = frozenset()
+    is_cancelled: bool = False
+    kind: Literal["forward"] = "forward"
+
+    def pending_upstreams(self) -> list[str]:
+        """The upstreams with news that have not advanced."""
+        if self.is_cancelled:
+            return []
+        return [u for u, w in self.windows.items() if w.has_news and u not in self.advanced]
+
+    def waiting_for(self, upstream: str) -> list[str]:
+        """The required pipelines of an upstream that have not succeeded."""
+        readers = [p for p, upstreams in self.required.items() if upstream in upstreams]
+        return [p for p in readers if not self.has_succeeded(p)]
+
+    def has_readers(self, upstream: str) -> bool:
+        return any(upstream in upstreams for upstreams in self.required.values())
+
+    def has_succeeded(self, pipeline: str) -> bool:
+        run = self.runs.get(pipeline)
+        return run is not None and run.status == "SUCCESS"
+
+    def unfinished_pipelines(self) -> list[str]:
+        return [p for p in self.required if not self.has_succeeded(p)]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any upstream of the batch still waits to advance."""
+        return bool(self.pending_upstreams())
+
+    @property
+    def status(self) -> BatchStatus:
+        if self.is_cancelled:
+            return "CANCELLED"
+        if not self.is_open:
+            return "COMPLETED"
+        if any(run.status == "FAILED" for run in self.runs.values()):
+            return "FAILED"
+        return "PENDING"
+
+    def window_status(self, upstream: str) -> BatchStatus:
+        """The status of one row of the published `watermarks` table."""
+        if not self.windows[upstream].has_news:
+            return "NOOP"
+        if self.is_cancelled:
+            return "CANCELLED"
+        if upstream in self.advanced:
+            return "COMPLETED"
+        readers = [p for p, upstreams in self.required.items() if upstream in upstreams]
+        failed = any(p in self.runs and self.runs[p].status == "FAILED" for p in readers)
+        return "FAILED" if failed else "PENDING"
+
+
+ScopedUpstream = tuple[str, str]
+"""(scope, upstream)."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything the control plane knows, at one position of the journal."""
+
+    control_id: str = ""
+    seq: int = 0
+    """Number of the last event."""
+    batch_seq: int = 0
+    """Number of the newest batch: one counter per store, never reused."""
+    pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
+    marks: Mapping[ScopedUpstream, Mark] = field(default_factory=dict)
+    open_windows: Mapping[ScopedUpstream, str] = field(default_factory=dict)
+    """The batch that covers an upstream and has not advanced it."""
+    batches: Mapping[str, PlannedBatch] = field(default_factory=dict)
+    """Open batches and the newest finished ones, by id, in the order of their seq."""
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    """The newest lease epoch of each pipeline."""
+    seeded_through: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """(pipeline, upstream) -> the version through which the pipeline has processed it."""
+    sinks: Mapping[str, SinkDone] = field(default_factory=dict)
+    """app id -> the last write known to be in its target."""
+
+    def committed_version(self, scope: str, upstream: str) -> int:
+        mark = self.marks.get((scope, upstream))
+        return mark.version if mark else NOTHING_PROCESSED
+
+    def open_batches(self, scope: str | None = None) -> Iterator[PlannedBatch]:
+        """Batches that still hold an upstream, oldest first."""
+        ids = set(self.open_windows.values())
+        held = sorted((self.batches[i] for i in ids), key=lambda b: b.seq)
+        return (b for b in held if scope is None or b.scope == scope)
+
+    def pipelines_in(self, scope: str) -> list[Pipeline]:
+        return [p for p in self.pipelines.values() if p.scope == scope]

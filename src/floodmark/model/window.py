@@ -1,0 +1,71 @@
+"""Windows: which versions of an upstream a batch covers, and how they are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from floodmark.model.delta import ChangeKind
+
+WindowStatus = Literal["PENDING", "NOOP"]
+Method = Literal["feed", "snapshot"]
+
+NOTHING_PROCESSED = -1
+"""The committed version of an upstream of which nothing was processed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The versions of one upstream that one batch covers; fixed once it is planned.
+
+    `after_version` is excluded and `through_version` included; `start` and `end` show the same
+    range inclusive at both ends, as tables, JSON and commands do.
+    """
+
+    upstream: str
+    """The name under which the upstream is stored: an absolute path or URI."""
+    method: Method
+    after_version: int
+    through_version: int
+    reason: str
+    """Why this method and this end, for people."""
+    table_id: str
+    feed_enabled: bool
+    schema_fingerprint: str
+    latest_version: int
+    """The newest version the upstream had when the window was planned."""
+    start_at: datetime | None = None
+    """Commit time of the first version in the window."""
+    end_at: datetime | None = None
+    """Commit time of the last version in the window."""
+    bytes: int | None = None
+    rows: int | None = None
+    """Rows a read of the window gives, from the log; None where the log does not tell."""
+    changes: frozenset[ChangeKind] = frozenset()
+    """The kinds of change in a feed window."""
+    kind: Literal["version"] = "version"
+
+    @property
+    def start(self) -> int:
+        """The first version, inclusive."""
+        return self.after_version + 1
+
+    @property
+    def end(self) -> int:
+        """The last version, inclusive."""
+        return self.through_version
+
+    @property
+    def versions(self) -> int:
+        """How many versions the window covers; 0 where there is no news."""
+        return self.through_version - self.after_version
+
+    @property
+    def status(self) -> WindowStatus:
+        """PENDING where there is something to process, NOOP where there is not."""
+        return "PENDING" if self.versions else "NOOP"
+
+    @property
+    def has_news(self) -> bool:
+        return self.versions > 0

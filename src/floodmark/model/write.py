@@ -1,0 +1,33 @@
+"""What a user asks of a write, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+WriteMode = Literal["append", "overwrite", "merge"]
+Changes = Literal["latest", "log", "handled"]
+Missing = Literal["delete", "keep"]
+Deletes = Literal["apply", "soft", "ignore"]
+
+CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+"""The columns every input frame carries and `run.write` drops."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSpec:
+    """One `run.write`: where to, how, and what to do with changes."""
+
+    target: str
+    """Absolute path or URI of the Delta table."""
+    mode: WriteMode
+    name: str
+    """The write's name inside the pipeline: part of the receipt's app id."""
+    keys: tuple[str, ...] = ()
+    changes: Changes | None = None
+    missing: Missing | None = None
+    deletes: Deletes = "apply"
+    sequence_by: str | None = None
+    allow_full: bool = False
+    allow_partial: bool = False
+    partition_by: tuple[str, ...] = ()

@@ -1,0 +1,32 @@
+"""The door of the sources: what is new, and exactly that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from floodmark.model.delta import TableFacts
+from floodmark.model.window import Window
+
+
+class Source(Protocol):
+    """Reads frozen windows of one kind of upstream.
+
+    `Any` stands for the engine's frame: a Spark DataFrame, or an Arrow table without Spark.
+    """
+
+    def check(self, window: Window) -> TableFacts:
+        """Prove from the log that the window can be read exactly, before anything is read.
+
+        Raises SourceError (FM-SOURCE-*) if the table is another one, part of the range is gone,
+        the feed does not cover it or the schema moved; the run then fails and writes nothing.
+        """
+
+    def read(self, window: Window) -> Any:
+        """The rows of the window with the three change columns; empty, with schema, for a NOOP."""
+
+    def table(self, window: Window, at_version: int) -> Any:
+        """The whole upstream as of `at_version`, without change columns; -1 gives it empty."""
+
+
+Frames = Mapping[str, Any]
