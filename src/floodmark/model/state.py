@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -32,9 +32,20 @@ class Mark:
     upstream: str
     version: int
     table_id: str
+    feed_enabled: bool
+    """Whether the change feed was on at `version`: the log may no longer tell."""
+    schema_fingerprint: str
     batch_id: str
     advanced_at: datetime
     advanced_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """When and by whom an upstream of a batch was advanced."""
+
+    at: datetime
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +106,7 @@ class PlannedBatch:
     required: Mapping[str, tuple[str, ...]]
     """The registry copied into the plan: pipeline -> its upstreams. Only these hold the batch."""
     runs: Mapping[str, Run] = field(default_factory=dict)
-    advanced: frozenset[str] = frozenset()
+    advanced: Mapping[str, Advance] = field(default_factory=dict)
     is_cancelled: bool = False
     kind: Literal["forward"] = "forward"
 
@@ -105,13 +116,20 @@ class PlannedBatch:
             return []
         return [u for u, w in self.windows.items() if w.has_news and u not in self.advanced]
 
+    def readers(self, upstream: str) -> list[str]:
+        """The required pipelines of an upstream."""
+        return [p for p, upstreams in self.required.items() if upstream in upstreams]
+
     def waiting_for(self, upstream: str) -> list[str]:
         """The required pipelines of an upstream that have not succeeded."""
-        readers = [p for p, upstreams in self.required.items() if upstream in upstreams]
-        return [p for p in readers if not self.has_succeeded(p)]
+        return [p for p in self.readers(upstream) if not self.has_succeeded(p)]
 
-    def has_readers(self, upstream: str) -> bool:
-        return any(upstream in upstreams for upstreams in self.required.values())
+    def held_because(self, upstream: str) -> str | None:
+        """G4: why an upstream of the batch may not advance yet; None if it may."""
+        if not self.readers(upstream):
+            return "no pipeline is registered for it"
+        waiting = self.waiting_for(upstream)
+        return f"waiting for {', '.join(waiting)}" if waiting else None
 
     def has_succeeded(self, pipeline: str) -> bool:
         run = self.runs.get(pipeline)
@@ -143,9 +161,12 @@ class PlannedBatch:
             return "CANCELLED"
         if upstream in self.advanced:
             return "COMPLETED"
-        readers = [p for p, upstreams in self.required.items() if upstream in upstreams]
-        failed = any(p in self.runs and self.runs[p].status == "FAILED" for p in readers)
-        return "FAILED" if failed else "PENDING"
+        return "FAILED" if self.failed_runs(upstream) else "PENDING"
+
+    def failed_runs(self, upstream: str) -> list[Run]:
+        """The latest runs of the upstream's required pipelines, where they failed."""
+        runs = [self.runs[p] for p in self.readers(upstream) if p in self.runs]
+        return [run for run in runs if run.status == "FAILED"]
 
 
 ScopedUpstream = tuple[str, str]
@@ -186,3 +207,14 @@ class State:
 
     def pipelines_in(self, scope: str) -> list[Pipeline]:
         return [p for p in self.pipelines.values() if p.scope == scope]
+
+    def required_pipelines(
+        self, scope: str, windows: Iterable[Window]
+    ) -> dict[str, tuple[str, ...]]:
+        """The pipelines of the scope that read an upstream with news, with all their upstreams."""
+        fresh = {window.upstream for window in windows if window.has_news}
+        return {p.name: p.upstreams for p in self.pipelines_in(scope) if fresh & set(p.upstreams)}
+
+    def processed_through(self, pipeline: str, upstream: str) -> int:
+        """The version through which a pipeline has processed an upstream."""
+        return self.seeded_through.get((pipeline, upstream), NOTHING_PROCESSED)

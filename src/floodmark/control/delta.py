@@ -1,0 +1,285 @@
+"""The journal's event log as a Delta table, written through delta-rs with compare-and-swap.
+
+Never written by Spark: on a local disk two Spark processes overwrite each other's acknowledged
+commits, delta-rs publishes with a hard link and does not (docs/decisions/0002).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from floodmark import failpoints
+from floodmark.control.events import Event, decode, encode
+from floodmark.control.journal import FORMAT_VERSION, CommitConflict, CommitUnknown, Tail
+from floodmark.deltalog import Storage
+from floodmark.errors import ControlError
+
+JOURNAL = "_journal"
+FORMAT_PROPERTY = "floodmark.formatVersion"
+COMPACTION_MARK = "floodmarkCompaction"
+"""In the commit info of a compaction: its rows stand for events that were there before."""
+
+SCHEMA = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("kind", pa.string()),
+        ("key", pa.string()),
+        ("payload", pa.string()),
+        ("op_id", pa.string()),
+        ("actor", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+class DeltaEventLog:
+    """The event log at `<control>/_journal`; the position is the Delta version."""
+
+    def __init__(self, control: str, storage: Storage) -> None:
+        self.path = f"{control}/{JOURNAL}"
+        self._storage = storage
+        self._table: Any = None
+        self._outran = False
+        """Set when the table proved newer than what the commit files had shown."""
+
+    def exists(self) -> bool:
+        """Whether there is a journal; raises FM-CONTROL-002 if that cannot be told."""
+        try:
+            names = self._storage.names(f"{self.path}/_delta_log")
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+        return any(name.endswith(".json") for name in names)
+
+    def create(self) -> None:
+        """Make the empty journal; if somebody else just made it, theirs is used."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            DeltaTable.create(
+                self.path,
+                SCHEMA,
+                name="floodmark journal",
+                configuration={FORMAT_PROPERTY: str(FORMAT_VERSION)},
+                storage_options=self._storage.options,
+                raise_if_key_not_exists=False,
+            )
+        except (DeltaError, OSError) as error:
+            if not self.exists():
+                raise unreadable(self.path, error) from error
+
+    def read(self, after: int | None) -> Tail:
+        """See EventLog.read."""
+        tail = None if after is None else self._read_commits(after)
+        if tail is None or (self._outran and not tail.events and tail.position == after):
+            return self._read_whole()
+        return tail
+
+    def append(self, events: Sequence[Event], position: int) -> None:
+        """See EventLog.append."""
+        table = self._table_at(position)
+        action = self._write_data_file(events)
+        failpoints.reached("journal.after_data_file")
+        self._commit(table, [action], "append", {})
+        failpoints.reached("journal.after_commit")
+
+    def replace(self, events: Sequence[Event], position: int) -> None:
+        """Put `events` in the place of all rows, as one commit if the log is at `position`."""
+        table = self._table_at(position)
+        action = self._write_data_file(events)
+        failpoints.reached("compact.before_commit")
+        self._commit(table, [action], "overwrite", {COMPACTION_MARK: True})
+        failpoints.reached("compact.after_commit")
+
+    def file_count(self) -> int:
+        """How many data files a fresh reader has to open."""
+        return len(self._open().file_uris())
+
+    def _read_commits(self, after: int) -> Tail | None:
+        """What the commit files after a position hold, None if one of them is gone."""
+        events: list[Event] = []
+        position = after
+        while (commit := self._commit_file(position + 1)) is not None:
+            for path in added_files(commit):
+                rows = self._read_data_file(path)
+                if rows is None:
+                    return None
+                events += rows
+            position += 1
+        return Tail(sorted(events, key=_seq), position, is_whole=False)
+
+    def _read_whole(self) -> Tail:
+        table = self._open()
+        events: list[Event] = []
+        for path in _active_files(table):
+            rows = self._read_data_file(path)
+            if rows is None:
+                raise unreadable(self.path, FileNotFoundError(path))
+            events += rows
+        self._outran = False
+        return Tail(sorted(events, key=_seq), table.version(), is_whole=True)
+
+    def _commit_file(self, version: int) -> str | None:
+        try:
+            return self._storage.read(f"{self.path}/_delta_log/{version:020d}.json").decode()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+
+    def _read_data_file(self, path: str) -> list[Event] | None:
+        try:
+            content = self._storage.read(f"{self.path}/{path}")
+        except FileNotFoundError:
+            return None
+        try:
+            return events_of(pq.read_table(pa.BufferReader(content), use_threads=False))
+        except (pa.ArrowException, ValueError) as error:
+            raise unreadable(self.path, error) from error
+
+    def _write_data_file(self, events: Sequence[Event]) -> Any:
+        from deltalake.transaction import AddAction
+
+        name = f"part-{uuid.uuid4()}.parquet"
+        content = io.BytesIO()
+        pq.write_table(table_of(events), content, compression="zstd")
+        data = content.getvalue()
+        try:
+            self._storage.write(f"{self.path}/{name}", data)
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        at = int(events[0].at.timestamp() * 1000)
+        return AddAction(name, len(data), {}, at, True, json.dumps({"numRecords": len(events)}))
+
+    def _commit(
+        self, table: Any, actions: list[Any], mode: str, metadata: Mapping[str, Any]
+    ) -> None:
+        from deltalake import CommitProperties
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        properties = CommitProperties(custom_metadata=dict(metadata), max_commit_retries=0)
+        try:
+            table.create_write_transaction(actions, mode, SCHEMA, commit_properties=properties)
+        except CommitFailedError as error:
+            raise CommitConflict from error
+        except (DeltaError, OSError) as error:
+            raise CommitUnknown from error
+
+    def _table_at(self, position: int) -> Any:
+        """A handle at exactly `position`: only then is the commit a compare-and-swap."""
+        table = self._table or self._open()
+        if table.version() < position:
+            table.update_incremental()
+        if table.version() != position:
+            self._outran = True
+            raise CommitConflict
+        return table
+
+    def _open(self) -> Any:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            table = DeltaTable(self.path, storage_options=self._storage.options)
+        except (DeltaError, OSError) as error:
+            raise unreadable(self.path, error) from error
+        refuse_newer_format(self.path, table.metadata().configuration)
+        self._table = table
+        return table
+
+
+def refuse_newer_format(path: str, configuration: Mapping[str, str]) -> None:
+    """Raise FM-CONTROL-003 for a store that a newer version wrote, FM-CONTROL-002 for none."""
+    found = configuration.get(FORMAT_PROPERTY, "")
+    if not found.isdigit():
+        raise unreadable(path, ValueError(f"the table property {FORMAT_PROPERTY} is missing"))
+    if int(found) > FORMAT_VERSION:
+        raise ControlError(
+            "FM-CONTROL-003",
+            "the control store was written by a newer floodmark",
+            where=path,
+            found=f"format {found}",
+            allowed=f"format {FORMAT_VERSION} or lower",
+            state="nothing was read or written",
+            next="pip install --upgrade floodmark",
+        )
+
+
+def table_of(events: Iterable[Event]) -> pa.Table:
+    """Events as rows of the journal."""
+    rows = [
+        {
+            "seq": event.seq,
+            "kind": event.kind,
+            "key": event.body.key,
+            "payload": encode(event.body),
+            "op_id": event.op_id,
+            "actor": event.actor,
+            "at": event.at,
+        }
+        for event in events
+    ]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def events_of(table: pa.Table) -> list[Event]:
+    """Rows of the journal as events; raises ValueError for rows that no version ever wrote."""
+    return [
+        Event(
+            seq=row["seq"],
+            body=decode(row["kind"], row["payload"]),
+            op_id=row["op_id"],
+            actor=row["actor"],
+            at=row["at"],
+        )
+        for row in table.select(SCHEMA.names).to_pylist()
+    ]
+
+
+def added_files(commit: str) -> list[str]:
+    """The data files that a commit adds; none for a compaction, which adds no event."""
+    actions = [json.loads(line) for line in commit.splitlines() if line]
+    if any(COMPACTION_MARK in action.get("commitInfo", {}) for action in actions):
+        return []
+    return [action["add"]["path"] for action in actions if "add" in action]
+
+
+def _active_files(table: Any) -> list[str]:
+    return [uri.rsplit("/", 1)[-1] for uri in table.file_uris()]
+
+
+def _seq(event: Event) -> int:
+    return event.seq
+
+
+def unreadable(path: str, error: BaseException) -> ControlError:
+    return ControlError(
+        "FM-CONTROL-002",
+        "the control store cannot be read",
+        where=path,
+        found=f"{type(error).__name__}: {error}",
+        state="nothing was changed",
+        next="floodmark doctor",
+        retryable=isinstance(error, OSError),
+    )
+
+
+def unwritable(path: str, error: OSError) -> ControlError:
+    return ControlError(
+        "FM-CONTROL-002",
+        "the control store cannot be written",
+        where=path,
+        found=f"{type(error).__name__}: {error}",
+        state="nothing was journaled; the watermarks stay where they are",
+        next="make room or mend the permissions, then run the same command again",
+        retryable=True,
+    )

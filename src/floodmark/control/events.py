@@ -1,0 +1,245 @@
+"""The events of the journal: what can happen to a control store, one frozen value each.
+
+A row of the journal is (seq, kind, key, payload, op_id, actor, at); `payload` is the JSON of one of
+the bodies below. All rows of one commit carry the same `op_id`, so that a writer whose answer was
+lost can look whether its commit landed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from typing import Any, ClassVar, cast
+
+from floodmark.model.state import Holder, Mark, Pipeline, PlannedBatch, SinkDone
+from floodmark.model.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The store begins."""
+
+    kind: ClassVar[str] = "CREATE"
+    control_id: str
+
+    @property
+    def key(self) -> str:
+        return self.control_id
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A pipeline says which upstreams it reads; replaces its earlier registration."""
+
+    kind: ClassVar[str] = "REGISTER"
+    pipeline: str
+    scope: str
+    upstreams: tuple[str, ...]
+    definition_hash: str
+
+    @property
+    def key(self) -> str:
+        return self.pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A batch: its windows, and the registry as it is at this moment."""
+
+    kind: ClassVar[str] = "PLAN"
+    batch_id: str
+    batch_seq: int
+    scope: str
+    windows: tuple[Window, ...]
+    required: Mapping[str, tuple[str, ...]]
+
+    @property
+    def key(self) -> str:
+        return self.batch_id
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A runner takes a pipeline of a batch; `replaces` is the run it saw dead."""
+
+    kind: ClassVar[str] = "LEASE"
+    batch_id: str
+    pipeline: str
+    epoch: int
+    run_id: str
+    holder: Holder
+    ttl_seconds: float
+    replaces: str | None = None
+    is_external: bool = False
+
+    @property
+    def key(self) -> str:
+        return self.batch_id
+
+
+@dataclass(frozen=True, slots=True)
+class SinkWritten:
+    """A write of the run is in its target, with its receipt."""
+
+    kind: ClassVar[str] = "SINK_DONE"
+    batch_id: str
+    pipeline: str
+    epoch: int
+    sink: SinkDone
+
+    @property
+    def key(self) -> str:
+        return self.batch_id
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """Every write of the run is in its target. Final."""
+
+    kind: ClassVar[str] = "SUCCESS"
+    batch_id: str
+    pipeline: str
+    epoch: int
+    rows_read: int | None = None
+    rows_written: int | None = None
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return self.batch_id
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The run gave up; the next one takes the same windows."""
+
+    kind: ClassVar[str] = "FAILED"
+    batch_id: str
+    pipeline: str
+    epoch: int
+    error: str
+
+    @property
+    def key(self) -> str:
+        return self.batch_id
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """Watermarks move, all ready upstreams of a batch at once: upstream -> version."""
+
+    kind: ClassVar[str] = "ADVANCE"
+    batch_id: str
+    upstreams: Mapping[str, int]
+
+    @property
+    def key(self) -> str:
+        return self.batch_id
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A batch that nobody has leased is given up; its ranges are free again."""
+
+    kind: ClassVar[str] = "CANCEL"
+    batch_id: str
+
+    @property
+    def key(self) -> str:
+        return self.batch_id
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state at one position; stands for every event before it."""
+
+    kind: ClassVar[str] = "SNAPSHOT"
+    control_id: str
+    batch_seq: int
+    pipelines: tuple[Pipeline, ...]
+    marks: tuple[Mark, ...]
+    batches: tuple[PlannedBatch, ...]
+    epochs: Mapping[str, int]
+    seeded_through: tuple[tuple[str, str, int], ...]
+    sinks: Mapping[str, SinkDone]
+
+    @property
+    def key(self) -> str:
+        return self.control_id
+
+
+Body = (
+    Created
+    | Registered
+    | Planned
+    | Leased
+    | SinkWritten
+    | Succeeded
+    | Failed
+    | Advanced
+    | Cancelled
+    | Snapshot
+)
+
+BODIES: dict[str, type[Any]] = {
+    body.kind: body
+    for body in (
+        Created,
+        Registered,
+        Planned,
+        Leased,
+        SinkWritten,
+        Succeeded,
+        Failed,
+        Advanced,
+        Cancelled,
+        Snapshot,
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One row of the journal."""
+
+    seq: int
+    body: Body
+    op_id: str
+    actor: str
+    at: datetime
+
+    @property
+    def kind(self) -> str:
+        return self.body.kind
+
+    @property
+    def batch_id(self) -> str | None:
+        """The batch the event is about, if it is about one."""
+        return getattr(self.body, "batch_id", None)
+
+    @property
+    def pipeline(self) -> str | None:
+        """The pipeline the event is about, if it is about one."""
+        return getattr(self.body, "pipeline", None)
+
+
+def encode(body: Body) -> str:
+    """The JSON payload of a body."""
+    return cast("bytes", _adapter(body.kind).dump_json(body, exclude_defaults=True)).decode()
+
+
+def decode(kind: str, payload: str) -> Body:
+    """The body of a payload; raises ValueError if it is not one that this version knows."""
+    if kind not in BODIES:
+        raise ValueError(f"unknown event kind {kind}")
+    return cast("Body", _adapter(kind).validate_json(payload))
+
+
+@cache
+def _adapter(kind: str) -> Any:
+    # pydantic is imported on first use: `--help` and an idle import stay quick.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(BODIES[kind])

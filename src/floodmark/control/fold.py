@@ -1,0 +1,428 @@
+"""The fold: events -> state. Pure, and the only place where the protocol's rules are enforced.
+
+Every event has a check and an effect. A check answers with the reason why the event must not
+happen, or None; a writer folds its own events before it appends them, so an event that breaks a
+rule never reaches the journal, and one that did (another program wrote it) is refused on reading.
+The same table serves the product, the simulator and `floodmark verify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from floodmark.control.events import (
+    Advanced,
+    Cancelled,
+    Created,
+    Event,
+    Failed,
+    Leased,
+    Planned,
+    Registered,
+    SinkWritten,
+    Snapshot,
+    Succeeded,
+)
+from floodmark.errors import ControlError
+from floodmark.model.state import Advance, Mark, Pipeline, PlannedBatch, Run, State
+from floodmark.model.window import Window
+
+
+class Rule(NamedTuple):
+    """What must hold before an event, and what it does."""
+
+    check: Callable[[State, Any], str | None]
+    effect: Callable[[State, Event], State]
+
+
+def fold(events: Iterable[Event], state: State | None = None) -> State:
+    """The state after `events`, starting from `state` or from nothing."""
+    current = state or State()
+    for event in events:
+        current = apply(current, event)
+    return current
+
+
+def apply(state: State, event: Event) -> State:
+    """The state after one event; raises ControlError FM-CONTROL-010 if a rule forbids it."""
+    rule = RULES[type(event.body)]
+    problem = _out_of_place(state, event) or rule.check(state, event.body)
+    if problem:
+        raise rejected(event, problem)
+    return replace(rule.effect(state, event), seq=event.seq)
+
+
+def rejected(event: Event, problem: str) -> ControlError:
+    return ControlError(
+        "FM-CONTROL-010",
+        f"the journal refused {event.kind}: {problem}",
+        where=f"event {event.seq}, {event.body.key}, by {event.actor}",
+        state="nothing was journaled; the watermarks stay where they are",
+        next="floodmark status",
+    )
+
+
+def _out_of_place(state: State, event: Event) -> str | None:
+    if isinstance(event.body, Snapshot):
+        return None if state.seq == 0 else "a snapshot can only come first"
+    if event.seq != state.seq + 1:
+        return f"it has number {event.seq}, expected {state.seq + 1}"
+    return None
+
+
+# CREATE, REGISTER ---------------------------------------------------------------------------------
+
+
+def _check_created(state: State, body: Created) -> str | None:
+    return "the store exists already" if state.control_id else None
+
+
+def _created(state: State, event: Event) -> State:
+    return replace(state, control_id=event.body.key)
+
+
+def _check_registered(state: State, body: Registered) -> str | None:
+    known = state.pipelines.get(body.pipeline)
+    if known and known.scope != body.scope:
+        return f"pipeline {body.pipeline} belongs to scope {known.scope}"
+    if not body.upstreams:
+        return f"pipeline {body.pipeline} reads nothing"
+    if len(set(body.upstreams)) < len(body.upstreams):
+        return f"pipeline {body.pipeline} names an upstream twice"
+    return None
+
+
+def _registered(state: State, event: Event) -> State:
+    body: Registered = event.body  # type: ignore[assignment]
+    pipeline = Pipeline(body.pipeline, body.scope, body.upstreams, body.definition_hash, event.at)
+    return replace(state, pipelines={**state.pipelines, body.pipeline: pipeline})
+
+
+# PLAN, CANCEL -------------------------------------------------------------------------------------
+
+
+def _check_planned(state: State, body: Planned) -> str | None:
+    problem = _check_batch_number(state, body) or _check_required(state, body)
+    if problem:
+        return problem
+    for window in body.windows:
+        problem = check_window(state, body.scope, window)
+        if problem:
+            return f"{window.upstream}: {problem}"
+    return _check_seeded(state, body)
+
+
+def _check_batch_number(state: State, body: Planned) -> str | None:
+    if body.batch_seq != state.batch_seq + 1:
+        return f"batch number {body.batch_seq} does not follow {state.batch_seq}"
+    if body.batch_id in state.batches:
+        return "the batch id is taken"
+    if not any(window.has_news for window in body.windows):
+        return "no upstream has news"
+    return None
+
+
+def check_window(state: State, scope: str, window: Window) -> str | None:
+    """G1: ranges of one upstream are disjoint and leave no gap; NOOP stands at the mark."""
+    committed = state.committed_version(scope, window.upstream)
+    if (scope, window.upstream) in state.open_windows:
+        return "it has an open window already"
+    if window.after_version != committed:
+        return f"the window starts after {window.after_version}, the watermark is {committed}"
+    if window.versions < 0:
+        return "the window ends before it starts"
+    mark = state.marks.get((scope, window.upstream))
+    if mark and mark.table_id != window.table_id:
+        return f"table id {window.table_id} is not {mark.table_id}, which was processed before"
+    return None
+
+
+def _check_required(state: State, body: Planned) -> str | None:
+    if body.required != state.required_pipelines(body.scope, body.windows):
+        return "the required pipelines are not those that are registered"
+    planned = {window.upstream for window in body.windows}
+    for pipeline, upstreams in body.required.items():
+        unplanned = [u for u in upstreams if u not in planned]
+        if unplanned:
+            return f"pipeline {pipeline} also reads {unplanned[0]}, which is not in the batch"
+    return None
+
+
+def _check_seeded(state: State, body: Planned) -> str | None:
+    """G4: a pipeline is listed for a window only if it has processed everything before it."""
+    after = {window.upstream: window.after_version for window in body.windows}
+    for pipeline, upstreams in body.required.items():
+        for upstream in upstreams:
+            if state.processed_through(pipeline, upstream) != after[upstream]:
+                return f"pipeline {pipeline} has not processed {upstream} up to the window"
+    return None
+
+
+def _planned(state: State, event: Event) -> State:
+    body: Planned = event.body  # type: ignore[assignment]
+    batch = PlannedBatch(
+        batch_id=body.batch_id,
+        seq=body.batch_seq,
+        scope=body.scope,
+        planned_at=event.at,
+        planned_by=event.actor,
+        windows={window.upstream: window for window in body.windows},
+        required=body.required,
+    )
+    opened = {(body.scope, w.upstream): body.batch_id for w in body.windows if w.has_news}
+    return replace(
+        state,
+        batch_seq=body.batch_seq,
+        batches={**state.batches, body.batch_id: batch},
+        open_windows={**state.open_windows, **opened},
+    )
+
+
+def _check_cancelled(state: State, body: Cancelled) -> str | None:
+    batch = state.batches.get(body.batch_id)
+    if batch is None or batch.is_cancelled:
+        return "there is no such open batch"
+    if batch.runs:
+        return "a runner has leased the batch; from then on it only goes forward"
+    return None
+
+
+def _cancelled(state: State, event: Event) -> State:
+    batch = state.batches[event.body.key]
+    released = {k: b for k, b in state.open_windows.items() if b != batch.batch_id}
+    return replace(_with_batch(state, replace(batch, is_cancelled=True)), open_windows=released)
+
+
+# LEASE, SINK_DONE, SUCCESS, FAILED ----------------------------------------------------------------
+
+
+def _check_leased(state: State, body: Leased) -> str | None:
+    batch = state.batches.get(body.batch_id)
+    if batch is None or batch.is_cancelled or body.pipeline not in batch.required:
+        return "the batch does not ask for this pipeline"
+    if batch.has_succeeded(body.pipeline):
+        return "the pipeline has succeeded for this batch; that is final"
+    if body.epoch != state.epochs.get(body.pipeline, 0) + 1:
+        return f"epoch {body.epoch} does not follow {state.epochs.get(body.pipeline, 0)}"
+    earlier = earlier_unfinished(state, batch, body.pipeline)
+    if earlier:
+        return f"batch {earlier.batch_id} comes first"
+    run = batch.runs.get(body.pipeline)
+    if run and run.status == "RUNNING" and run.run_id != body.replaces:
+        return f"run {run.run_id} holds the lease"
+    return None
+
+
+def earlier_unfinished(state: State, batch: PlannedBatch, pipeline: str) -> PlannedBatch | None:
+    """G7: the oldest batch before this one that the pipeline still has to finish."""
+    # An unfinished required pipeline holds an upstream, so its batch is among the open ones.
+    for other in state.open_batches():
+        if other.seq < batch.seq and pipeline in other.unfinished_pipelines():
+            return other
+    return None
+
+
+def _leased(state: State, event: Event) -> State:
+    body: Leased = event.body  # type: ignore[assignment]
+    before = state.batches[body.batch_id].runs.get(body.pipeline)
+    run = Run(
+        pipeline=body.pipeline,
+        batch_id=body.batch_id,
+        run_id=body.run_id,
+        epoch=body.epoch,
+        holder=body.holder,
+        ttl_seconds=body.ttl_seconds,
+        status="RUNNING",
+        started_at=event.at,
+        changed_at=_strictly_after(before, event.at),
+        retries=before.retries + 1 if before else 0,
+        is_external=body.is_external,
+        sinks=before.sinks if before else {},
+    )
+    epochs = {**state.epochs, body.pipeline: body.epoch}
+    return replace(_with_run(state, run), epochs=epochs)
+
+
+def check_fence(state: State, batch_id: str, pipeline: str, epoch: int) -> str | None:
+    """G8: only the newest lease may record anything, and only while it runs."""
+    batch = state.batches.get(batch_id)
+    run = batch.runs.get(pipeline) if batch else None
+    if run is None:
+        return "there is no such run"
+    if run.epoch != epoch:
+        return f"epoch {epoch} was replaced by epoch {run.epoch}"
+    if run.status != "RUNNING":
+        return f"the run is {run.status}"
+    return None
+
+
+def _check_run_event(state: State, body: SinkWritten | Succeeded | Failed) -> str | None:
+    return check_fence(state, body.batch_id, body.pipeline, body.epoch)
+
+
+def _sink_written(state: State, event: Event) -> State:
+    body: SinkWritten = event.body  # type: ignore[assignment]
+    run = state.batches[body.batch_id].runs[body.pipeline]
+    run = replace(run, sinks={**run.sinks, body.sink.write_name: body.sink})
+    sinks = {**state.sinks, body.sink.app_id: body.sink}
+    return replace(_with_run(state, run), sinks=sinks)
+
+
+def _succeeded(state: State, event: Event) -> State:
+    body: Succeeded = event.body  # type: ignore[assignment]
+    run = state.batches[body.batch_id].runs[body.pipeline]
+    run = replace(
+        run,
+        status="SUCCESS",
+        changed_at=_strictly_after(run, event.at),
+        rows_read=body.rows_read,
+        rows_written=body.rows_written,
+        metrics=body.metrics,
+        error=None,
+    )
+    return _with_run(state, run)
+
+
+def _failed(state: State, event: Event) -> State:
+    body: Failed = event.body  # type: ignore[assignment]
+    run = state.batches[body.batch_id].runs[body.pipeline]
+    changed_at = _strictly_after(run, event.at)
+    return _with_run(state, replace(run, status="FAILED", changed_at=changed_at, error=body.error))
+
+
+# ADVANCE ------------------------------------------------------------------------------------------
+
+
+def _check_advanced(state: State, body: Advanced) -> str | None:
+    batch = state.batches.get(body.batch_id)
+    if batch is None:
+        return "there is no such batch"
+    if not body.upstreams:
+        return "nothing advances"
+    for upstream, version in body.upstreams.items():
+        problem = _check_advance(batch, upstream, version)
+        if problem:
+            return f"{upstream}: {problem}"
+    return None
+
+
+def _check_advance(batch: PlannedBatch, upstream: str, version: int) -> str | None:
+    if upstream not in batch.pending_upstreams():
+        return "it is not pending in this batch"
+    if version != batch.windows[upstream].through_version:
+        return f"version {version} is not the planned end"
+    return batch.held_because(upstream)
+
+
+def _advanced(state: State, event: Event) -> State:
+    body: Advanced = event.body  # type: ignore[assignment]
+    batch = state.batches[body.batch_id]
+    marks = {
+        (batch.scope, upstream): Mark(
+            scope=batch.scope,
+            upstream=upstream,
+            version=version,
+            table_id=batch.windows[upstream].table_id,
+            feed_enabled=batch.windows[upstream].feed_enabled,
+            schema_fingerprint=batch.windows[upstream].schema_fingerprint,
+            batch_id=batch.batch_id,
+            advanced_at=event.at,
+            advanced_by=event.actor,
+        )
+        for upstream, version in body.upstreams.items()
+    }
+    seeded = {
+        (pipeline, upstream): version
+        for upstream, version in body.upstreams.items()
+        for pipeline, upstreams in batch.required.items()
+        if upstream in upstreams
+    }
+    moved = {upstream: Advance(event.at, event.actor) for upstream in body.upstreams}
+    batch = replace(batch, advanced={**batch.advanced, **moved})
+    still_open = {k: b for k, b in state.open_windows.items() if k not in marks}
+    return replace(
+        _with_batch(state, batch),
+        marks={**state.marks, **marks},
+        seeded_through={**state.seeded_through, **seeded},
+        open_windows=still_open,
+    )
+
+
+# SNAPSHOT -----------------------------------------------------------------------------------------
+
+
+def snapshot_of(state: State, keep_windows: int) -> Snapshot:
+    """The state as one event; finished batches beyond the newest `keep_windows` windows are left
+    to the history table."""
+    return Snapshot(
+        control_id=state.control_id,
+        batch_seq=state.batch_seq,
+        pipelines=tuple(state.pipelines.values()),
+        marks=tuple(state.marks.values()),
+        batches=tuple(_kept_batches(state, keep_windows)),
+        epochs=state.epochs,
+        seeded_through=tuple((p, u, v) for (p, u), v in state.seeded_through.items()),
+        sinks=state.sinks,
+    )
+
+
+def _kept_batches(state: State, keep_windows: int) -> list[PlannedBatch]:
+    kept, room = [], keep_windows
+    for batch in sorted(state.batches.values(), key=lambda b: b.seq, reverse=True):
+        room -= len(batch.windows)
+        if room >= 0 or batch.is_open:
+            kept.append(batch)
+    return kept[::-1]
+
+
+def _restored(state: State, event: Event) -> State:
+    body: Snapshot = event.body  # type: ignore[assignment]
+    return State(
+        control_id=body.control_id,
+        batch_seq=body.batch_seq,
+        pipelines={p.name: p for p in body.pipelines},
+        marks={(m.scope, m.upstream): m for m in body.marks},
+        batches={b.batch_id: b for b in body.batches},
+        open_windows={(b.scope, u): b.batch_id for b in body.batches for u in b.pending_upstreams()},
+        epochs=body.epochs,
+        seeded_through={(p, u): v for p, u, v in body.seeded_through},
+        sinks=body.sinks,
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+def _with_batch(state: State, batch: PlannedBatch) -> State:
+    return replace(state, batches={**state.batches, batch.batch_id: batch})
+
+
+def _with_run(state: State, run: Run) -> State:
+    batch = state.batches[run.batch_id]
+    return _with_batch(state, replace(batch, runs={**batch.runs, run.pipeline: run}))
+
+
+def _strictly_after(before: Run | None, at: datetime) -> datetime:
+    # Published order is by this instant, so it must grow even if a clock was set back.
+    return max(at, before.changed_at + timedelta(microseconds=1)) if before else at
+
+
+def _always(state: State, body: Any) -> str | None:
+    return None
+
+
+RULES: Mapping[type[Any], Rule] = {
+    Created: Rule(_check_created, _created),
+    Registered: Rule(_check_registered, _registered),
+    Planned: Rule(_check_planned, _planned),
+    Leased: Rule(_check_leased, _leased),
+    SinkWritten: Rule(_check_run_event, _sink_written),
+    Succeeded: Rule(_check_run_event, _succeeded),
+    Failed: Rule(_check_run_event, _failed),
+    Advanced: Rule(_check_advanced, _advanced),
+    Cancelled: Rule(_check_cancelled, _cancelled),
+    Snapshot: Rule(_always, _restored),
+}

@@ -1,0 +1,92 @@
+"""Signs of life of lease holders: one small object each, outside the journal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from floodmark.deltalog import Storage
+from floodmark.model.clock import Clock
+
+
+class Heartbeats(Protocol):
+    """Where holders leave their signs of life."""
+
+    def beat(self, run_id: str, count: int) -> None:
+        """Leave a new sign; raises OSError if that is not possible."""
+
+    def last(self, run_id: str) -> str | None:
+        """The newest sign of a run, None if it never left one. Only its change means something."""
+
+    def clear(self, run_id: str) -> None:
+        """Remove the sign of a run that has ended."""
+
+
+class FileHeartbeats:
+    """Signs of life as files below `<control>/_heartbeats`."""
+
+    def __init__(self, control: str, storage: Storage) -> None:
+        self._folder = f"{control}/_heartbeats"
+        self._storage = storage
+
+    def beat(self, run_id: str, count: int) -> None:
+        self._storage.write(f"{self._folder}/{run_id}", str(count).encode())
+
+    def last(self, run_id: str) -> str | None:
+        try:
+            return self._storage.read(f"{self._folder}/{run_id}").decode()
+        except FileNotFoundError:
+            return None
+
+    def clear(self, run_id: str) -> None:
+        self._storage.delete(f"{self._folder}/{run_id}")
+
+
+class Pulse:
+    """Beats for one run from a thread of its own, and knows when it last succeeded."""
+
+    def __init__(
+        self, heartbeats: Heartbeats, run_id: str, ttl_seconds: float, clock: Clock
+    ) -> None:
+        self._heartbeats = heartbeats
+        self._run_id = run_id
+        self._ttl = ttl_seconds
+        self._clock = clock
+        self._count = 0
+        self._last_beat = clock.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"pulse {run_id}", daemon=True)
+
+    def __enter__(self) -> Pulse:
+        self.beat()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        try:
+            self._heartbeats.clear(self._run_id)
+        except OSError:  # a sign that stays behind only tells of a run that has ended
+            pass
+
+    def beat(self) -> None:
+        """Leave a sign now; raises OSError if that is not possible."""
+        self._count += 1
+        self._heartbeats.beat(self._run_id, self._count)
+        self._last_beat = self._clock.monotonic()
+
+    def is_late(self) -> bool:
+        """Whether the last sign is so old that others may soon think the run dead."""
+        return self._clock.monotonic() - self._last_beat > self._ttl / 2
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._ttl / 3):
+            try:
+                self.beat()
+            except OSError:  # `is_late` tells the run, which then stops itself
+                continue
+
+
+PulseFactory = Callable[[str, float], Pulse]

@@ -1,0 +1,215 @@
+"""Writes the published tables from what the journal says. Nothing decides on them.
+
+Each table carries the number of the last event it shows as its transaction id `projection`, in the
+same commit as its rows: a late or killed projector can neither move a table back nor write a row
+twice, and whoever comes next goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from floodmark import failpoints
+from floodmark.control import tables
+from floodmark.control.delta import unreadable, unwritable
+from floodmark.control.events import Event
+from floodmark.control.tables import PublishedTable
+from floodmark.deltalog import Storage
+from floodmark.errors import ControlError
+from floodmark.model.state import State
+
+MARKER = "projection"
+ATTEMPTS = 20
+SMALL_FILES = 50
+"""A table with more files than this is compacted."""
+COMPACTED_BYTES = 4 * 1024 * 1024
+"""Files larger than this are left alone, so the cost of compaction follows what is new."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """What an event adds to the tables, kept until it is published."""
+
+    seq: int
+    history: dict[str, Any]
+    checkpoint: dict[str, Any] | None
+    batch_id: str | None
+    changes_registry: bool
+    changes_marks: bool
+
+
+@dataclass
+class Projector:
+    """Keeps the published tables of one control store up to date.
+
+    It is the journal's observer: it collects what events mean for the tables, and `refresh`
+    publishes it. A refresh that fails leaves the tables behind, never wrong; the next one mends
+    them.
+    """
+
+    control: str
+    storage: Storage
+    _pending: list[Pending] = field(default_factory=list)
+    _seen: int = 0
+
+    def observe(self, event: Event, state: State) -> None:
+        """Take note of an event; see control.journal.Observer. One seen before is passed over."""
+        if event.seq <= self._seen:
+            return
+        self._seen = event.seq
+        if event.kind == "SNAPSHOT":
+            return  # what it stands for was published before it was folded
+        self._pending.append(
+            Pending(
+                seq=event.seq,
+                history=tables.history_row(event, state),
+                checkpoint=tables.checkpoint_row(event, state),
+                batch_id=event.batch_id,
+                changes_registry=event.kind == "REGISTER",
+                changes_marks=event.kind == "ADVANCE",
+            )
+        )
+
+    def refresh(self, state: State, only: Collection[str] | None = None) -> None:
+        """Publish everything up to `state`; `only` names tables, by default all."""
+        failpoints.reached("project.before")
+        for table in tables.TABLES:
+            if only is None or table.name in only:
+                self._refresh_table(table, state)
+                failpoints.reached("project.between_tables")
+        if only is None:
+            self._pending = [p for p in self._pending if p.seq > state.seq]
+        failpoints.reached("project.after")
+
+    def published_through(self, name: str) -> int:
+        """The number of the last event that a table shows; 0 if there is no table yet."""
+        table = next(t for t in tables.TABLES if t.name == name)
+        handle = self._open(table)
+        return int(handle.transaction_version(MARKER) or 0) if handle else 0
+
+    def compact(self) -> None:
+        """Join the small files of each table; what is joined already is left alone."""
+        for table in tables.TABLES:
+            handle = self._open(table)
+            if handle and len(handle.file_uris()) > SMALL_FILES:
+                self._write(partial(handle.optimize.compact, target_size=COMPACTED_BYTES))
+
+    def _refresh_table(self, table: PublishedTable, state: State) -> None:
+        """Bring one table to `state`, going on where its marker says it stands."""
+        for _ in range(ATTEMPTS):
+            handle = self._open(table) or self._create(table)
+            shown = int(handle.transaction_version(MARKER) or 0)
+            news = [p for p in self._pending if shown < p.seq <= state.seq]
+            if not news or self._write(partial(self._publish, table, handle, news, state)):
+                return
+        raise self._stuck(table)
+
+    def _publish(
+        self, table: PublishedTable, handle: Any, news: list[Pending], state: State
+    ) -> None:
+        """Write the rows of `news` into one table, with the marker, as one commit."""
+        if table.name == "watermarks":
+            batches = {p.batch_id for p in news if p.batch_id in state.batches}
+            rows = [r for b in state.batches if b in batches for r in _rows(state, b)]
+            self._replace(table, handle, rows, state.seq, sorted(b for b in batches if b))
+        elif table.name == "committed_watermarks":
+            rows = tables.committed_rows(state)
+            self._overwrite_if(any(p.changes_marks for p in news), table, handle, rows, state.seq)
+        elif table.name == "pipeline_registry":
+            rows = tables.registry_rows(state)
+            changed = any(p.changes_registry for p in news)
+            self._overwrite_if(changed, table, handle, rows, state.seq)
+        elif table.name == "pipeline_checkpoints":
+            self._append(table, handle, [p.checkpoint for p in news if p.checkpoint], state.seq)
+        else:
+            self._append(table, handle, [p.history for p in news], state.seq)
+
+    def _overwrite_if(
+        self, changed: bool, table: PublishedTable, handle: Any, rows: list[Any], seq: int
+    ) -> None:
+        if changed:
+            self._commit(table, handle, rows, seq, mode="overwrite")
+
+    def _append(self, table: PublishedTable, handle: Any, rows: list[Any], seq: int) -> None:
+        if rows:
+            self._commit(table, handle, rows, seq, mode="append")
+
+    def _replace(
+        self, table: PublishedTable, handle: Any, rows: list[Any], seq: int, batches: list[str]
+    ) -> None:
+        """Put the rows of some batches in the place of the rows those batches had."""
+        if not rows:
+            return
+        ids = ", ".join(f"'{batch_id}'" for batch_id in batches)
+        dates = ", ".join(sorted({f"'{row['batch_date']}'" for row in rows}))
+        predicate = f"batch_date IN ({dates}) AND batch_id IN ({ids})"  # noqa: S608 our own ids
+        self._commit(table, handle, rows, seq, mode="overwrite", predicate=predicate)
+
+    def _commit(
+        self, table: PublishedTable, handle: Any, rows: list[Any], seq: int, **options: Any
+    ) -> None:
+        from deltalake import CommitProperties, Transaction, write_deltalake
+
+        properties = CommitProperties(app_transactions=[Transaction(MARKER, seq)])
+        data = pa.Table.from_pylist(rows, schema=table.schema)
+        write_deltalake(handle, data, commit_properties=properties, **options)
+
+    def _write(self, action: Callable[[], object]) -> bool:
+        """Do one commit; False if another projector came first."""
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        try:
+            action()
+        except CommitFailedError:
+            return False
+        except (DeltaError, OSError) as error:
+            raise unwritable(self.control, OSError(str(error))) from error
+        return True
+
+    def _open(self, table: PublishedTable) -> Any:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        try:
+            return DeltaTable(self._path(table), storage_options=self.storage.options)
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError) as error:
+            raise unreadable(self._path(table), error) from error
+
+    def _create(self, table: PublishedTable) -> Any:
+        from deltalake import DeltaTable
+
+        self._write(
+            lambda: DeltaTable.create(
+                self._path(table),
+                table.schema,
+                mode="ignore",
+                name=f"floodmark {table.name}",
+                partition_by=list(table.partition_by) or None,
+                storage_options=self.storage.options,
+            )
+        )
+        return self._open(table)
+
+    def _path(self, table: PublishedTable) -> str:
+        return f"{self.control}/{table.name}"
+
+    def _stuck(self, table: PublishedTable) -> ControlError:
+        return ControlError(
+            "FM-CONTROL-009",
+            f"other processes kept refreshing {table.name} first",
+            where=self._path(table),
+            state="the journal is complete; only the published table may lag behind it",
+            next="floodmark state rebuild",
+            retryable=True,
+        )
+
+
+def _rows(state: State, batch_id: str) -> list[dict[str, Any]]:
+    return tables.watermark_rows(state.batches[batch_id])
