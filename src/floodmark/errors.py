@@ -55,6 +55,8 @@ CODES: dict[str, str] = {
     "FM-SOURCE-005": "the session hides missing or corrupt files",
     "FM-SOURCE-006": "data files of the planned range are gone",
     "FM-SOURCE-007": "the schema is no longer the one that was planned",
+    "FM-SOURCE-008": "a file of a table's log is damaged",
+    "FM-SOURCE-009": "a table's log could not be looked at",
     "FM-SINK-001": "a write does not say what to do with updates and deletes",
     "FM-SINK-002": "a snapshot would be appended to a target that already holds rows of ours",
     "FM-SINK-003": "a feed window would overwrite a whole target",

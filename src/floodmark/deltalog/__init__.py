@@ -1,0 +1,21 @@
+"""The Delta log read directly: facts about a table without Spark and without Java.
+
+`DeltaLog` answers from a listing of `_delta_log` and as few file reads as possible; `Storage` is
+the door to files, on local disk or in an object store.
+"""
+
+from __future__ import annotations
+
+from floodmark.deltalog.log import DeltaLog, is_delta_table
+from floodmark.deltalog.schema import fingerprint
+from floodmark.deltalog.storage import Entry, Storage, absolute, is_local
+
+__all__ = [
+    "DeltaLog",
+    "Entry",
+    "Storage",
+    "absolute",
+    "fingerprint",
+    "is_delta_table",
+    "is_local",
+]

@@ -1,0 +1,256 @@
+"""What the change feed shows for one commit, worked out from its actions.
+
+The rules are those of Delta's own reader: where a commit has `cdc` files they are all there is to
+see; else its adds and removes with dataChange are inserts and deletes; a MERGE that only copied
+rows shows nothing; an add and a remove of one path (deletion vectors) show the difference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from floodmark.deltalog.commit import Action, Commit
+from floodmark.deltalog.schema import fingerprint
+from floodmark.model.delta import ChangeKind, VersionFacts
+
+RowsOf = Callable[[set[str], int], Mapping[str, int | None]]
+"""Rows of data files by path, from the adds of commits before a version."""
+
+_ALL_KINDS: frozenset[ChangeKind] = frozenset(("insert", "update", "delete"))
+_ONLY_SHRINKS = frozenset(("DELETE", "UPDATE", "MERGE"))
+"""Operations whose new deletion vector of a file always contains the old one."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The actions of one commit that matter here."""
+
+    info: Action = field(default_factory=dict)
+    adds: dict[str, Action] = field(default_factory=dict)
+    removes: dict[str, Action] = field(default_factory=dict)
+    cdc: list[Action] = field(default_factory=list)
+    metadata: Action | None = None
+    transactions: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    kinds: frozenset[ChangeKind]
+    bytes: int
+    rows: int | None
+
+
+_NO_CHANGE = _Change(frozenset(), 0, 0)
+
+
+def instant(milliseconds: int) -> datetime:
+    """A log's milliseconds as a UTC instant, exactly."""
+    return _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def version_facts(commit: Commit, rows_of: RowsOf) -> VersionFacts:
+    """The facts of one commit; `rows_of` is asked only for removed files without statistics."""
+    seen = _seen(commit)
+    change = _change(seen, commit.version, rows_of)
+    metadata = seen.metadata
+    stamp = seen.info.get("inCommitTimestamp")
+    return VersionFacts(
+        version=commit.version,
+        committed_at=instant(stamp if isinstance(stamp, int) else commit.modified_ms),
+        operation=str(seen.info.get("operation") or ""),
+        kinds=change.kinds,
+        bytes=change.bytes,
+        rows=change.rows,
+        feed_enabled=None if metadata is None else feed_flag(metadata),
+        schema_fingerprint=None
+        if metadata is None
+        else fingerprint(metadata["schemaString"]),
+        table_id=None if metadata is None else str(metadata["id"]),
+        transactions=seen.transactions,
+        metrics={
+            k: str(v) for k, v in (seen.info.get("operationMetrics") or {}).items()
+        },
+        user_metadata=seen.info.get("userMetadata"),
+    )
+
+
+def feed_flag(metadata: Action) -> bool:
+    """Whether a metaData action has the change feed on."""
+    value = (metadata.get("configuration") or {}).get("delta.enableChangeDataFeed", "")
+    return str(value).lower() == "true"
+
+
+def file_rows(add: Action) -> int | None:
+    """The live rows of a data file: its count less those its deletion vector hides."""
+    records = add.get("numRecords")
+    if records is None:
+        records = _records(add.get("stats"))
+    return None if records is None else records - _hidden(add)
+
+
+def _records(stats: Any) -> int | None:
+    if not stats:
+        return None
+    try:
+        records = json.loads(stats)["numRecords"]
+    except (ValueError, TypeError, KeyError):
+        return None  # statistics are optional; without them the count is unknown
+    return records if isinstance(records, int) else None
+
+
+def _hidden(file: Action) -> int:
+    vector = file.get("deletionVector")
+    return int(vector["cardinality"]) if vector else 0
+
+
+def _seen(commit: Commit) -> _Seen:
+    seen = _Seen()
+    for name, body in commit.actions():
+        if name == "add":
+            seen.adds[body["path"]] = body
+        elif name == "remove":
+            seen.removes[body["path"]] = body
+        elif name == "cdc":
+            seen.cdc.append(body)
+        elif name == "commitInfo":
+            seen.info = body
+        elif name == "metaData":
+            seen.metadata = body
+        elif name == "txn":
+            seen.transactions[body["appId"]] = body["version"]
+    return seen
+
+
+def _change(seen: _Seen, version: int, rows_of: RowsOf) -> _Change:
+    if seen.cdc:
+        return _change_of_cdc(seen)
+    if _is_merge_without_effect(seen.info):
+        return _NO_CHANGE
+    adds = {p: a for p, a in seen.adds.items() if a.get("dataChange", True)}
+    removes = {p: r for p, r in seen.removes.items() if r.get("dataChange", True)}
+    if not adds and not removes:
+        return _NO_CHANGE
+    return _change_of_files(seen, adds, removes, version, rows_of)
+
+
+def _change_of_cdc(seen: _Seen) -> _Change:
+    size = sum(int(c.get("size") or 0) for c in seen.cdc)
+    counts = _counts(seen.info)
+    if counts is None:
+        return _Change(_ALL_KINDS, size, None)
+    kinds = frozenset(kind for kind, rows in counts.items() if rows)
+    rows = counts["insert"] + counts["delete"] + 2 * counts["update"]
+    # cdc files with not one counted row contradict the metrics: then nothing is known.
+    return _Change(kinds, size, rows) if rows else _Change(_ALL_KINDS, size, None)
+
+
+def _counts(info: Action) -> dict[ChangeKind, int] | None:
+    """Rows inserted, updated and deleted by the metrics; None where they do not tell."""
+    metrics = info.get("operationMetrics") or {}
+    match info.get("operation"):
+        case "MERGE":
+            inserted = _metric(
+                metrics, "numTargetRowsInserted", "num_target_rows_inserted"
+            )
+            updated = _metric(
+                metrics, "numTargetRowsUpdated", "num_target_rows_updated"
+            )
+            deleted = _metric(
+                metrics, "numTargetRowsDeleted", "num_target_rows_deleted"
+            )
+        case "UPDATE":
+            inserted, deleted = 0, 0
+            updated = _metric(metrics, "numUpdatedRows", "num_updated_rows")
+        case "DELETE":
+            inserted, updated = 0, 0
+            deleted = _metric(metrics, "numDeletedRows", "num_deleted_rows")
+        case _:
+            return None
+    if inserted is None or updated is None or deleted is None:
+        return None
+    return {"insert": inserted, "update": updated, "delete": deleted}
+
+
+def _metric(metrics: Mapping[str, Any], *names: str) -> int | None:
+    for name in names:
+        text = str(metrics.get(name, ""))
+        if text.isascii() and text.isdigit():
+            return int(text)
+    return None
+
+
+def _is_merge_without_effect(info: Action) -> bool:
+    """Delta's reader skips the files of a MERGE whose metrics say that it only copied rows."""
+    if info.get("operation") != "MERGE":
+        return False
+    counts = _counts(info)
+    return counts is not None and not any(counts.values())
+
+
+def _change_of_files(
+    seen: _Seen,
+    adds: Mapping[str, Action],
+    removes: Mapping[str, Action],
+    version: int,
+    rows_of: RowsOf,
+) -> _Change:
+    pairs = adds.keys() & removes.keys()
+    removed = {p: r for p, r in removes.items() if p not in pairs}
+    parts = [_inserted(adds[p]) for p in adds.keys() - pairs]
+    parts += _deleted(removed, version, rows_of)
+    shrinks = seen.info.get("operation") in _ONLY_SHRINKS
+    parts += [_difference(removes[p], adds[p], shrinks) for p in pairs]
+    return _sum(parts)
+
+
+def _inserted(add: Action) -> _Change:
+    return _Change(frozenset(("insert",)), int(add.get("size") or 0), file_rows(add))
+
+
+def _deleted(
+    removed: Mapping[str, Action], version: int, rows_of: RowsOf
+) -> list[_Change]:
+    rows = {path: file_rows(remove) for path, remove in removed.items()}
+    unknown = {path for path, count in rows.items() if count is None}
+    if unknown:
+        # The add carries the count of the whole file; the remove says what was hidden by then.
+        whole = rows_of(unknown, version)
+        for path in unknown:
+            records = whole.get(path)
+            rows[path] = None if records is None else records - _hidden(removed[path])
+    kinds: frozenset[ChangeKind] = frozenset(("delete",))
+    return [
+        _Change(kinds, int(r.get("size") or 0), rows[p]) for p, r in removed.items()
+    ]
+
+
+def _difference(old: Action, new: Action, shrinks: bool) -> _Change:
+    """One path removed and added again: the feed shows the rows whose visibility changed."""
+    size = int(new.get("size") or 0)
+    before, after = _hidden(old), _hidden(new)
+    if old.get("deletionVector") and new.get("deletionVector") and not shrinks:
+        # Neither vector need contain the other (RESTORE): counts alone do not tell.
+        return _Change(frozenset(("insert", "delete")), size, None)
+    if after > before:
+        return _Change(frozenset(("delete",)), size, after - before)
+    if after < before:
+        return _Change(frozenset(("insert",)), size, before - after)
+    return _NO_CHANGE
+
+
+def _sum(parts: Iterable[_Change]) -> _Change:
+    kinds: frozenset[ChangeKind] = frozenset()
+    size, rows = 0, 0
+    is_known = True
+    for part in parts:
+        size += part.bytes
+        is_known = is_known and part.rows is not None
+        rows += part.rows or 0
+        # A file with no live row shows nothing, whatever happened to it.
+        kinds = kinds if part.rows == 0 else kinds | part.kinds
+    return _Change(kinds, size, rows if is_known else None)
