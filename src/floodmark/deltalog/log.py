@@ -34,6 +34,8 @@ class _Header:
 
     metadata: Action
     protocol: Action
+    schema_json: str
+    schema_fingerprint: str
 
 
 def is_delta_table(
@@ -81,11 +83,11 @@ class DeltaLog:
             latest_at=instant(self._committed_ms(listing, newest)),
             earliest_version=listing.earliest,
             feed_enabled=feed_flag(metadata),
-            schema_json=metadata["schemaString"],
-            schema_fingerprint=fingerprint(metadata["schemaString"]),
+            schema_json=header.schema_json,
+            schema_fingerprint=header.schema_fingerprint,
             partition_columns=tuple(metadata.get("partitionColumns") or ()),
             properties=dict(metadata.get("configuration") or {}),
-            min_reader_version=int(protocol.get("minReaderVersion") or 1),
+            min_reader_version=protocol.get("minReaderVersion") or 1,
             reader_features=tuple(protocol.get("readerFeatures") or ()),
         )
 
@@ -128,8 +130,7 @@ class DeltaLog:
     def schema_at(self, version: int) -> tuple[str, str]:
         """The schema at a version, as Delta writes it, and its fingerprint."""
         header, _ = self._header(self._listing_through(version), version)
-        schema = header.metadata["schemaString"]
-        return schema, fingerprint(schema)
+        return header.schema_json, header.schema_fingerprint
 
     def transaction_version(self, app_id: str) -> int | None:
         """The newest version that a commit set for an app id; None where there is none."""
@@ -428,7 +429,11 @@ class _HeaderSearch:
         protocol = self._found.get("protocol")
         if protocol is None:
             raise damaged(folder, "no protocol action in commits or checkpoint")
-        return _Header(metadata, protocol)
+        schema = metadata["schemaString"]
+        try:
+            return _Header(metadata, protocol, schema, fingerprint(schema))
+        except (ValueError, TypeError, RecursionError):
+            raise damaged(folder, "the newest metaData action has no readable schema") from None
 
 
 def _floor(listing: Listing, version: int) -> int:
