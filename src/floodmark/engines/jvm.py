@@ -1,0 +1,116 @@
+"""The one place that talks to Spark's JVM through py4j; Spark Connect has no such JVM."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from floodmark.errors import SinkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCK_TIMEOUT_SECONDS = 600.0
+LOCK_POLL_SECONDS = 0.02
+
+_thread_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether `spark` is a Spark Connect session, which has no JVM and no child sessions."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def child_session(spark: SparkSession) -> SparkSession:
+    """A session with settings of its own on the same Spark; a new one at each call.
+
+    Frames of the parent can be written through it; temp views do not cross. A Spark Connect
+    session is returned as it is: its writes have to take turns.
+    """
+    return spark if is_connect(spark) else spark.newSession()
+
+
+def local_path(location: str) -> Path | None:
+    """The path on this machine's disk, or None if `location` is somewhere else."""
+    scheme = urlsplit(location).scheme
+    if scheme == "file":
+        return Path(unquote(urlsplit(location).path))
+    return Path(location) if not scheme else None
+
+
+@contextmanager
+def file_lock(
+    spark: SparkSession, location: str, *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS
+) -> Iterator[None]:
+    """Hold the exclusive lock file at `location`, against threads, processes and other JVMs.
+
+    The JVM holds it, not Python: when Python is killed, the commit that the JVM is still making
+    stays covered until that JVM ends. The file is created and stays behind, empty. Nothing is
+    locked for a Spark Connect session or a location that is not on this machine's disk. Raises
+    SinkError FM-SINK-014 after `timeout_seconds`; not reentrant.
+    """
+    path = local_path(location)
+    if path is None or is_connect(spark):
+        yield
+        return
+    deadline = time.monotonic() + timeout_seconds
+    key = str(path.resolve())
+    # Two channels of one JVM do not wait for each other: the second gets an exception.
+    if not _thread_locks[key].acquire(timeout=timeout_seconds):
+        raise _locked(path, timeout_seconds)
+    try:
+        with _jvm_lock(spark, path, deadline, timeout_seconds):
+            yield
+    finally:
+        _thread_locks[key].release()
+
+
+@contextmanager
+def _jvm_lock(
+    spark: SparkSession, path: Path, deadline: float, timeout_seconds: float
+) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = _jvm(spark).java.io.RandomAccessFile(str(path), "rw")
+    try:
+        channel = file.getChannel()
+        while not _try_lock(channel):
+            if time.monotonic() > deadline:
+                raise _locked(path, timeout_seconds)
+            time.sleep(LOCK_POLL_SECONDS)
+        yield
+    finally:
+        file.close()
+
+
+def _try_lock(channel: Any) -> bool:
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return channel.tryLock() is not None
+    except Py4JJavaError as error:
+        overlapping = "java.nio.channels.OverlappingFileLockException"
+        if error.java_exception.getClass().getName() != overlapping:
+            raise
+        return False
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark.sparkContext._jvm
+
+
+def _locked(path: Path, timeout_seconds: float) -> SinkError:
+    return SinkError(
+        "FM-SINK-014",
+        "the target could not be locked",
+        where=str(path),
+        found=f"another writer holds the lock since more than {timeout_seconds:g} s",
+        state="nothing was written",
+        next="wait for the other writer, then run the same command again",
+        retryable=True,
+    )
