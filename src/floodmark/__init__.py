@@ -1,0 +1,51 @@
+"""Incremental data pipelines on Spark that never miss a row and never process one twice."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from floodmark.coordinator import Coordinator
+    from floodmark.engines.spark import local_session
+    from floodmark.errors import FloodmarkError
+    from floodmark.model.results import Batch, Metrics, RunResult
+    from floodmark.model.window import Window
+    from floodmark.sinks.changes import deletes, upserts
+
+__version__ = "0.1.0"
+
+# Loaded on first use: `import floodmark` imports neither Spark nor delta-rs.
+_HOMES = {
+    "Batch": "floodmark.model.results",
+    "Coordinator": "floodmark.coordinator",
+    "FloodmarkError": "floodmark.errors",
+    "Metrics": "floodmark.model.results",
+    "RunResult": "floodmark.model.results",
+    "Window": "floodmark.model.window",
+    "deletes": "floodmark.sinks.changes",
+    "local_session": "floodmark.engines.spark",
+    "upserts": "floodmark.sinks.changes",
+}
+
+__all__ = [
+    "Batch",
+    "Coordinator",
+    "FloodmarkError",
+    "Metrics",
+    "RunResult",
+    "Window",
+    "deletes",
+    "local_session",
+    "upserts",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'floodmark' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

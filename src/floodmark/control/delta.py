@@ -142,7 +142,7 @@ class DeltaEventLog:
         except FileNotFoundError:
             return None
         try:
-            return events_of(pq.read_table(pa.BufferReader(content), use_threads=False))
+            return events_of(pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False))
         except (pa.ArrowException, ValueError) as error:
             raise unreadable(self.path, error) from error
 

@@ -1,0 +1,636 @@
+"""The story: discover -> plan -> run -> finalize -> report.
+
+A batch freezes the exact versions of many upstreams; pipelines read exactly that; an upstream's
+watermark advances only when every pipeline that depends on it has succeeded.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import logging
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from floodmark import failpoints
+from floodmark.control.delta import DeltaEventLog
+from floodmark.control.events import (
+    Body,
+    Cancelled,
+    Created,
+    Event,
+    Failed,
+    Leased,
+    Planned,
+    Registered,
+    Succeeded,
+)
+from floodmark.control.heartbeats import FileHeartbeats, Heartbeats
+from floodmark.control.journal import EventLog, Journal
+from floodmark.control.projections import Projector
+from floodmark.control.upkeep import compact_if_due
+from floodmark.deltalog import Storage, absolute
+from floodmark.errors import ConfigError, ControlError, PlanError
+from floodmark.finalize import advance_watermarks
+from floodmark.model.clock import Clock, SystemClock
+from floodmark.model.plan import DEFAULT_SCOPE, Draft, PlanRequest, Probe
+from floodmark.model.results import (
+    Batch,
+    Checkpoint,
+    Finalized,
+    Finding,
+    Lag,
+    Metrics,
+    RunResult,
+    batch_view,
+)
+from floodmark.model.state import Holder, Mark, PlannedBatch, State
+from floodmark.plan import planner
+from floodmark.run.engine import Engine, spark_engine
+from floodmark.run.leases import (
+    DEFAULT_TTL_SECONDS,
+    LeaseOffice,
+    batch_for_run,
+    known_batch,
+    this_process,
+)
+from floodmark.run.runner import PipelineFunction, Runner, new_run_id, result_of
+from floodmark.sources.probe import probe_delta
+
+log = logging.getLogger("floodmark")
+
+
+class Coordinator:
+    """Plans batches over versioned upstreams, runs pipelines on them, advances watermarks.
+
+    `spark` may be None for everything that only plans or reads state. A control store that does
+    not exist is created by the first call that has to write.
+    """
+
+    def __init__(
+        self,
+        control: str,
+        spark: Any = None,
+        actor: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        lease_ttl: float = DEFAULT_TTL_SECONDS,
+        base: str | None = None,
+        schema: str = "gold",
+    ) -> None:
+        self.storage = Storage(storage_options)
+        self.control = absolute(control, base)
+        self.base = base
+        self.spark = spark
+        self.actor = actor or getpass.getuser()
+        self.schema = schema
+        self._lease_ttl = lease_ttl
+        self._clock: Clock = SystemClock()
+        self._holder: Holder = this_process()
+        self._delta_log = DeltaEventLog(self.control, self.storage)
+        self._log: EventLog = self._delta_log
+        self._heartbeats: Heartbeats = FileHeartbeats(self.control, self.storage)
+        self._projector: Projector | None = Projector(self.control, self.storage)
+        self._store: Journal | None = None
+        self._engine: Engine | None = None
+        self._is_coalescing = False
+
+    # Registry -------------------------------------------------------------------------------------
+
+    def register(
+        self, pipeline: str, upstreams: Sequence[str], scope: str = DEFAULT_SCOPE
+    ) -> None:
+        """Say that a pipeline reads these upstreams: from the next plan on they wait for it.
+
+        Registering the same again changes nothing. Batches that are planned keep the registry of
+        their moment. Raises FM-CONTROL-011 if the name is taken in another scope.
+        """
+        names = self._names(upstreams, what=f"pipeline {pipeline}")
+        body = Registered(pipeline, scope, names, definition_hash(pipeline, scope, names))
+        self._writer().commit(lambda state: registration(state, body))
+        self._publish()
+
+    # Plan -----------------------------------------------------------------------------------------
+
+    def create_batch(
+        self,
+        upstreams: Sequence[str] | None = None,
+        *,
+        pipelines: Sequence[str] | None = None,
+        scope: str = DEFAULT_SCOPE,
+        max_versions: int | None = None,
+    ) -> Batch:
+        """Freeze what is new in the upstreams as one batch, in one commit.
+
+        Every other upstream of the pipelines concerned is frozen with it. An open batch on any of
+        them is returned instead (`reused`). With no news at all nothing is journaled and status
+        NOOP comes back. Called twice, the second call returns the batch of the first.
+        """
+        store = self._writer()
+        outcome: list[Batch] = []
+
+        def decide(state: State) -> list[Body]:
+            request = self._request(state, upstreams, pipelines, scope, max_versions)
+            batch, bodies = self._decide_plan(state, request)
+            outcome[:] = [batch]
+            return bodies
+
+        store.commit(decide)
+        self._publish()
+        return outcome[0]
+
+    def preview(
+        self,
+        upstreams: Sequence[str] | None = None,
+        *,
+        pipelines: Sequence[str] | None = None,
+        scope: str = DEFAULT_SCOPE,
+        max_versions: int | None = None,
+        register: Mapping[str, Sequence[str]] | None = None,
+    ) -> Batch:
+        """What `create_batch` would do now; writes nothing.
+
+        `register` previews pipelines of the scope as if they were registered.
+        """
+        state = self._reader_or_empty().state()
+        for pipeline, names in (register or {}).items():
+            state = self._as_registered(state, pipeline, names, scope)
+        request = self._request(state, upstreams, pipelines, scope, max_versions)
+        return self._decide_plan(state, request, is_preview=True)[0]
+
+    def _decide_plan(
+        self, state: State, request: PlanRequest, *, is_preview: bool = False
+    ) -> tuple[Batch, list[Body]]:
+        """The batch to return, and what has to be journaled for it."""
+        upstreams = planner.closure(state, request)
+        batch = planner.open_batch(state, request.scope, upstreams)
+        if batch:
+            waiting = planner.unplanned(batch, request)
+            return batch_view(batch, reused=True, unplanned=waiting), []
+        draft = self._draft(state, request, upstreams)
+        if is_preview or not draft.has_news:
+            return draft_view(draft), []
+        batch_id = self._new_batch_id()
+        body = Planned(
+            batch_id=batch_id,
+            batch_seq=state.batch_seq + 1,
+            scope=draft.scope,
+            windows=draft.windows,
+            required=draft.required,
+        )
+        return draft_view(draft, batch_id, body.batch_seq), [body]
+
+    def _draft(self, state: State, request: PlanRequest, upstreams: Sequence[str]) -> Draft:
+        failpoints.reached("plan.before_discover")
+        probes = {
+            upstream: self._probe(upstream, state.marks.get((request.scope, upstream)), request)
+            for upstream in upstreams
+        }
+        failpoints.reached("plan.after_discover")
+        return planner.draft_batch(state, request, probes)
+
+    def _probe(self, upstream: str, mark: Mark | None, request: PlanRequest) -> Probe:
+        return probe_delta(upstream, mark, request.max_versions, self.storage)
+
+    def _request(
+        self,
+        state: State,
+        upstreams: Sequence[str] | None,
+        pipelines: Sequence[str] | None,
+        scope: str,
+        max_versions: int | None,
+    ) -> PlanRequest:
+        if max_versions is not None and max_versions < 1:
+            raise ConfigError(
+                "FM-CONFIG-007",
+                f"max_versions is {max_versions}",
+                allowed="1 or more, or None for no limit",
+                state="nothing was planned",
+                next="correct the call",
+            )
+        named = list(self._names(upstreams, what="the request")) if upstreams is not None else []
+        for pipeline in pipelines or ():
+            named += [u for u in known_pipeline(state, pipeline, scope) if u not in named]
+        if upstreams is None and pipelines is None:
+            named = list(dict.fromkeys(u for p in state.pipelines_in(scope) for u in p.upstreams))
+        if not named:
+            raise nothing_to_plan(scope)
+        return PlanRequest(tuple(named), scope, max_versions)
+
+    # Run ------------------------------------------------------------------------------------------
+
+    def run_pipeline(
+        self, pipeline: str, batch_id: str, function: PipelineFunction
+    ) -> RunResult:
+        """Run a pipeline's function on exactly the windows of a batch.
+
+        What it writes with `run.write` happens exactly once. An error is recorded as FAILED and
+        raised again; calling this again is the retry. After SUCCESS the function is not called
+        again and the stored result comes back.
+        """
+        store = self._writer()
+        # Refuse before a Spark session is asked for.
+        batch_for_run(store.state(), batch_id, pipeline)
+        engine = self._engine or spark_engine(self.spark, self.storage)
+        try:
+            return self._runner(store).run(pipeline, batch_id, function, engine)
+        finally:
+            self._publish()
+
+    def record_run(
+        self,
+        pipeline: str,
+        batch_id: str,
+        *,
+        status: Literal["RUNNING", "SUCCESS", "FAILED"],
+        rows_read: int | None = None,
+        rows_written: int | None = None,
+        metrics: Mapping[str, object] | None = None,
+        error: str | None = None,
+    ) -> RunResult:
+        """Record a run that happens elsewhere (dbt, a notebook); exactly once is its own business.
+
+        RUNNING counts as a lease, SUCCESS is final and may be repeated, batches must come in
+        order. Recording the same status again changes nothing.
+        """
+        if status not in ("RUNNING", "SUCCESS", "FAILED"):
+            raise ConfigError(
+                "FM-CONFIG-007",
+                f"a run cannot have status {status!r}",
+                allowed="RUNNING, SUCCESS, FAILED",
+                state="nothing was recorded",
+                next="correct the call",
+            )
+        said = Metrics(rows_read, rows_written, metrics or {})
+
+        def decide(state: State) -> list[Body]:
+            return self._external_events(state, pipeline, batch_id, status, said, error)
+
+        state = self._writer().commit(decide)
+        self._publish()
+        return result_of(state.batches[batch_id].runs[pipeline])
+
+    def _external_events(
+        self,
+        state: State,
+        pipeline: str,
+        batch_id: str,
+        status: str,
+        said: Metrics,
+        error: str | None,
+    ) -> list[Body]:
+        batch = batch_for_run(state, batch_id, pipeline)
+        run = batch.runs.get(pipeline)
+        if run and run.status == "SUCCESS":
+            if status == "SUCCESS":
+                return []
+            raise run_is_final(pipeline, batch_id, status)
+        bodies: list[Body] = []
+        epoch = state.epochs.get(pipeline, 0)
+        if run is None or run.status != "RUNNING":
+            epoch += 1
+            bodies.append(self._external_lease(pipeline, batch_id, epoch))
+        elif not run.is_external:
+            raise run_is_ours(pipeline, batch_id)
+        if status == "SUCCESS":
+            texts = {str(name): str(value) for name, value in said.metrics.items()}
+            bodies.append(
+                Succeeded(batch_id, pipeline, epoch, said.rows_read, said.rows_written, texts)
+            )
+        if status == "FAILED":
+            bodies.append(Failed(batch_id, pipeline, epoch, (error or "failed elsewhere")[:4000]))
+        return bodies
+
+    def _external_lease(self, pipeline: str, batch_id: str, epoch: int) -> Leased:
+        return Leased(
+            batch_id=batch_id,
+            pipeline=pipeline,
+            epoch=epoch,
+            run_id=new_run_id(self._clock),
+            holder=Holder("external", "", 0, ""),
+            ttl_seconds=self._lease_ttl,
+            is_external=True,
+        )
+
+    # Finalize -------------------------------------------------------------------------------------
+
+    def finalize_batch(self, batch_id: str) -> tuple[str, ...]:
+        """Advance every upstream of a batch that is ready; returns those that moved.
+
+        Uses the registry copied into the plan. Called again it moves nothing. An unfinished batch
+        is not an error: `finalize` says what is held and why.
+        """
+        return self.finalize(batch_id).advanced
+
+    def finalize(self, batch_id: str) -> Finalized:
+        """Like `finalize_batch`, and says what is held and why."""
+        store = self._writer()
+        known_batch(store.state(), batch_id)
+        outcome = advance_watermarks(store, batch_id)
+        self._publish()
+        return outcome
+
+    def cancel(self, batch_id: str) -> None:
+        """Give up a batch that no runner has leased; its ranges will be planned again.
+
+        Cancelling twice changes nothing. Raises FM-CONTROL-012 once a runner has leased it.
+        """
+
+        def decide(state: State) -> list[Body]:
+            batch = known_batch(state, batch_id)
+            if batch.is_cancelled:
+                return []
+            if batch.runs:
+                raise cannot_cancel(batch)
+            return [Cancelled(batch_id)]
+
+        self._writer().commit(decide)
+        self._publish()
+
+    # Looking --------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """The newest state; raises FM-CONTROL-001 if there is no store."""
+        return self._reader().state()
+
+    def current_plan(self, scope: str | None = None) -> tuple[Batch, ...]:
+        """The open batches, oldest first."""
+        return tuple(batch_view(b, reused=True) for b in self.state().open_batches(scope))
+
+    def checkpoints(self, upstreams: Iterable[str] | None = None) -> tuple[Checkpoint, ...]:
+        """The committed watermarks, of all upstreams or of some."""
+        names = None if upstreams is None else {self.stored_name(u) for u in upstreams}
+        marks = self.state().marks.values()
+        return tuple(
+            Checkpoint(m.scope, m.upstream, m.version, m.table_id, m.batch_id, m.advanced_at)
+            for m in marks
+            if names is None or m.upstream in names
+        )
+
+    def frozen_set(self, batch_id: str) -> dict[str, int]:
+        """The versions at which a batch sees its upstreams."""
+        batch = known_batch(self.state(), batch_id)
+        return {upstream: window.through_version for upstream, window in batch.windows.items()}
+
+    def status(self, batch_id: str | None = None) -> tuple[PlannedBatch, ...]:
+        """The open batches and the newest finished ones, newest first; or one batch."""
+        state = self.state()
+        if batch_id is not None:
+            return (known_batch(state, batch_id),)
+        return tuple(sorted(state.batches.values(), key=lambda b: b.seq, reverse=True))
+
+    def lag(self) -> tuple[Lag, ...]:
+        """How far each upstream is behind, worst first, and what holds it."""
+        from floodmark.report.lag import lag_of
+
+        return lag_of(self._reader(), self.storage)
+
+    def history(self, limit: int | None = None) -> list[Event]:
+        """What happened, oldest first: every event, also those folded out of the journal."""
+        from floodmark.report.history import all_events
+
+        events = all_events(self._reader(), self.control, self.storage)
+        return events[-limit:] if limit else events
+
+    def verify(self) -> list[Finding]:
+        """Check the guarantees on the journal, the sinks and the published tables."""
+        from floodmark.report.verify import verify_store
+
+        return verify_store(self._reader(), self.control, self.storage)
+
+    def rebuild_tables(self) -> None:
+        """Write the published tables anew from the journal and the history."""
+        from floodmark.control.rebuild import rebuild_tables
+
+        rebuild_tables(self._reader(), self.control, self.storage)
+        self._register_tables()
+
+    # ----------------------------------------------------------------------------------------------
+
+    def coalesce(self) -> _Coalesced:
+        """A context in which the published tables are refreshed once, at its end."""
+        return _Coalesced(self)
+
+    def stored_name(self, name: str) -> str:
+        """The name under which an upstream is stored: the absolute path or URI."""
+        return absolute(name, self.base)
+
+    def _names(self, upstreams: Sequence[str], *, what: str) -> tuple[str, ...]:
+        if isinstance(upstreams, str):
+            upstreams = [upstreams]
+        for name in upstreams:
+            refuse_catalog_name(name)
+        names = tuple(self.stored_name(name) for name in upstreams)
+        if not names:
+            raise PlanError(
+                "FM-PLAN-004",
+                f"{what} names no upstream",
+                allowed="at least one",
+                state="nothing was journaled",
+                next="name the upstreams",
+            )
+        planner.refuse_repeated(names)
+        return names
+
+    def _as_registered(
+        self, state: State, pipeline: str, upstreams: Sequence[str], scope: str
+    ) -> State:
+        from floodmark.control.fold import fold
+        from floodmark.control.journal import number_events
+
+        names = self._names(upstreams, what=f"pipeline {pipeline}")
+        body = Registered(pipeline, scope, names, definition_hash(pipeline, scope, names))
+        bodies = registration(state, body)
+        return fold(number_events(state, bodies, "", self.actor, self._clock.now()), state)
+
+    def _runner(self, store: Journal) -> Runner:
+        office = LeaseOffice(
+            store, self._heartbeats, self._clock, self._holder, self._lease_ttl
+        )
+        return Runner(
+            store=store,
+            office=office,
+            heartbeats=self._heartbeats,
+            clock=self._clock,
+            name_of=self.stored_name,
+            on_lease=lambda: self._publish_running(store),
+        )
+
+    def _reader(self) -> Journal:
+        """The store for looking; raises FM-CONTROL-001 if there is none."""
+        if self._store is None:
+            if self._log is self._delta_log and not self._delta_log.exists():
+                raise no_store(self.control)
+            self._store = self._journal()
+        return self._store
+
+    def _reader_or_empty(self) -> Journal:
+        """The store for a preview: an empty one where none was created yet."""
+        from floodmark.control.memory import MemoryEventLog
+
+        if self._store is None and self._log is self._delta_log and not self._delta_log.exists():
+            return Journal(MemoryEventLog(), actor=self.actor)
+        return self._reader()
+
+    def _writer(self) -> Journal:
+        """The store for writing; created if there is none."""
+        if self._store is None:
+            if self._log is self._delta_log and not self._delta_log.exists():
+                self._delta_log.create()
+                log.info("created the control store %s", self.control)
+            self._store = self._journal()
+            self._store.commit(
+                lambda state: [] if state.control_id else [Created(uuid.uuid4().hex)]
+            )
+        return self._store
+
+    def _journal(self) -> Journal:
+        observer = self._projector.observe if self._projector else None
+        return Journal(self._log, actor=self.actor, clock=self._clock, observer=observer)
+
+    def _new_batch_id(self) -> str:
+        return f"batch_{self._clock.now():%Y%m%dT%H%M%S%fZ}_{uuid.uuid4().hex[:8]}"
+
+    def _publish(self) -> None:
+        """Refresh the published tables, and compact the journal if that is due."""
+        if self._projector is None or self._store is None or self._is_coalescing:
+            return
+        self._projector.refresh(self._store.state())
+        compact_if_due(self._delta_log, self._projector)
+        self._register_tables()
+
+    def _publish_running(self, store: Journal) -> None:
+        if self._projector is not None:
+            self._projector.refresh(store.state(), only=("pipeline_checkpoints",))
+
+    def _register_tables(self) -> None:
+        if self.spark is not None:
+            from floodmark.engines.catalog import register_control_tables
+
+            register_control_tables(self.spark, self.control, self.schema)
+
+
+class _Coalesced:
+    """Holds back refreshes of the published tables until it is left."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def __enter__(self) -> Coordinator:
+        self._coordinator._is_coalescing = True
+        return self._coordinator
+
+    def __exit__(self, *_: object) -> None:
+        self._coordinator._is_coalescing = False
+        self._coordinator._publish()
+
+
+def registration(state: State, body: Registered) -> list[Body]:
+    """What registering a pipeline has to journal: nothing if it is known as it is."""
+    known = state.pipelines.get(body.pipeline)
+    if known and known.scope != body.scope:
+        raise ControlError(
+            "FM-CONTROL-011",
+            f"pipeline {body.pipeline} is registered in scope {known.scope}",
+            found=f"scope {body.scope}",
+            state="nothing was changed; a pipeline's receipts belong to its name",
+            next="use another name for the pipeline in the other scope",
+        )
+    is_same = known is not None and known.definition_hash == body.definition_hash
+    return [] if is_same else [body]
+
+
+def definition_hash(pipeline: str, scope: str, upstreams: Sequence[str]) -> str:
+    text = json.dumps([pipeline, scope, list(upstreams)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def draft_view(draft: Draft, batch_id: str | None = None, seq: int | None = None) -> Batch:
+    """A draft as the user sees it; journaled if it has an id."""
+    return Batch(
+        batch_id=batch_id,
+        seq=seq,
+        scope=draft.scope,
+        status="PENDING" if draft.has_news else "NOOP",
+        windows=draft.windows,
+        pipelines=tuple(draft.required),
+    )
+
+
+def known_pipeline(state: State, pipeline: str, scope: str) -> tuple[str, ...]:
+    """The upstreams of a registered pipeline; raises FM-CONTROL-005."""
+    known = state.pipelines.get(pipeline)
+    if known is None or known.scope != scope:
+        names = ", ".join(p.name for p in state.pipelines_in(scope)) or "none"
+        raise ControlError(
+            "FM-CONTROL-005",
+            f"pipeline {pipeline} is not registered in scope {scope}",
+            found=f"registered there: {names}",
+            state="nothing was planned",
+            next=f"register {pipeline} first",
+        )
+    return known.upstreams
+
+
+def refuse_catalog_name(name: str) -> None:
+    """Names without a slash are catalog names, which this version cannot resolve yet."""
+    if "/" not in name:
+        raise PlanError(
+            "FM-PLAN-011",
+            f"upstream {name} is a catalog name",
+            allowed="paths with a slash and URIs; catalog names follow in a later version",
+            state="nothing was journaled",
+            next=f"give the path of the table, for example ./{name}",
+        )
+
+
+def nothing_to_plan(scope: str) -> PlanError:
+    return PlanError(
+        "FM-PLAN-004",
+        "there is nothing to plan",
+        found=f"no upstream was named and no pipeline is registered in scope {scope}",
+        state="nothing was journaled",
+        next="name upstreams, or register pipelines first",
+    )
+
+
+def no_store(control: str) -> ControlError:
+    return ControlError(
+        "FM-CONTROL-001",
+        "there is no control store",
+        where=control,
+        state="nothing was read or written",
+        next="floodmark run creates one with the first batch; check the path if there should be one",
+    )
+
+
+def cannot_cancel(batch: PlannedBatch) -> ControlError:
+    return ControlError(
+        "FM-CONTROL-012",
+        f"batch {batch.batch_id} can no longer be cancelled",
+        found=f"leased by {', '.join(batch.runs)}",
+        state="nothing was changed; a batch that somebody may be running only goes forward",
+        next=f"floodmark retry {batch.batch_id}",
+    )
+
+
+def run_is_final(pipeline: str, batch_id: str, status: str) -> ControlError:
+    return ControlError(
+        "FM-CONTROL-013",
+        f"pipeline {pipeline} has succeeded for batch {batch_id}; that is final",
+        found=f"status {status}",
+        state="nothing was recorded",
+        next="floodmark status",
+    )
+
+
+def run_is_ours(pipeline: str, batch_id: str) -> ControlError:
+    return ControlError(
+        "FM-CONTROL-006",
+        f"pipeline {pipeline} is being run by floodmark itself",
+        where=f"batch {batch_id}",
+        state="nothing was recorded",
+        next="floodmark status",
+    )

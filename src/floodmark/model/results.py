@@ -1,0 +1,134 @@
+"""What the public functions return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from floodmark.model.state import BatchStatus, PlannedBatch, RunStatus
+from floodmark.model.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch as the user sees it."""
+
+    batch_id: str | None
+    """None where nothing was journaled: a preview, or no news."""
+    seq: int | None
+    scope: str
+    status: BatchStatus
+    windows: tuple[Window, ...]
+    pipelines: tuple[str, ...]
+    """The pipelines that must succeed, in the order of their registration."""
+    reused: bool = False
+    """True where an open batch was found instead of planning a new one."""
+    unplanned: tuple[str, ...] = ()
+    """Requested upstreams that wait until the open batch is finished."""
+
+    def window(self, upstream: str) -> Window:
+        """The window of an upstream; raises KeyError if the batch has none."""
+        for window in self.windows:
+            if window.upstream == upstream:
+                return window
+        raise KeyError(upstream)
+
+
+def batch_view(batch: PlannedBatch, *, reused: bool, unplanned: tuple[str, ...] = ()) -> Batch:
+    """A journaled batch as the user sees it."""
+    return Batch(
+        batch_id=batch.batch_id,
+        seq=batch.seq,
+        scope=batch.scope,
+        status=batch.status,
+        windows=tuple(batch.windows.values()),
+        pipelines=tuple(batch.required),
+        reused=reused,
+        unplanned=unplanned,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What a pipeline's function may return about itself; None leaves what floodmark knows."""
+
+    rows_read: int | None = None
+    rows_written: int | None = None
+    metrics: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What became of one pipeline of one batch."""
+
+    pipeline: str
+    batch_id: str
+    status: RunStatus
+    rows_read: int | None
+    """Rows the windows hold, from the log; None where it does not tell, never a guess."""
+    rows_written: int | None
+    metrics: Mapping[str, str]
+    run_id: str
+    duration_seconds: float
+    retries: int = 0
+    error: str | None = None
+    is_repeat: bool = False
+    """True where the pipeline had succeeded before and its function was not called again."""
+    story: str | None = None
+    """Where the report of the run is, once there are reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An upstream that a finalize did not advance, and why."""
+
+    upstream: str
+    reason: str
+    waiting_for: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finalized:
+    """What a finalize did."""
+
+    batch_id: str
+    advanced: tuple[str, ...]
+    held: tuple[Held, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far an upstream's watermark is behind the upstream."""
+
+    scope: str
+    upstream: str
+    latest: int | None
+    committed: int | None
+    versions_behind: int | None
+    seconds_behind: float | None
+    held_by: tuple[str, ...]
+    reason: str | None = None
+    """Why the upstream is held or could not be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The committed watermark of an upstream, for people and scripts."""
+
+    scope: str
+    upstream: str
+    version: int
+    table_id: str
+    batch_id: str
+    advanced_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of `verify` or `doctor`."""
+
+    name: str
+    ok: bool
+    text: str
+    next: str | None = None

@@ -1,0 +1,108 @@
+"""Which upstreams belong into a batch, and what the batch looks like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from floodmark.errors import PlanError
+from floodmark.model.plan import Draft, PlanRequest, Probe
+from floodmark.model.state import PlannedBatch, State
+from floodmark.model.window import Window
+from floodmark.plan.windows import next_window
+
+
+def open_batch(state: State, scope: str, upstreams: Iterable[str]) -> PlannedBatch | None:
+    """The oldest batch that has an open window on one of the upstreams: it has to finish first."""
+    ids = {state.open_windows.get((scope, upstream)) for upstream in upstreams}
+    found = [state.batches[batch_id] for batch_id in ids if batch_id]
+    return min(found, key=lambda batch: batch.seq, default=None)
+
+
+def unplanned(batch: PlannedBatch, request: PlanRequest) -> tuple[str, ...]:
+    """The requested upstreams that a reused batch does not cover."""
+    pending = batch.pending_upstreams()
+    return tuple(u for u in request.upstreams if u not in pending)
+
+
+def closure(state: State, request: PlanRequest) -> tuple[str, ...]:
+    """The requested upstreams, and every other one their pipelines read, and so on.
+
+    A pipeline reads all its upstreams at one frozen set of versions, so none may be left out.
+    """
+    wanted = dict.fromkeys(request.upstreams)
+    pipelines = state.pipelines_in(request.scope)
+    size = 0
+    while size < len(wanted):
+        size = len(wanted)
+        for pipeline in pipelines:
+            if wanted.keys() & set(pipeline.upstreams):
+                wanted.update(dict.fromkeys(pipeline.upstreams))
+    return tuple(wanted)
+
+
+def draft_batch(state: State, request: PlanRequest, probes: Mapping[str, Probe]) -> Draft:
+    """The batch that should follow, from the state and the facts; NOOP windows included.
+
+    Raises PlanError if one upstream has two names, if a window cannot be read exactly, or if a
+    pipeline joined too late to have seen what is committed.
+    """
+    refuse_two_names(state, request.scope, probes)
+    windows = tuple(
+        next_window(upstream, probe, state.marks.get((request.scope, upstream)), request.max_versions)
+        for upstream, probe in probes.items()
+    )
+    draft = Draft(request.scope, windows, state.required_pipelines(request.scope, windows))
+    refuse_latecomers(state, draft)
+    return draft
+
+
+def refuse_two_names(state: State, scope: str, probes: Mapping[str, Probe]) -> None:
+    """One table is one upstream: two names would process its rows twice."""
+    names = {mark.table_id: mark.upstream for mark in state.marks.values() if mark.scope == scope}
+    for upstream, probe in probes.items():
+        other = names.setdefault(probe.facts.table_id, upstream)
+        if other != upstream:
+            raise PlanError(
+                "FM-PLAN-003",
+                "one table has two names",
+                found=f"{other} and {upstream} are both table {probe.facts.table_id}",
+                allowed="one name for a table within a scope",
+                state="nothing was planned",
+                next=f"use {other} everywhere, or plan {upstream} in a scope of its own",
+            )
+
+
+def refuse_repeated(upstreams: Iterable[str]) -> None:
+    """An upstream may be asked for once."""
+    repeated = [name for name, count in Counter(upstreams).items() if count > 1]
+    if repeated:
+        raise PlanError(
+            "FM-PLAN-003",
+            f"upstream {repeated[0]} is named twice",
+            allowed="each upstream once",
+            state="nothing was planned",
+            next="remove the repetition",
+        )
+
+
+def refuse_latecomers(state: State, draft: Draft) -> None:
+    """G4: a pipeline may only be listed for a window if it has processed all before it."""
+    after: dict[str, Window] = {window.upstream: window for window in draft.windows}
+    for pipeline, upstreams in draft.required.items():
+        for upstream in upstreams:
+            seen = state.processed_through(pipeline, upstream)
+            if seen != after[upstream].after_version:
+                raise _latecomer(pipeline, after[upstream], seen)
+
+
+def _latecomer(pipeline: str, window: Window, seen: int) -> PlanError:
+    seen_text = f"it has processed version {seen}" if seen >= 0 else "it has processed nothing"
+    return PlanError(
+        "FM-PLAN-008",
+        f"pipeline {pipeline} joined after data of {window.upstream} was committed",
+        found=f"{seen_text}; the watermark of the scope is {window.after_version}",
+        allowed="pipelines that have processed everything up to the watermark",
+        state="nothing was planned; without this refusal it would silently miss those rows",
+        next=f"register {pipeline} in a scope of its own; it then starts with a full load",
+    )

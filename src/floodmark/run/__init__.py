@@ -1,0 +1,1 @@
+"""Running one pipeline of a batch: lease, check, read, call, write, record."""

@@ -1,0 +1,178 @@
+"""What a pipeline's function gets: exact inputs, and writes that happen exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, cast
+
+from floodmark import failpoints
+from floodmark.control.events import SinkWritten
+from floodmark.deltalog import absolute
+from floodmark.errors import ConfigError, RunError, SinkError
+from floodmark.model.receipt import Receipt, WriteResult, commit_metadata, forward_app_id
+from floodmark.model.state import PlannedBatch, SinkDone
+from floodmark.model.window import Window
+from floodmark.model.write import Changes, Deletes, Missing, WriteMode, WriteSpec
+from floodmark.run.engine import Engine
+from floodmark.run.leases import Lease
+
+NameOf = Callable[[str], str]
+"""Turns a name as the user writes it into the stored one."""
+
+
+class Run:
+    """One run of a pipeline, as its function sees it."""
+
+    def __init__(
+        self,
+        *,
+        batch: PlannedBatch,
+        pipeline: str,
+        control_id: str,
+        engine: Engine,
+        lease: Lease,
+        name_of: NameOf,
+    ) -> None:
+        self.batch = batch
+        self.pipeline = pipeline
+        self.run_id = lease.run.run_id
+        self.spark = engine.spark
+        self.windows: tuple[Window, ...] = tuple(
+            batch.windows[upstream] for upstream in batch.required[pipeline]
+        )
+        self.writes: dict[str, WriteResult] = {}
+        self._control_id = control_id
+        self._engine = engine
+        self._lease = lease
+        self._name_of = name_of
+
+    def write(
+        self,
+        frame: Any,
+        target: str,
+        *,
+        mode: WriteMode,
+        keys: Sequence[str] = (),
+        name: str | None = None,
+        changes: Changes | None = None,
+        missing: Missing | None = None,
+        deletes: Deletes = "apply",
+        sequence_by: str | None = None,
+        allow_full: bool = False,
+        allow_partial: bool = False,
+        partition_by: Sequence[str] = (),
+    ) -> WriteResult:
+        """Write a frame to a Delta table exactly once for this batch.
+
+        The rows and their receipt are one commit. If an earlier attempt of this run already wrote
+        it, nothing is written and the earlier result comes back. Two writes of one run need two
+        names; the default is the target's. See docs/guides/coordinator.md for the options.
+        """
+        path = self._target_path(target)
+        spec = WriteSpec(
+            target=path,
+            mode=mode,
+            name=name or target,
+            keys=(keys,) if isinstance(keys, str) else tuple(keys),
+            changes=changes,
+            missing=missing,
+            deletes=deletes,
+            sequence_by=sequence_by,
+            allow_full=allow_full,
+            allow_partial=allow_partial,
+            partition_by=tuple(partition_by),
+        )
+        return self._write_once(frame, spec)
+
+    def table(self, name: str, at: Literal["end", "before"] = "end") -> Any:
+        """The whole upstream, without change columns, at the batch's frozen version.
+
+        `at="before"` gives it as it was just before the window: a join of changes needs one side
+        of each. Raises FM-RUN-003 for an upstream that the pipeline is not registered for.
+        """
+        if at not in ("end", "before"):
+            raise ConfigError(
+                "FM-CONFIG-007",
+                f"run.table has no at={at!r}",
+                allowed="end, before",
+                state="nothing was read",
+                next="correct the call",
+            )
+        window = self.window(name)
+        version = window.through_version if at == "end" else window.after_version
+        return self._engine.source().table(window, version)
+
+    def window(self, name: str) -> Window:
+        """The window of an upstream, by the name as registered or as stored."""
+        stored = self._name_of(name)
+        for window in self.windows:
+            if window.upstream in (name, stored):
+                return window
+        raise RunError(
+            "FM-RUN-003",
+            f"pipeline {self.pipeline} does not read {name}",
+            where=f"batch {self.batch.batch_id}",
+            allowed=", ".join(window.upstream for window in self.windows),
+            state="nothing was read; earlier writes of this run stand and are not repeated",
+            next=f"register {name} as an upstream of {self.pipeline}",
+        )
+
+    def _write_once(self, frame: Any, spec: WriteSpec) -> WriteResult:
+        """1 name, 2 fence, 3 receipt, 4 look or write, 5 record."""
+        if spec.name in self.writes:
+            raise _same_name(spec)
+        if self.writes:
+            failpoints.reached("sink.between_sinks")
+        state = self._lease.ensure_held()
+        receipt = self._receipt(spec)
+        sink = self._engine.sink(spec, self.windows, state.sinks.get(receipt.app_id))
+        result = sink.committed(receipt) or sink.write(frame, receipt)
+        failpoints.reached("run.before_done")
+        self._record(spec, receipt, result)
+        failpoints.reached("run.after_done")
+        self.writes[spec.name] = result
+        return result
+
+    def _record(self, spec: WriteSpec, receipt: Receipt, result: WriteResult) -> None:
+        done = SinkDone(
+            write_name=spec.name,
+            app_id=receipt.app_id,
+            target=result.target,
+            table_id=result.table_id,
+            version=result.version,
+            rows_written=result.rows_written,
+        )
+        run = self._lease.run
+        self._lease.record(lambda _: SinkWritten(run.batch_id, run.pipeline, run.epoch, done))
+
+    def _receipt(self, spec: WriteSpec) -> Receipt:
+        windows = {w.upstream: (w.start, w.end) for w in self.windows}
+        return Receipt(
+            app_id=forward_app_id(self._control_id, self.pipeline, spec.name),
+            seq=self.batch.seq,
+            user_metadata=commit_metadata(
+                self._control_id, self.batch.batch_id, self.batch.seq, self.pipeline, windows
+            ),
+        )
+
+    def _target_path(self, target: str) -> str:
+        if "/" not in target:
+            raise SinkError(
+                "FM-SINK-005",
+                f"the target {target} is not a path",
+                allowed="a path with a slash, or a URI; catalog names follow in a later version",
+                state="nothing was written",
+                next=f"write to a path, for example lake/{cast('str', target).replace('.', '/')}",
+            )
+        return absolute(self._name_of(target))
+
+
+def _same_name(spec: WriteSpec) -> SinkError:
+    return SinkError(
+        "FM-SINK-006",
+        f"the run writes {spec.name} twice",
+        where=spec.target,
+        allowed="one write of a name in a run: its receipt has room for one",
+        state="the first write stands and is not repeated; the second wrote nothing",
+        next='give the second write another name: run.write(..., name="...")',
+    )

@@ -1,0 +1,65 @@
+"""The engine a run reads and writes with: Spark, or a double that passes the same contracts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from floodmark.deltalog import Storage
+from floodmark.errors import RunError
+from floodmark.model.state import SinkDone
+from floodmark.model.window import Window
+from floodmark.model.write import WriteSpec
+from floodmark.sinks import Sink
+from floodmark.sources import Source
+
+
+class Engine(Protocol):
+    """What a run needs of an engine."""
+
+    spark: Any
+    """The session that a pipeline's function may use; None without Spark."""
+
+    def source(self) -> Source:
+        """What reads the windows of a batch."""
+
+    def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
+        """What does one write of a run; `previous` is the last one of that name, if any."""
+
+    def is_lost_file(self, error: BaseException) -> bool:
+        """Whether an error means that data files of an upstream are gone."""
+
+
+class SparkEngine:
+    """Delta tables through a Spark session. The adapters are imported on first use."""
+
+    def __init__(self, spark: Any, storage: Storage) -> None:
+        self.spark = spark
+        self._storage = storage
+
+    def source(self) -> Source:
+        from floodmark.sources.delta import DeltaSource
+
+        return DeltaSource(self.spark, self._storage.options)
+
+    def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
+        from floodmark.sinks.delta import DeltaSink
+
+        return DeltaSink(self.spark, spec, tuple(windows), previous)
+
+    def is_lost_file(self, error: BaseException) -> bool:
+        from floodmark.sources.delta import lost_files
+
+        return lost_files(error)
+
+
+def spark_engine(spark: Any, storage: Storage) -> Engine:
+    """The engine of a session; raises FM-RUN-004 if there is none."""
+    if spark is None:
+        raise RunError(
+            "FM-RUN-004",
+            "a run needs a Spark session",
+            state="nothing was read or written",
+            next="pass spark=fm.local_session() to fm.Coordinator",
+        )
+    return SparkEngine(spark, storage)

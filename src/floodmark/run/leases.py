@@ -1,0 +1,247 @@
+"""Leases: one runner at a time for a pipeline of a batch.
+
+Leases save work and name the runner; they are not what makes a run safe. Two runners of one batch
+compete for one receipt in each sink, and the journal takes records of the newest epoch only.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from floodmark.control import ControlStore
+from floodmark.control.events import Body, Leased
+from floodmark.control.fold import check_fence, earlier_unfinished
+from floodmark.control.heartbeats import Heartbeats, Pulse
+from floodmark.errors import ControlError, FencedError
+from floodmark.model.clock import Clock
+from floodmark.model.state import Holder, PlannedBatch, Run, State
+
+DEFAULT_TTL_SECONDS = 60.0
+
+
+class _StillHeld(Exception):
+    """The pipeline has a running lease."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+
+@dataclass(frozen=True)
+class LeaseOffice:
+    """Grants leases through the journal, watching heartbeats by its own monotonic clock."""
+
+    store: ControlStore
+    heartbeats: Heartbeats
+    clock: Clock
+    holder: Holder
+    ttl_seconds: float = DEFAULT_TTL_SECONDS
+
+    def acquire(self, pipeline: str, batch_id: str, run_id: str) -> Run:
+        """Take the lease, or return the finished run if the pipeline has succeeded already.
+
+        A lease whose holder is proven dead on this host is replaced at once, another one after
+        its heartbeat stood still for its ttl. Raises FM-CONTROL-006 while the holder lives.
+        """
+        seen_dead: str | None = None
+        while True:
+            try:
+                return self._try(pipeline, batch_id, run_id, seen_dead)
+            except _StillHeld as held:
+                if not self._is_dead(held.run):
+                    raise _lease_held(held.run) from None
+                seen_dead = held.run.run_id
+
+    def _try(self, pipeline: str, batch_id: str, run_id: str, seen_dead: str | None) -> Run:
+        def decide(state: State) -> list[Body]:
+            batch = batch_for_run(state, batch_id, pipeline)
+            if batch.has_succeeded(pipeline):
+                return []
+            current = batch.runs.get(pipeline)
+            is_held = current is not None and current.status == "RUNNING"
+            if is_held and current is not None and current.run_id != seen_dead:
+                raise _StillHeld(current)
+            return [self._lease(state, pipeline, batch_id, run_id, seen_dead if is_held else None)]
+
+        state = self.store.commit(decide)
+        return state.batches[batch_id].runs[pipeline]
+
+    def _lease(
+        self, state: State, pipeline: str, batch_id: str, run_id: str, replaces: str | None
+    ) -> Leased:
+        return Leased(
+            batch_id=batch_id,
+            pipeline=pipeline,
+            epoch=state.epochs.get(pipeline, 0) + 1,
+            run_id=run_id,
+            holder=self.holder,
+            ttl_seconds=self.ttl_seconds,
+            replaces=replaces,
+        )
+
+    def _is_dead(self, run: Run) -> bool:
+        return is_proven_dead(run.holder) or self._stands_still(run)
+
+    def _stands_still(self, run: Run) -> bool:
+        """Whether the heartbeat does not change for a whole ttl; wall clocks are not asked."""
+        first, since = self.heartbeats.last(run.run_id), self.clock.monotonic()
+        while self.clock.monotonic() - since < run.ttl_seconds:
+            self.clock.sleep(run.ttl_seconds / 10)
+            if self.heartbeats.last(run.run_id) != first:
+                return False
+        return True
+
+
+class Lease:
+    """A granted lease: whatever the run records goes through it, and only while it is the newest."""
+
+    def __init__(self, store: ControlStore, run: Run, pulse: Pulse) -> None:
+        self._store = store
+        self.run = run
+        self._pulse = pulse
+
+    def ensure_held(self) -> State:
+        """The newest state, if the lease still stands; raises FencedError if it does not.
+
+        A run that was stopped for a while and finds that nobody took over may go on: it shows a
+        new sign of life first, and stops itself if it cannot.
+        """
+        state = self._store.state()
+        self._refuse_if_fenced(state)
+        if self._pulse.is_late():
+            self._renew()
+        return state
+
+    def record(self, body: Callable[[State], Body]) -> State:
+        """Journal a record of this run; raises FencedError if another run has taken over."""
+
+        def decide(state: State) -> list[Body]:
+            self._refuse_if_fenced(state)
+            return [body(state)]
+
+        return self._store.commit(decide)
+
+    def _refuse_if_fenced(self, state: State) -> None:
+        run = self.run
+        problem = check_fence(state, run.batch_id, run.pipeline, run.epoch)
+        if problem:
+            raise fenced(run, problem)
+
+    def _renew(self) -> None:
+        try:
+            self._pulse.beat()
+        except OSError as error:
+            raise fenced(self.run, f"its heartbeat cannot be written: {error}") from error
+
+
+def batch_for_run(state: State, batch_id: str, pipeline: str) -> PlannedBatch:
+    """The batch, if the pipeline may run for it now; else the error that says why not."""
+    batch = known_batch(state, batch_id)
+    if batch.is_cancelled:
+        raise ControlError(
+            "FM-CONTROL-012",
+            f"batch {batch_id} was cancelled",
+            state="its ranges are free and will be planned again",
+            next="floodmark plan",
+        )
+    if pipeline not in batch.required:
+        raise _not_in_batch(batch, pipeline)
+    earlier = earlier_unfinished(state, batch, pipeline)
+    if earlier:
+        raise ControlError(
+            "FM-CONTROL-008",
+            f"pipeline {pipeline} has to finish batch {earlier.batch_id} first",
+            where=f"batch {batch_id}",
+            state="nothing was read or written; batches of a pipeline apply in order",
+            next=f"floodmark retry {earlier.batch_id}",
+        )
+    return batch
+
+
+def known_batch(state: State, batch_id: str) -> PlannedBatch:
+    """The batch of that id; raises FM-CONTROL-004."""
+    if batch_id in state.batches:
+        return state.batches[batch_id]
+    newest = list(state.batches)[-3:]
+    raise ControlError(
+        "FM-CONTROL-004",
+        f"batch {batch_id} is unknown",
+        found=f"the newest batches are {', '.join(newest)}" if newest else "there is no batch yet",
+        state="nothing was read or written",
+        next="floodmark status",
+    )
+
+
+def _not_in_batch(batch: PlannedBatch, pipeline: str) -> ControlError:
+    return ControlError(
+        "FM-CONTROL-005",
+        f"pipeline {pipeline} is not part of batch {batch.batch_id}",
+        found=f"the batch was planned for {', '.join(batch.required) or 'no pipeline'}",
+        state="nothing was read or written; a plan keeps the registry of its moment",
+        next="register the pipeline; the next batch will ask for it",
+    )
+
+
+def _lease_held(run: Run) -> ControlError:
+    return ControlError(
+        "FM-CONTROL-006",
+        f"another runner holds the lease of pipeline {run.pipeline}",
+        where=f"batch {run.batch_id}, run {run.run_id}, epoch {run.epoch}",
+        found=f"process {run.holder.pid} on {run.holder.host}, which shows signs of life",
+        state="nothing was read or written by this call",
+        next="wait for it, or stop that process and run the same command again",
+        retryable=True,
+    )
+
+
+def fenced(run: Run, problem: str) -> FencedError:
+    return FencedError(
+        "FM-CONTROL-007",
+        f"run {run.run_id} of pipeline {run.pipeline} was fenced",
+        where=f"batch {run.batch_id}, epoch {run.epoch}",
+        found=problem,
+        state="the run that took over decides; receipts keep every row exactly once",
+        next="floodmark status",
+    )
+
+
+def this_process() -> Holder:
+    """Who we are, precisely enough for others to tell when we are dead."""
+    return Holder(platform.node(), _boot_id(), os.getpid(), process_start(os.getpid()) or "")
+
+
+def is_proven_dead(holder: Holder) -> bool:
+    """Whether the holder ran on this host, in this boot, and is gone. No proof means False."""
+    if (holder.host, holder.boot_id) != (platform.node(), _boot_id()) or not holder.started:
+        return False
+    return process_start(holder.pid) != holder.started
+
+
+def process_start(pid: int) -> str | None:
+    """When a process of this host started, as the system tells it; None if there is none."""
+    if sys.platform == "linux":
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        fields = stat.rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else fields[19]  # state; start time in ticks since boot
+    command = ["ps", "-o", "lstart=", "-p", str(pid)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    return found.stdout.strip() or None
+
+
+@cache
+def _boot_id() -> str:
+    """What tells this boot, and on Linux this process namespace, from every other."""
+    if sys.platform == "linux":
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    command = ["sysctl", "-n", "kern.boottime"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603

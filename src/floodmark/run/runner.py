@@ -1,0 +1,207 @@
+"""One run of one pipeline, from lease to SUCCESS."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from floodmark import failpoints
+from floodmark.control import ControlStore
+from floodmark.control.events import Failed, Succeeded
+from floodmark.control.heartbeats import Heartbeats, Pulse
+from floodmark.errors import MAX_TEXT, FencedError, RunError, SourceError
+from floodmark.model.clock import Clock
+from floodmark.model.results import Metrics, RunResult
+from floodmark.model.state import Run as RunRecord
+from floodmark.model.window import Window
+from floodmark.run.context import NameOf, Run
+from floodmark.run.engine import Engine
+from floodmark.run.leases import Lease, LeaseOffice
+
+PipelineFunction = Callable[[Mapping[str, Any], Run], Any]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs pipelines of planned batches; everything it needs is handed in."""
+
+    store: ControlStore
+    office: LeaseOffice
+    heartbeats: Heartbeats
+    clock: Clock
+    name_of: NameOf
+    on_lease: Callable[[], None]
+    """Called once the lease is journaled, to publish the RUNNING row."""
+
+    def run(
+        self, pipeline: str, batch_id: str, function: PipelineFunction, engine: Engine
+    ) -> RunResult:
+        """Run a pipeline for a batch; after SUCCESS the stored result comes back instead.
+
+        1 lease, 2 check sources, 3 read, 4 call the function, which writes, 5 record SUCCESS.
+        An error is recorded as FAILED and raised again; calling this again is the retry.
+        """
+        record = self.office.acquire(pipeline, batch_id, new_run_id(self.clock))
+        if record.status == "SUCCESS":
+            return result_of(record, is_repeat=True)
+        failpoints.reached("run.after_lease")
+        self.on_lease()
+        with Pulse(self.heartbeats, record.run_id, record.ttl_seconds, self.clock) as pulse:
+            return self._run_leased(Lease(self.store, record, pulse), function, engine)
+
+    def _run_leased(self, lease: Lease, function: PipelineFunction, engine: Engine) -> RunResult:
+        # The boundary where whatever a user's function raises is recorded, then raised again.
+        try:
+            return self._execute(lease, function, engine)
+        except FencedError:
+            raise
+        except KeyboardInterrupt:
+            self._fail(lease, "interrupted")
+            raise
+        except Exception as error:
+            failure = _lost_file(lease, error) if engine.is_lost_file(error) else error
+            self._fail(lease, error_text(failure))
+            if failure is error:
+                raise
+            raise failure from error
+
+    def _execute(self, lease: Lease, function: PipelineFunction, engine: Engine) -> RunResult:
+        state = lease.ensure_held()
+        run = Run(
+            batch=state.batches[lease.run.batch_id],
+            pipeline=lease.run.pipeline,
+            control_id=state.control_id,
+            engine=engine,
+            lease=lease,
+            name_of=self.name_of,
+        )
+        inputs = self._read(run, engine)
+        returned = metrics_of(run, function(inputs, run))
+        return self._succeed(lease, run, returned)
+
+    def _read(self, run: Run, engine: Engine) -> Mapping[str, Any]:
+        source = engine.source()
+        for window in run.windows:
+            source.check(window)
+        failpoints.reached("run.after_source_check")
+        frames = {window.upstream: source.read(window) for window in run.windows}
+        failpoints.reached("run.after_read")
+        return Inputs(frames, self.name_of)
+
+    def _succeed(self, lease: Lease, run: Run, returned: Metrics) -> RunResult:
+        body = Succeeded(
+            batch_id=lease.run.batch_id,
+            pipeline=lease.run.pipeline,
+            epoch=lease.run.epoch,
+            rows_read=_first(returned.rows_read, rows_in(run.windows)),
+            rows_written=_first(returned.rows_written, rows_out(run)),
+            metrics={str(name): str(value) for name, value in returned.metrics.items()},
+        )
+        state = lease.record(lambda _: body)
+        failpoints.reached("run.after_success")
+        return result_of(state.batches[body.batch_id].runs[body.pipeline])
+
+    def _fail(self, lease: Lease, text: str) -> None:
+        run = lease.run
+        try:
+            lease.record(lambda _: Failed(run.batch_id, run.pipeline, run.epoch, text))
+        except FencedError:  # the run that took over has the word now; the error still goes up
+            return
+
+
+class Inputs(dict[str, Any]):
+    """The frames of a run by upstream, under the name as registered or as stored."""
+
+    def __init__(self, frames: Mapping[str, Any], name_of: NameOf) -> None:
+        super().__init__(frames)
+        self._name_of = name_of
+
+    def __missing__(self, name: str) -> Any:
+        stored = self._name_of(name)
+        if stored != name and stored in self:
+            return self[stored]
+        raise RunError(
+            "FM-RUN-003",
+            f"the run has no input {name}",
+            allowed=", ".join(self),
+            state="nothing was written by this step; earlier writes of this run stand",
+            next="use one of the upstreams the pipeline is registered for",
+        )
+
+
+def metrics_of(run: Run, returned: Any) -> Metrics:
+    """What the function says about itself: a mapping, fm.Metrics, or nothing."""
+    if returned is None:
+        return Metrics()
+    if isinstance(returned, Metrics):
+        return returned
+    if isinstance(returned, Mapping):
+        return Metrics(metrics=returned)
+    raise RunError(
+        "FM-RUN-002",
+        f"the function of pipeline {run.pipeline} returned {type(returned).__name__}",
+        where=f"batch {run.batch.batch_id}",
+        allowed="None, a mapping of metrics, or fm.Metrics",
+        state="what it wrote with run.write stands and is not repeated by a retry",
+        next=f"correct the function, then: floodmark retry {run.batch.batch_id}",
+    )
+
+
+def rows_in(windows: tuple[Window, ...]) -> int | None:
+    """Rows the windows hold, from the log; None if one of them does not tell."""
+    rows = [window.rows for window in windows]
+    return None if None in rows else sum(r for r in rows if r is not None)
+
+
+def rows_out(run: Run) -> int | None:
+    """Rows written by `run.write`; None if a write does not tell or there was none to tell."""
+    rows = [result.rows_written for result in run.writes.values()]
+    return None if not rows or None in rows else sum(r for r in rows if r is not None)
+
+
+def result_of(record: RunRecord, *, is_repeat: bool = False) -> RunResult:
+    """A run of the state as the user sees it."""
+    return RunResult(
+        pipeline=record.pipeline,
+        batch_id=record.batch_id,
+        status=record.status,
+        rows_read=record.rows_read,
+        rows_written=record.rows_written,
+        metrics=record.metrics,
+        run_id=record.run_id,
+        duration_seconds=max(0.0, (record.changed_at - record.started_at).total_seconds()),
+        retries=record.retries,
+        error=record.error,
+        is_repeat=is_repeat,
+    )
+
+
+def error_text(error: BaseException) -> str:
+    """The text that is stored for a failure, bounded."""
+    text = str(error) or type(error).__name__
+    return f"{type(error).__name__}: {text}"[:MAX_TEXT]
+
+
+def new_run_id(clock: Clock) -> str:
+    return f"run_{clock.now():%Y%m%dT%H%M%S%fZ}_{uuid.uuid4().hex[:8]}"
+
+
+def _first(said: int | None, known: int | None) -> int | None:
+    return known if said is None else said
+
+
+def _lost_file(lease: Lease, error: Exception) -> SourceError:
+    run = lease.run
+    return SourceError(
+        "FM-SOURCE-006",
+        f"data files that pipeline {run.pipeline} has to read are gone",
+        where=f"batch {run.batch_id}",
+        found=error_text(error)[:500],
+        state="the planned windows stand; writes of this run that committed are not repeated",
+        next=f"restore the files (VACUUM removed them?), then: floodmark retry {run.batch_id}",
+    )
+
+
+
