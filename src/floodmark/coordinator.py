@@ -385,11 +385,11 @@ class Coordinator:
         """How far each upstream is behind, worst first, and what holds it."""
         from floodmark.report.lag import lag_of
 
-        return lag_of(self._reader(), self.storage)
+        return lag_of(self._reader(), self.storage, self._clock.now())
 
     def history(self, limit: int | None = None) -> list[Event]:
         """What happened, oldest first: every event, also those folded out of the journal."""
-        from floodmark.report.history import all_events
+        from floodmark.control.history import all_events
 
         events = all_events(self._reader(), self.control, self.storage)
         return events[-limit:] if limit else events
@@ -400,12 +400,27 @@ class Coordinator:
 
         return verify_store(self._reader(), self.control, self.storage)
 
-    def rebuild_tables(self) -> None:
-        """Write the published tables anew from the journal and the history."""
+    def doctor(self, upstreams: Iterable[str] = ()) -> list[Finding]:
+        """Look for what will hurt: the machine, the store, the upstreams. Changes nothing."""
+        from floodmark.engines.environment import examine_machine
+        from floodmark.report.doctor import examine_store, examine_upstream
+
+        findings = examine_machine()
+        findings += examine_store(self._reader_or_empty(), self.control)
+        marks = self._reader_or_empty().state().marks.values()
+        names = [*(self.stored_name(u) for u in upstreams), *(m.upstream for m in marks)]
+        for name in dict.fromkeys(names):
+            found = [mark for mark in marks if mark.upstream == name]
+            findings += examine_upstream(name, found, self.storage)
+        return findings
+
+    def rebuild_tables(self) -> bool:
+        """Write the published tables anew; whether every event since the beginning was at hand."""
         from floodmark.control.rebuild import rebuild_tables
 
-        rebuild_tables(self._reader(), self.control, self.storage)
+        is_complete = rebuild_tables(self._reader(), self.control, self.storage)
         self._register_tables()
+        return is_complete
 
     # ----------------------------------------------------------------------------------------------
 

@@ -86,6 +86,20 @@ class Projector:
             self._pending = [p for p in self._pending if p.seq > state.seq]
         failpoints.reached("project.after")
 
+    def rewrite(self, state: State) -> None:
+        """Write every table but `history` from nothing; complete `history`."""
+        checkpoints = [p.checkpoint for p in self._pending if p.checkpoint]
+        rows = {
+            "watermarks": [r for b in state.batches for r in _rows(state, b)],
+            "committed_watermarks": tables.committed_rows(state),
+            "pipeline_registry": tables.registry_rows(state),
+            "pipeline_checkpoints": checkpoints,
+        }
+        for table in tables.TABLES:
+            if table.name in rows:
+                self._rewrite_table(table, rows[table.name], state.seq)
+        self.refresh(state, only=("history",))
+
     def published_through(self, name: str) -> int:
         """The number of the last event that a table shows; 0 if there is no table yet."""
         table = next(t for t in tables.TABLES if t.name == name)
@@ -106,6 +120,18 @@ class Projector:
             shown = int(handle.transaction_version(MARKER) or 0)
             news = [p for p in self._pending if shown < p.seq <= state.seq]
             if not news or self._write(partial(self._publish, table, handle, news, state)):
+                return
+        raise self._stuck(table)
+
+    def _rewrite_table(self, table: PublishedTable, rows: list[Any], seq: int) -> None:
+        for _ in range(ATTEMPTS):
+            try:
+                handle = self._open(table) or self._create(table)
+            except ControlError:
+                # The table itself is damaged; all its rows are about to be written from events.
+                self.storage.delete_dir(self._path(table))
+                handle = self._create(table)
+            if self._write(partial(self._commit, table, handle, rows, seq, mode="overwrite")):
                 return
         raise self._stuck(table)
 

@@ -67,3 +67,9 @@ class SnapshotSize:
     bytes: int
     rows: int | None
     """None where a file has no row count in its statistics."""
+
+
+def enable_feed_command(path: str) -> str:
+    """The statement that switches a table's change feed on."""
+    escaped = path.replace("`", "``")
+    return f"ALTER TABLE delta.`{escaped}` SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"

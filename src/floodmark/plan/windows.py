@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from floodmark.errors import PlanError
-from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
+from floodmark.model.delta import (
+    SnapshotSize,
+    TableFacts,
+    VersionFacts,
+    enable_feed_command,
+)
 from floodmark.model.plan import Probe
 from floodmark.model.state import Mark
 from floodmark.model.window import NOTHING_PROCESSED, Window
@@ -34,12 +39,6 @@ def next_window(
     if not covered:
         return _snapshot_window(upstream, probe, mark.version, _feed_off_reason(facts))
     return _feed_window(upstream, facts, mark, covered, max_versions)
-
-
-def enable_feed_command(path: str) -> str:
-    """The statement that switches a table's change feed on."""
-    escaped = path.replace("`", "``")
-    return f"ALTER TABLE delta.`{escaped}` SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
 
 
 def _first_window(upstream: str, probe: Probe) -> Window:

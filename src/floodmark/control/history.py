@@ -1,0 +1,55 @@
+"""Every event that ever happened: the journal, and what was folded out of it into `history`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from floodmark.control import ControlReader
+from floodmark.control.delta import SCHEMA, events_of, unreadable
+from floodmark.control.events import Event
+from floodmark.deltalog import Storage
+
+
+def all_events(reader: ControlReader, control: str, storage: Storage) -> list[Event]:
+    """Every event, oldest first.
+
+    Starts with a SNAPSHOT only if the events before it are in no table any more; whoever needs
+    them can tell by that.
+    """
+    events = reader.events()
+    if not events or events[0].kind != "SNAPSHOT":
+        return events
+    older = folded_events(control, storage, through=events[0].seq)
+    return [*older, *events[1:]] if older else events
+
+
+def folded_events(control: str, storage: Storage, through: int) -> list[Event]:
+    """The events of `history` up to a number; empty unless all of them are there."""
+    columns = ", ".join(SCHEMA.names)
+    rows = read_published(
+        f"{control}/history",
+        storage,
+        f"SELECT {columns} FROM t WHERE seq <= {int(through)} ORDER BY seq",  # noqa: S608
+    )
+    if rows is None or rows.num_rows != through:
+        return []
+    return events_of(rows.cast(SCHEMA))
+
+
+def read_published(path: str, storage: Storage, query: str) -> pa.Table | None:
+    """The answer of a query on a published table, named `t` in it; None if there is no table.
+
+    Read by delta-rs itself: a pyarrow dataset over it sometimes aborts the interpreter at exit.
+    """
+    from deltalake import DeltaTable, QueryBuilder
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    try:
+        table: Any = DeltaTable(path, storage_options=storage.options)
+        return pa.table(QueryBuilder().register("t", table).execute(query))
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError) as error:
+        raise unreadable(path, error) from error

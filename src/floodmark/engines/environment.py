@@ -1,0 +1,38 @@
+"""Whether this machine can run pipelines: Python packages, Java, jars."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from floodmark.engines import jars, java
+from floodmark.errors import SetupError
+from floodmark.model.results import Finding
+
+
+def examine_machine() -> list[Finding]:
+    """One finding each for pyspark, Java and the Delta jars; starts no Spark."""
+    return [_examine_pyspark(), _examine_java(), _examine_jars()]
+
+
+def _examine_pyspark() -> Finding:
+    try:
+        return Finding("pyspark", True, f"version {version('pyspark')}")
+    except PackageNotFoundError:
+        text = "not installed: planning works, running does not"
+        return Finding("pyspark", False, text, 'pip install "floodmark[spark]"')
+
+
+def _examine_java() -> Finding:
+    try:
+        found = java.find()
+    except SetupError as error:
+        return Finding("java", False, error.title, error.next)
+    return Finding("java", True, f"version {found.version} at {found.executable}")
+
+
+def _examine_jars() -> Finding:
+    absent = jars.missing("delta")
+    if absent:
+        names = ", ".join(jar.filename for jar in absent)
+        return Finding("jars", False, f"not fetched yet: {names}", "floodmark jars fetch")
+    return Finding("jars", True, f"Delta jars in {jars.jars_dir()}")

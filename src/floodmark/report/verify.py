@@ -1,0 +1,292 @@
+"""`floodmark verify`: the guarantees, checked on what is really there.
+
+The checks read the events one by one and the sinks' own logs; they do not use the fold's rules, so
+a mistake in those is found here. It is also the oracle of the crash and soak tests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from floodmark.control import ControlReader
+from floodmark.control.events import (
+    Advanced,
+    Cancelled,
+    Event,
+    Failed,
+    Leased,
+    Planned,
+    SinkWritten,
+    Snapshot,
+    Succeeded,
+)
+from floodmark.control.history import all_events, read_published
+from floodmark.control.tables import committed_rows, watermark_rows
+from floodmark.deltalog import DeltaLog, Storage
+from floodmark.errors import FloodmarkError
+from floodmark.model.delta import VersionFacts
+from floodmark.model.results import Finding
+from floodmark.model.state import SinkDone, State
+from floodmark.model.window import Window
+
+SHOWN = 3
+"""How many problems of one guarantee are spelled out."""
+
+
+@dataclass
+class Evidence:
+    """Everything the checks look at."""
+
+    events: list[Event]
+    commits: dict[str, list[VersionFacts]] = field(default_factory=dict)
+    """The readable commits of each sink, by target."""
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """Sinks whose log could not be read, and why."""
+
+    def bodies(self, *kinds: type[Any]) -> Iterator[Any]:
+        return (event.body for event in self.events if isinstance(event.body, kinds))
+
+    def plans(self) -> dict[str, Planned]:
+        return {body.batch_id: body for body in self.bodies(Planned)}
+
+    def sinks(self) -> Iterator[tuple[SinkWritten, SinkDone]]:
+        return ((body, body.sink) for body in self.bodies(SinkWritten))
+
+
+def verify_store(reader: ControlReader, control: str, storage: Storage) -> list[Finding]:
+    """One finding for each guarantee, and one for the published tables. Changes nothing."""
+    evidence = gather(all_events(reader, control, storage), storage)
+    findings = [_finding(name, text, check(evidence)) for name, text, check in CHECKS]
+    findings.append(_finding("tables", _TABLES_TEXT, published_tables(reader, control, storage)))
+    if evidence.events and isinstance(evidence.events[0].body, Snapshot):
+        text = f"events before {evidence.events[0].seq} are in no table any more and not checked"
+        findings.append(Finding("history", False, text, "restore the history table"))
+    return findings
+
+
+def gather(events: list[Event], storage: Storage) -> Evidence:
+    """Read the log of every sink that any run wrote to, once."""
+    evidence = Evidence(events)
+    for _, sink in evidence.sinks():
+        if sink.target not in evidence.commits and sink.target not in evidence.unreadable:
+            try:
+                log = DeltaLog(sink.target, storage)
+                facts = log.facts()
+                evidence.commits[sink.target] = list(
+                    log.versions(facts.earliest_version, facts.latest_version)
+                )
+            except FloodmarkError as error:  # becomes a failed check of that sink
+                evidence.unreadable[sink.target] = error.title
+    return evidence
+
+
+# The guarantees -----------------------------------------------------------------------------------
+
+
+def disjoint_and_gapless(evidence: Evidence) -> Iterator[str]:
+    """G1: the ranges of an upstream follow each other without overlap or gap."""
+    cancelled = {body.batch_id for body in evidence.bodies(Cancelled)}
+    ranges: dict[tuple[str, str], list[Window]] = defaultdict(list)
+    for plan in evidence.plans().values():
+        if plan.batch_id not in cancelled:
+            for window in plan.windows:
+                if window.has_news:
+                    ranges[plan.scope, window.upstream].append(window)
+    for (scope, upstream), windows in ranges.items():
+        expected = -1
+        for window in sorted(windows, key=lambda w: w.after_version):
+            if window.after_version != expected:
+                yield f"{scope} {upstream}: a range starts at {window.start}, not {expected + 1}"
+            expected = window.through_version
+
+
+def immutable_plans(evidence: Evidence) -> Iterator[str]:
+    """G2: one plan for a batch, one batch for a number, nothing cancelled after a lease."""
+    plans = list(evidence.bodies(Planned))
+    for name, values in (("id", [p.batch_id for p in plans]), ("number", [p.batch_seq for p in plans])):
+        for value, count in Counter(values).items():
+            if count > 1:
+                yield f"batch {name} {value} was planned {count} times"
+    leased: set[str] = set()
+    for event in evidence.events:
+        if isinstance(event.body, Leased):
+            leased.add(event.body.batch_id)
+        if isinstance(event.body, Cancelled) and event.body.batch_id in leased:
+            yield f"batch {event.body.batch_id} was cancelled after a lease"
+
+
+def exactly_once_in_sinks(evidence: Evidence) -> Iterator[str]:
+    """G3: a batch is in a sink once, and a successful run is in all its sinks."""
+    for target, reason in evidence.unreadable.items():
+        yield f"{target} cannot be read: {reason}"
+    for target, commits in evidence.commits.items():
+        carried = Counter(item for commit in commits for item in commit.transactions.items())
+        for (app_id, seq), count in carried.items():
+            if app_id.startswith("floodmark/") and count > 1:
+                yield f"{target} holds batch {seq} of {app_id} {count} times"
+    plans = evidence.plans()
+    for done, sink in evidence.sinks():
+        if sink.target in evidence.commits and done.batch_id in plans:
+            if not _holds(evidence.commits[sink.target], sink, plans[done.batch_id].batch_seq):
+                yield f"{sink.target} does not hold {done.batch_id} of {done.pipeline}"
+
+
+def _holds(commits: list[VersionFacts], sink: SinkDone, seq: int) -> bool:
+    """Whether the commit that the journal names carries the receipt, or is gone from the log."""
+    if commits and sink.version < commits[0].version:
+        return True
+    found = [commit for commit in commits if commit.version == sink.version]
+    return bool(found) and found[0].transactions.get(sink.app_id) == seq
+
+
+def safe_watermarks(evidence: Evidence) -> Iterator[str]:
+    """G4: nothing advances before every required pipeline that reads it has succeeded."""
+    plans = evidence.plans()
+    succeeded: set[tuple[str, str]] = set()
+    for event in evidence.events:
+        body = event.body
+        if isinstance(body, Succeeded):
+            succeeded.add((body.batch_id, body.pipeline))
+        elif isinstance(body, Advanced) and body.batch_id in plans:
+            for pipeline, upstreams in plans[body.batch_id].required.items():
+                early = set(upstreams) & set(body.upstreams)
+                if early and (body.batch_id, pipeline) not in succeeded:
+                    yield f"{min(early)} advanced in {body.batch_id} before {pipeline} succeeded"
+
+
+def monotone_watermarks(evidence: Evidence) -> Iterator[str]:
+    """G5: a watermark never moves back, and never past what was planned."""
+    plans = evidence.plans()
+    marks: dict[tuple[str, str], int] = {}
+    for body in evidence.bodies(Advanced):
+        plan = plans.get(body.batch_id)
+        ends = {w.upstream: w.through_version for w in plan.windows} if plan else {}
+        for upstream, version in body.upstreams.items():
+            key = (plan.scope if plan else "", upstream)
+            if version <= marks.get(key, -1):
+                yield f"{upstream} moved from {marks[key]} to {version}"
+            if plan and ends.get(upstream) != version:
+                yield f"{upstream} advanced to {version}, planned was {ends.get(upstream)}"
+            marks[key] = version
+
+
+def exact_ranges(evidence: Evidence) -> Iterator[str]:
+    """G6: every sink commit names the very windows that were planned for its batch."""
+    plans = evidence.plans()
+    for target, commits in evidence.commits.items():
+        for commit in commits:
+            said = _metadata(commit)
+            plan = plans.get(said.get("batch_id", "")) if said else None
+            if said and plan:
+                planned = {w.upstream: [w.start, w.end] for w in plan.windows}
+                for upstream, span in said["windows"].items():
+                    if planned.get(upstream) != span:
+                        yield f"{target} version {commit.version}: {upstream} {span} was not planned"
+
+
+def in_order(evidence: Evidence) -> Iterator[str]:
+    """G7: batches of a pipeline are leased and applied in the order of their numbers."""
+    for target, commits in evidence.commits.items():
+        newest: dict[str, int] = {}
+        for commit in commits:
+            for app_id, seq in commit.transactions.items():
+                if app_id.startswith("floodmark/") and seq <= newest.get(app_id, 0):
+                    yield f"{target} version {commit.version}: batch {seq} after {newest[app_id]}"
+                newest[app_id] = max(seq, newest.get(app_id, 0))
+    plans = evidence.plans()
+    finished: dict[str, int] = {}
+    for event in evidence.events:
+        if isinstance(event.body, Succeeded) and event.body.batch_id in plans:
+            seq = plans[event.body.batch_id].batch_seq
+            if seq < finished.get(event.body.pipeline, 0):
+                yield f"{event.body.pipeline} finished batch {seq} after a later one"
+            finished[event.body.pipeline] = seq
+
+
+def fenced(evidence: Evidence) -> Iterator[str]:
+    """G8: only the newest lease records anything, and success is final."""
+    newest: dict[tuple[str, str], int] = {}
+    finished: set[tuple[str, str]] = set()
+    for event in evidence.events:
+        body = event.body
+        if isinstance(body, Leased | SinkWritten | Succeeded | Failed):
+            run = (body.batch_id, body.pipeline)
+            if run in finished:
+                yield f"{event.kind} of {body.pipeline} in {body.batch_id} after its success"
+            if isinstance(body, Leased):
+                newest[run] = body.epoch
+            elif newest.get(run) != body.epoch:
+                yield f"{event.kind} of {body.pipeline} in {body.batch_id} by epoch {body.epoch}"
+            if isinstance(body, Succeeded):
+                finished.add(run)
+
+
+_TABLES_TEXT = "the published tables show what the journal says"
+
+CHECKS: tuple[tuple[str, str, Callable[[Evidence], Iterable[str]]], ...] = (
+    ("G1", "plans are disjoint and leave no gap", disjoint_and_gapless),
+    ("G2", "plans never change", immutable_plans),
+    ("G3", "every batch is in every sink exactly once", exactly_once_in_sinks),
+    ("G4", "watermarks advance only after all pipelines succeeded", safe_watermarks),
+    ("G5", "watermarks never move back", monotone_watermarks),
+    ("G6", "sinks were written from exactly the planned windows", exact_ranges),
+    ("G7", "batches of a pipeline apply in order", in_order),
+    ("G8", "only the newest lease records, success is final", fenced),
+)
+
+
+def published_tables(reader: ControlReader, control: str, storage: Storage) -> Iterator[str]:
+    """Whether the tables people read agree with the journal; behind is a problem too."""
+    state = reader.state()
+    yield from _differences(
+        "committed_watermarks",
+        committed_rows(state),
+        ("scope", "table_name", "last_committed_version"),
+        control,
+        storage,
+    )
+    rows = [row for batch in state.batches.values() for row in watermark_rows(batch)]
+    columns = ("batch_id", "table_name", "start_version", "end_version", "status")
+    yield from _differences("watermarks", rows, columns, control, storage, state)
+
+
+def _differences(
+    name: str,
+    expected: list[dict[str, Any]],
+    columns: tuple[str, ...],
+    control: str,
+    storage: Storage,
+    state: State | None = None,
+) -> Iterator[str]:
+    query = f"SELECT {', '.join(columns)} FROM t"  # noqa: S608 our own column names
+    table = read_published(f"{control}/{name}", storage, query)
+    found = Counter(tuple(row.values()) for row in table.to_pylist()) if table is not None else Counter()
+    wanted = Counter(tuple(row[column] for column in columns) for row in expected)
+    # Finished batches leave the state one day but stay in the table.
+    unexpected = [row for row in found - wanted if state is None or row[0] in state.batches]
+    for row in [*(wanted - found), *unexpected][:SHOWN]:
+        yield f"{name} differs at {', '.join(map(str, row))}"
+
+
+def _metadata(commit: VersionFacts) -> dict[str, Any] | None:
+    """What floodmark said in a commit; None for commits of others."""
+    try:
+        said = json.loads(commit.user_metadata or "null")
+    except ValueError:
+        return None
+    found = said.get("floodmark") if isinstance(said, dict) else None
+    return found if isinstance(found, dict) and "windows" in found else None
+
+
+def _finding(name: str, text: str, problems: Iterable[str]) -> Finding:
+    found = list(problems)
+    if not found:
+        return Finding(name, True, text)
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    next_command = "floodmark state rebuild" if name == "tables" else None
+    return Finding(name, False, f"{'; '.join(found[:SHOWN])}{more}", next_command)
+
