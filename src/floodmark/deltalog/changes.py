@@ -21,6 +21,11 @@ RowsOf = Callable[[set[str], int], Mapping[str, int | None]]
 """Rows of data files by path, from the adds of commits before a version."""
 
 _ALL_KINDS: frozenset[ChangeKind] = frozenset(("insert", "update", "delete"))
+_KINDS_OF: Mapping[str, frozenset[ChangeKind]] = {
+    "UPDATE": frozenset(("update",)),
+    "DELETE": frozenset(("delete",)),
+}
+"""Operations that can show one kind only; the kinds of others come from their metrics."""
 _ONLY_SHRINKS = frozenset(("DELETE", "UPDATE", "MERGE"))
 """Operations whose new deletion vector of a file always contains the old one."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -67,14 +72,10 @@ def version_facts(commit: Commit, rows_of: RowsOf) -> VersionFacts:
         bytes=change.bytes,
         rows=change.rows,
         feed_enabled=None if metadata is None else feed_flag(metadata),
-        schema_fingerprint=None
-        if metadata is None
-        else fingerprint(metadata["schemaString"]),
+        schema_fingerprint=None if metadata is None else fingerprint(metadata["schemaString"]),
         table_id=None if metadata is None else str(metadata["id"]),
         transactions=seen.transactions,
-        metrics={
-            k: str(v) for k, v in (seen.info.get("operationMetrics") or {}).items()
-        },
+        metrics={k: str(v) for k, v in (seen.info.get("operationMetrics") or {}).items()},
         user_metadata=seen.info.get("userMetadata"),
     )
 
@@ -141,12 +142,13 @@ def _change(seen: _Seen, version: int, rows_of: RowsOf) -> _Change:
 def _change_of_cdc(seen: _Seen) -> _Change:
     size = sum(int(c.get("size") or 0) for c in seen.cdc)
     counts = _counts(seen.info)
+    possible = _KINDS_OF.get(str(seen.info.get("operation")), _ALL_KINDS)
     if counts is None:
-        return _Change(_ALL_KINDS, size, None)
+        return _Change(possible, size, None)
     kinds = frozenset(kind for kind, rows in counts.items() if rows)
     rows = counts["insert"] + counts["delete"] + 2 * counts["update"]
     # cdc files with not one counted row contradict the metrics: then nothing is known.
-    return _Change(kinds, size, rows) if rows else _Change(_ALL_KINDS, size, None)
+    return _Change(kinds, size, rows) if rows else _Change(possible, size, None)
 
 
 def _counts(info: Action) -> dict[ChangeKind, int] | None:
@@ -154,18 +156,14 @@ def _counts(info: Action) -> dict[ChangeKind, int] | None:
     metrics = info.get("operationMetrics") or {}
     match info.get("operation"):
         case "MERGE":
-            inserted = _metric(
-                metrics, "numTargetRowsInserted", "num_target_rows_inserted"
-            )
-            updated = _metric(
-                metrics, "numTargetRowsUpdated", "num_target_rows_updated"
-            )
-            deleted = _metric(
-                metrics, "numTargetRowsDeleted", "num_target_rows_deleted"
-            )
+            inserted = _metric(metrics, "numTargetRowsInserted", "num_target_rows_inserted")
+            updated = _metric(metrics, "numTargetRowsUpdated", "num_target_rows_updated")
+            deleted = _metric(metrics, "numTargetRowsDeleted", "num_target_rows_deleted")
         case "UPDATE":
             inserted, deleted = 0, 0
-            updated = _metric(metrics, "numUpdatedRows", "num_updated_rows")
+            # Not delta-rs's num_updated_rows: it counts rows that were set to what they were,
+            # and its feed leaves those out.
+            updated = _metric(metrics, "numUpdatedRows")
         case "DELETE":
             inserted, updated = 0, 0
             deleted = _metric(metrics, "numDeletedRows", "num_deleted_rows")
@@ -204,7 +202,7 @@ def _change_of_files(
     parts = [_inserted(adds[p]) for p in adds.keys() - pairs]
     parts += _deleted(removed, version, rows_of)
     shrinks = seen.info.get("operation") in _ONLY_SHRINKS
-    parts += [_difference(removes[p], adds[p], shrinks) for p in pairs]
+    parts += [_difference(removes[p], adds[p], shrinks=shrinks) for p in pairs]
     return _sum(parts)
 
 
@@ -212,9 +210,7 @@ def _inserted(add: Action) -> _Change:
     return _Change(frozenset(("insert",)), int(add.get("size") or 0), file_rows(add))
 
 
-def _deleted(
-    removed: Mapping[str, Action], version: int, rows_of: RowsOf
-) -> list[_Change]:
+def _deleted(removed: Mapping[str, Action], version: int, rows_of: RowsOf) -> list[_Change]:
     rows = {path: file_rows(remove) for path, remove in removed.items()}
     unknown = {path for path, count in rows.items() if count is None}
     if unknown:
@@ -224,12 +220,10 @@ def _deleted(
             records = whole.get(path)
             rows[path] = None if records is None else records - _hidden(removed[path])
     kinds: frozenset[ChangeKind] = frozenset(("delete",))
-    return [
-        _Change(kinds, int(r.get("size") or 0), rows[p]) for p, r in removed.items()
-    ]
+    return [_Change(kinds, int(r.get("size") or 0), rows[p]) for p, r in removed.items()]
 
 
-def _difference(old: Action, new: Action, shrinks: bool) -> _Change:
+def _difference(old: Action, new: Action, *, shrinks: bool) -> _Change:
     """One path removed and added again: the feed shows the rows whose visibility changed."""
     size = int(new.get("size") or 0)
     before, after = _hidden(old), _hidden(new)

@@ -49,17 +49,15 @@ class CheckpointReader:
         yield from map(_with_records, self._top_level("add", list(_ADD_COLUMNS)))
         for sidecar in self._top_level("sidecar", ["sidecar.path"]):
             path = self._sidecar_path(sidecar["path"])
-            yield from map(
-                _with_records, self._from_parquet(path, "add", list(_ADD_COLUMNS))
-            )
+            yield from map(_with_records, self._from_parquet(path, "add", list(_ADD_COLUMNS)))
 
     def _top_level(self, name: str, columns: list[str]) -> Iterator[Action]:
         for file_name in self.checkpoint.names:
             path = f"{self.folder}/{file_name}"
             if file_name.endswith(".json"):
-                yield from Commit(
-                    self.checkpoint.version, path, self.storage.read(path), 0
-                ).named(name)
+                yield from Commit(self.checkpoint.version, path, self.storage.read(path), 0).named(
+                    name
+                )
             else:
                 yield from self._from_parquet(path, name, columns)
 
@@ -74,9 +72,7 @@ class CheckpointReader:
                     return []
                 rows = file.read(columns=columns).column(name).drop_null().to_pylist()
         except pa.ArrowException as error:
-            raise damaged(
-                path, f"not a readable Parquet file ({type(error).__name__})"
-            ) from error
+            raise damaged(path, f"not a readable Parquet file ({type(error).__name__})") from error
         return [row for row in rows if row is not None]
 
     def _sidecar_path(self, path: str) -> str:

@@ -26,11 +26,7 @@ class Commit(NamedTuple):
             return
         stripped = data.strip()
         if not (stripped[:1] == b"{" and stripped[-1:] == b"}"):
-            found = (
-                "an empty file"
-                if not stripped
-                else "a file that is not whole JSON lines"
-            )
+            found = "an empty file" if not stripped else "a file that is not whole JSON lines"
             raise damaged(self.path, found)
 
     def actions(self) -> Iterator[tuple[str, Action]]:
@@ -49,9 +45,7 @@ class Commit(NamedTuple):
         quoted = f'"{name}"'.encode()
         for number, line in enumerate(self.data.splitlines(), start=1):
             if quoted in line:
-                yield from (
-                    body for kind, body in self._parsed(line, number) if kind == name
-                )
+                yield from (body for kind, body in self._parsed(line, number) if kind == name)
 
     def committed_ms(self) -> int:
         """The commit time: in-commit where the table has it, else the file's."""

@@ -111,18 +111,14 @@ def _sort_in(found: _Found, version: int, name: str, rest: str) -> None:
             found.compacted_through = max(found.compacted_through, int(end))
 
 
-def _sort_in_checkpoint(
-    found: _Found, version: int, name: str, words: list[str]
-) -> None:
+def _sort_in_checkpoint(found: _Found, version: int, name: str, words: list[str]) -> None:
     """`v.checkpoint.parquet`, `v.checkpoint.<uuid>.json|parquet`, `v.checkpoint.<i>.<n>.parquet`."""
     match words:
         case ["", "checkpoint", "parquet"]:
             found.whole[version] = name
         case ["", "checkpoint", _, "parquet" | "json"]:
             found.whole.setdefault(version, name)
-        case ["", "checkpoint", part, count, "parquet"] if (
-            part.isdigit() and count.isdigit()
-        ):
+        case ["", "checkpoint", part, count, "parquet"] if part.isdigit() and count.isdigit():
             found.parts.setdefault((version, int(count)), {})[int(part)] = name
 
 

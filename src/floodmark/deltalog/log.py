@@ -38,9 +38,7 @@ class _Header:
     schema_fingerprint: str
 
 
-def is_delta_table(
-    path: str | os.PathLike[str], storage: Storage | None = None
-) -> bool:
+def is_delta_table(path: str | os.PathLike[str], storage: Storage | None = None) -> bool:
     """Whether a path holds a Delta log with a commit or checkpoint in it.
 
     False for a path that is not there; raises FM-SOURCE-009 if it could not be looked at.
@@ -62,9 +60,7 @@ class DeltaLog:
     (a retry may help) where the store could not be asked.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], storage: Storage | None = None
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], storage: Storage | None = None) -> None:
         self.path = absolute(path)
         self.storage = storage or Storage()
         self._folder = f"{self.path}/_delta_log"
@@ -120,9 +116,7 @@ class DeltaLog:
         files: dict[tuple[str, str], Action] = {}
         if floor >= 0:
             reader = self._reader(listing, floor)
-            files = self._guarded(
-                lambda: {_file_key(add): add for add in reader.adds()}
-            )
+            files = self._guarded(lambda: {_file_key(add): add for add in reader.adds()})
         for v in range(floor + 1, version + 1):
             self._replay(self._commit(v), files)
         return self._guarded(lambda: _size_of(files.values()))
@@ -153,9 +147,7 @@ class DeltaLog:
         listing = self.list()
         floor = _floor(listing, listing.latest)
         for commit in self._newest_first(listing, listing.latest, 0):
-            if commit.version == floor and not self._is_known_at(
-                listing, floor, app_id, version
-            ):
+            if commit.version == floor and not self._is_known_at(listing, floor, app_id, version):
                 return None
             set_here = _transaction_in(commit, app_id)
             if set_here == version:
@@ -164,9 +156,7 @@ class DeltaLog:
                 return None
         return None
 
-    def _is_known_at(
-        self, listing: Listing, floor: int, app_id: str, version: int
-    ) -> bool:
+    def _is_known_at(self, listing: Listing, floor: int, app_id: str, version: int) -> bool:
         """Whether the checkpoint at `floor` has the app id at `version` or later."""
         known = self._guarded(self._reader(listing, floor).transactions).get(app_id)
         return known is not None and known >= version
@@ -275,9 +265,7 @@ class DeltaLog:
             raise _not_seen(path, error) from error
         return Commit(version, path, data, modified_ms)
 
-    def _newest_first(
-        self, listing: Listing, version: int, down_to: int
-    ) -> Iterator[Commit]:
+    def _newest_first(self, listing: Listing, version: int, down_to: int) -> Iterator[Commit]:
         """Checked commits from `version` down to `down_to`, or to the first that is not there."""
         while version >= down_to and version in listing.commits:
             commit = self._commit(version)
@@ -306,18 +294,14 @@ class DeltaLog:
     def _search_checksum(self, search: _HeaderSearch, version: int) -> None:
         """Spark writes the table's description beside each commit; it only saves reads."""
         try:
-            checksum = json.loads(
-                self.storage.read(f"{self._folder}/{version:020d}.crc")
-            )
+            checksum = json.loads(self.storage.read(f"{self._folder}/{version:020d}.crc"))
         except (OSError, ValueError):
             return  # optional by the protocol: the commits say the same
         if isinstance(checksum, dict):
             search.offer("metaData", checksum.get("metadata"))
             search.offer("protocol", checksum.get("protocol"))
 
-    def _search_checkpoint(
-        self, search: _HeaderSearch, reader: CheckpointReader
-    ) -> None:
+    def _search_checkpoint(self, search: _HeaderSearch, reader: CheckpointReader) -> None:
         search.offer("metaData", self._guarded(lambda: reader.last("metaData")))
         search.offer("protocol", self._guarded(lambda: reader.last("protocol")))
 
@@ -333,9 +317,7 @@ class DeltaLog:
         except OSError as error:
             raise _not_seen(self._folder, error) from error
         except (KeyError, TypeError, ValueError) as error:
-            raise damaged(
-                self._folder, f"a checkpoint makes no sense: {error!r}"
-            ) from error
+            raise damaged(self._folder, f"a checkpoint makes no sense: {error!r}") from error
 
     def _committed_ms(self, listing: Listing, newest: Commit | None) -> int:
         if newest is None and listing.latest in listing.commits:
@@ -343,13 +325,9 @@ class DeltaLog:
             newest.check()
         if newest is not None:
             return newest.committed_ms()
-        checkpoint = listing.checkpoint_at(listing.latest)
-        assert (
-            checkpoint is not None
-        )  # a latest version without a commit is a checkpoint's
-        entry = self._guarded(
-            lambda: self.storage.entry(f"{self._folder}/{checkpoint.names[0]}")
-        )
+        # A latest version without a commit file is a checkpoint's.
+        name = self._reader(listing, listing.latest).checkpoint.names[0]
+        entry = self._guarded(lambda: self.storage.entry(f"{self._folder}/{name}"))
         return entry.modified_ms if entry else 0
 
     def _facts_of(self, commit: Commit, added: dict[str, int | None]) -> VersionFacts:
@@ -362,9 +340,7 @@ class DeltaLog:
             facts = version_facts(commit, rows_of)
             _remember(commit, added)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged(
-                commit.path, f"an action makes no sense: {error!r}"
-            ) from error
+            raise damaged(commit.path, f"an action makes no sense: {error!r}") from error
         return facts
 
     def _rows_added(
@@ -373,9 +349,7 @@ class DeltaLog:
         """Rows of whole files from the adds of older commits; a file not found is left out."""
         wanted = {p for p in paths if p not in added}
         listing = self._seen or self.list()
-        for commit in self._newest_first(
-            listing, before - 1, max(0, before - LOOKBACK)
-        ):
+        for commit in self._newest_first(listing, before - 1, max(0, before - LOOKBACK)):
             if not wanted:
                 break
             _remember(commit, added)
@@ -392,9 +366,7 @@ class DeltaLog:
                 if name == "add":
                     files[_file_key(body)] = body
         except (KeyError, TypeError) as error:
-            raise damaged(
-                commit.path, f"an action makes no sense: {error!r}"
-            ) from error
+            raise damaged(commit.path, f"an action makes no sense: {error!r}") from error
 
 
 _HEADER_NAMES = (("metaData", b'"metaData"'), ("protocol", b'"protocol"'))
@@ -423,9 +395,7 @@ class _HeaderSearch:
     def result(self, folder: str) -> _Header:
         metadata = self._found.get("metaData")
         if metadata is None or "id" not in metadata or "schemaString" not in metadata:
-            raise damaged(
-                folder, "no complete metaData action in commits or checkpoint"
-            )
+            raise damaged(folder, "no complete metaData action in commits or checkpoint")
         protocol = self._found.get("protocol")
         if protocol is None:
             raise damaged(folder, "no protocol action in commits or checkpoint")
@@ -442,9 +412,7 @@ def _floor(listing: Listing, version: int) -> int:
     A few commits from the very first one are read sooner than a checkpoint.
     """
     checkpoint = listing.checkpoint_at(version)
-    if checkpoint is None or (
-        version < FEW_COMMITS and not listing.missing(0, version)
-    ):
+    if checkpoint is None or (version < FEW_COMMITS and not listing.missing(0, version)):
         return -1
     return checkpoint.version
 

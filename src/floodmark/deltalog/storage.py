@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -35,9 +36,7 @@ def is_local(path: str | os.PathLike[str]) -> bool:
     return match is None or match[1].lower() == "file"
 
 
-def absolute(
-    path: str | os.PathLike[str], base: str | os.PathLike[str] | None = None
-) -> str:
+def absolute(path: str | os.PathLike[str], base: str | os.PathLike[str] | None = None) -> str:
     """The name under which a path is stored.
 
     Local: absolute (relative ones against `base`, else the working directory), `.` and `..`
@@ -185,9 +184,7 @@ class _LocalFiles:
         handle = os.open(path, os.O_RDONLY)
         try:
             status = os.fstat(handle)
-            return _read_all(
-                handle, status.st_size
-            ), status.st_mtime_ns // _NANOS_PER_MILLI
+            return _read_all(handle, status.st_size), status.st_mtime_ns // _NANOS_PER_MILLI
         finally:
             os.close(handle)
 
@@ -206,16 +203,12 @@ class _LocalFiles:
             raise
 
     def delete(self, path: str) -> None:
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(path)
-        except FileNotFoundError:
-            pass
 
     def delete_dir(self, folder: str) -> None:
-        try:
+        with suppress(FileNotFoundError):
             shutil.rmtree(folder)
-        except FileNotFoundError:
-            pass
 
 
 class ObjectFiles:
@@ -233,9 +226,7 @@ class ObjectFiles:
         return [e.name for e in self.entries(folder)]
 
     def entries(self, folder: str) -> list[Entry]:
-        found = self._fs.get_file_info(
-            pafs.FileSelector(self._key(folder), allow_not_found=True)
-        )
+        found = self._fs.get_file_info(pafs.FileSelector(self._key(folder), allow_not_found=True))
         if not found:
             raise FileNotFoundError(folder)
         return [_remote_entry(info) for info in found]
@@ -259,21 +250,18 @@ class ObjectFiles:
 
     def write(self, path: str, data: bytes) -> None:
         # Not through PyFileSystem: it hands delta-rs a pyarrow Buffer, which delta-rs refuses.
-        stream: Any = self._handler._handler.open_output_stream(self._key(path), None)
+        raw: Any = self._handler._handler  # noqa: SLF001 - its only way to take plain bytes
+        stream = raw.open_output_stream(self._key(path), None)
         stream.write(data)
         stream.close()
 
     def delete(self, path: str) -> None:
-        try:
+        with suppress(FileNotFoundError):
             self._fs.delete_file(self._key(path))
-        except FileNotFoundError:
-            pass
 
     def delete_dir(self, folder: str) -> None:
         # One by one: delta-rs's own delete_dir leaves files in place without an error.
-        selector = pafs.FileSelector(
-            self._key(folder), allow_not_found=True, recursive=True
-        )
+        selector = pafs.FileSelector(self._key(folder), allow_not_found=True, recursive=True)
         for info in self._fs.get_file_info(selector):
             if info.type == pafs.FileType.File:
                 self._fs.delete_file(info.path)
@@ -296,9 +284,7 @@ def _read_all(handle: int, size: int) -> bytes:
 
 def _local_entry(name: str, status: os.stat_result) -> Entry:
     is_folder = (status.st_mode & 0o170000) == 0o040000
-    return Entry(
-        name, is_folder, status.st_size, status.st_mtime_ns // _NANOS_PER_MILLI
-    )
+    return Entry(name, is_folder, status.st_size, status.st_mtime_ns // _NANOS_PER_MILLI)
 
 
 def _remote_entry(info: pafs.FileInfo) -> Entry:

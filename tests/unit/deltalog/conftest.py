@@ -28,13 +28,9 @@ class WrittenLog:
         self.folder = path / "_delta_log"
         self.folder.mkdir(parents=True)
 
-    def commit(
-        self, version: int, *actions: dict[str, Any], at_ms: int | None = None
-    ) -> Path:
+    def commit(self, version: int, *actions: dict[str, Any], at_ms: int | None = None) -> Path:
         file = self.folder / f"{version:020d}.json"
-        file.write_text(
-            "".join(json.dumps(a) + "\n" for a in actions), encoding="utf-8"
-        )
+        file.write_text("".join(json.dumps(a) + "\n" for a in actions), encoding="utf-8")
         if at_ms is not None:
             os.utime(file, ns=(at_ms * 1_000_000, at_ms * 1_000_000))
         return file
