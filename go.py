@@ -112,7 +112,7 @@ def prepare(kind, lock_file):
         make_venv()
         install(kind, lock_file)
         step("jars for Spark, into the cache", [PYTHON, "-c", FETCH_JARS])
-    except Failed as failure:
+    except FailedStepError as failure:
         return fail(str(failure))
     STAMP.write_text("\n".join([*installed(), wanted(kind, lock_file)]))
     return 0
@@ -139,7 +139,7 @@ def make_venv():
         import venv  # noqa: F401
     except ModuleNotFoundError:
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        raise Failed(
+        raise FailedStepError(
             f"this Python ({sys.executable}) cannot make virtual environments; on Debian and "
             f"Ubuntu this mends it: sudo apt install python{version}-venv"
         ) from None
@@ -160,7 +160,7 @@ def install(kind, lock_file):
     """Install the lock, then this checkout; the builders first, because pyspark is built here."""
     pip = [PYTHON, "-m", "pip", "install", "-q", "--no-input", "--disable-pip-version-check"]
     hashed = [*pip, "--require-hashes", "--no-deps", "--no-build-isolation"]
-    pip_part(hashed, "builder", FULL_LOCK, "setuptools")
+    pip_part(hashed, "setuptools", FULL_LOCK, "setuptools")
     print("     pyspark is a source package of 400 MB: fetching and building it takes minutes")
     step(f"packages of {lock_file.name}", [*hashed, "-r", lock_file], measure=True)
     step("floodmark", [*pip, "--no-deps", "--no-build-isolation", "-e", ROOT])
@@ -170,11 +170,11 @@ def install(kind, lock_file):
 
 def pip_part(pip, title, lock_file, name):
     """Install one package out of a lock, with its hashes."""
-    block = re.search(rf"^{name}==.*?(?=^\S|\Z)", lock_file.read_text(), re.M | re.S)
+    block = re.search(rf"^{name}==.*?(?=^\S|\Z)", lock_file.read_text(), re.MULTILINE | re.DOTALL)
     with tempfile.TemporaryDirectory() as folder:
         part = Path(folder) / "part.lock"
         part.write_text(block[0])
-        step(title, [*pip, "-r", part], measure=True)
+        step(title, [*pip, "-r", part])
 
 
 def step(title, command, *, measure=False):
@@ -187,7 +187,7 @@ def step(title, command, *, measure=False):
     start = "\r" if sys.stdout.isatty() else ""
     print(f"{start}  {'ok' if ran.returncode == 0 else 'no'} {title} ({took}{grown})", flush=True)
     if ran.returncode:
-        raise Failed(f"{title}: failed\n{ran.stdout.strip()}")
+        raise FailedStepError(f"{title}: failed\n{ran.stdout.strip()}")
 
 
 def quiet(command):
@@ -223,7 +223,7 @@ def fail(sentence):
     return 2
 
 
-class Failed(Exception):
+class FailedStepError(Exception):
     """A step of the set-up did not work; the text says which and why."""
 
 

@@ -69,7 +69,8 @@ def missing(group: str) -> tuple[Jar, ...]:
 
 def verify(group: str) -> None:
     """Compare every jar of `group` with its checksum; raises SetupError FM-SETUP-004 on the first
-    that differs and FM-SETUP-002 if one is not there. Changes nothing."""
+    that differs and FM-SETUP-002 if one is not there. Changes nothing.
+    """
     for jar in groups()[group]:
         path = jars_dir() / jar.filename
         if not path.is_file():

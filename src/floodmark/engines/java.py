@@ -83,7 +83,8 @@ def home(java: Java) -> Path:
 
 def major_version(executable: Path) -> int | None:
     """The major version, from the `release` file if there is one, else by asking; None if it
-    cannot be run."""
+    cannot be run.
+    """
     release = executable.resolve().parent.parent / "release"
     text = release.read_text(errors="replace") if release.is_file() else _ask_version(executable)
     match = _VERSION.search(text)

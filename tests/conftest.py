@@ -1,0 +1,37 @@
+"""Fixtures that every test may ask for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def full_size() -> bool:
+    """Whether the large sizes were asked for: `python3 go.py test --full`."""
+    return os.environ.get("FLOODMARK_TEST_SIZE") == "full"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of the run, as users get it; tests change only children of it."""
+    from floodmark.engines.spark import local_session
+
+    session = local_session({"spark.driver.memory": "2g"}, app_name="floodmark-tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def tmp_lake(tmp_path: Path) -> Path:
+    """An empty folder for tables."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    return lake

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from floodmark.engines.jvm import child_session, file_lock, is_connect
+from floodmark.engines.spark import default_conf, has_delta, local_session
+from floodmark.errors import SetupError, SinkError
+
+pytestmark = pytest.mark.spark
+
+
+def test_local_session_called_again_returns_the_active_one(spark: SparkSession) -> None:
+    assert local_session({"spark.app.name": "other"}) is spark
+    assert has_delta(spark)
+
+
+def test_local_session_leaves_the_environment_as_it_was(spark: SparkSession) -> None:
+    code = (
+        "import os; before = dict(os.environ)\n"
+        "from floodmark.engines.spark import _environment\n"
+        "with _environment(JAVA_HOME='x', PYSPARK_PYTHON='y'): assert os.environ['JAVA_HOME']=='x'\n"
+        "assert dict(os.environ) == before"
+    )
+
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_jars_of_the_lock_are_enough_for_every_delta_command(
+    spark: SparkSession, tmp_lake: Path
+) -> None:
+    from delta.tables import DeltaTable
+
+    table, sink = f"{tmp_lake}/t", f"{tmp_lake}/sink"
+    options = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
+    frame = spark.range(100).selectExpr("id", "id * 2 AS v")
+    frame.write.format("delta").options(**options).save(table)
+    merged = spark.range(50, 150).selectExpr("id", "9L AS v").alias("s")
+    (
+        DeltaTable.forPath(spark, table)
+        .alias("t")
+        .merge(merged, "t.id = s.id")
+        .whenMatchedUpdateAll()
+        .whenNotMatchedInsertAll()
+        .execute()
+    )
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE id < 10")
+    spark.sql(f"OPTIMIZE delta.`{table}` ZORDER BY (id)")
+    spark.sql(f"VACUUM delta.`{table}`")
+    feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
+    stream = spark.readStream.format("delta").option("ignoreChanges", "true").load(table)
+    query = (
+        stream.writeStream.format("delta")
+        .option("checkpointLocation", f"{tmp_lake}/checkpoint")
+        .trigger(availableNow=True)
+        .start(sink)
+    )
+    query.awaitTermination()
+
+    assert feed.load(table).count() == 50 * 2 + 50 + 10
+    assert spark.read.format("delta").load(sink).count() == 140
+
+
+def test_a_child_session_has_settings_of_its_own_and_writes_frames_of_its_parent(
+    spark: SparkSession, tmp_lake: Path
+) -> None:
+    child = child_session(spark)
+    child.conf.set("spark.sql.shuffle.partitions", "3")
+
+    spark.range(5).write.format("delta").save(f"{tmp_lake}/t")
+
+    assert spark.conf.get("spark.sql.shuffle.partitions") != "3"
+    assert child.read.format("delta").load(f"{tmp_lake}/t").count() == 5
+    assert not is_connect(spark)
+
+
+def test_the_default_settings_reach_the_session(spark: SparkSession) -> None:
+    for key in ("spark.sql.session.timeZone", "spark.databricks.delta.snapshotPartitions"):
+        assert spark.conf.get(key) == default_conf()[key]
+
+
+def test_the_jvm_holds_the_file_lock_not_python(spark: SparkSession, tmp_path: Path) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    lock, jvm_pid = tmp_path / "lock", jvm.java.lang.ProcessHandle.current().pid()
+
+    with file_lock(spark, str(lock)):
+        held = Path("/proc/locks").read_text() if Path("/proc/locks").exists() else ""
+
+    pattern = f"POSIX  ADVISORY  WRITE {jvm_pid} "
+    assert pattern in held or sys.platform == "darwin"
+    assert str(os.getpid()) not in [
+        line.split()[4] for line in held.splitlines() if "WRITE" in line
+    ]
+
+
+def test_threads_take_turns_on_one_lock(spark: SparkSession, tmp_path: Path) -> None:
+    inside: list[int] = []
+    overlaps: list[bool] = []
+
+    def work() -> None:
+        with file_lock(spark, str(tmp_path / "lock"), timeout_seconds=60):
+            overlaps.append(bool(inside))
+            inside.append(1)
+            inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert overlaps == [False] * 8
+
+
+def test_a_lock_held_by_another_process_is_a_named_retryable_error(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lock = tmp_path / "lock"
+    code = (
+        "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX)\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(SinkError) as caught, file_lock(spark, str(lock), timeout_seconds=0.2):
+            pass
+        assert holder.stdin is not None
+        holder.stdin.close()
+
+    assert caught.value.code == "FM-SINK-014"
+    assert caught.value.retryable
+    with file_lock(spark, str(lock), timeout_seconds=5):
+        pass
+
+
+def test_a_remote_location_is_not_locked(spark: SparkSession) -> None:
+    with file_lock(spark, "s3://bucket/table/_lock"), file_lock(spark, "s3://bucket/table/_lock"):
+        pass
+
+
+def test_a_session_without_delta_is_refused(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = child_session(spark)
+    child.conf.set("spark.sql.catalog.spark_catalog", "none")
+    monkeypatch.setattr(SparkSession, "getActiveSession", classmethod(lambda _: child))
+
+    with pytest.raises(SetupError) as caught:
+        local_session()
+
+    assert caught.value.code == "FM-SETUP-005"
