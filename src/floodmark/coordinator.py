@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from floodmark import failpoints
@@ -27,7 +27,7 @@ from floodmark.control.events import (
     Registered,
     Succeeded,
 )
-from floodmark.control.heartbeats import FileHeartbeats, Heartbeats
+from floodmark.control.heartbeats import FileHeartbeats, Heartbeats, Pulse
 from floodmark.control.journal import EventLog, Journal
 from floodmark.control.projections import Projector
 from floodmark.control.upkeep import compact_if_due
@@ -53,6 +53,7 @@ from floodmark.run.leases import (
     DEFAULT_TTL_SECONDS,
     LeaseOffice,
     batch_for_run,
+    is_proven_dead,
     known_batch,
     this_process,
 )
@@ -89,6 +90,7 @@ class Coordinator:
         self._lease_ttl = lease_ttl
         self._clock: Clock = SystemClock()
         self._holder: Holder = this_process()
+        self._is_gone: Callable[[Holder], bool] = is_proven_dead
         self._delta_log = DeltaEventLog(self.control, self.storage)
         self._log: EventLog = self._delta_log
         self._heartbeats: Heartbeats = FileHeartbeats(self.control, self.storage)
@@ -462,16 +464,19 @@ class Coordinator:
 
     def _runner(self, store: Journal) -> Runner:
         office = LeaseOffice(
-            store, self._heartbeats, self._clock, self._holder, self._lease_ttl
+            store, self._heartbeats, self._clock, self._holder, self._is_gone, self._lease_ttl
         )
         return Runner(
             store=store,
             office=office,
-            heartbeats=self._heartbeats,
+            pulse=self._pulse,
             clock=self._clock,
             name_of=self.stored_name,
             on_lease=lambda: self._publish_running(store),
         )
+
+    def _pulse(self, run_id: str, ttl_seconds: float) -> Pulse:
+        return Pulse(self._heartbeats, run_id, ttl_seconds, self._clock)
 
     def _reader(self) -> Journal:
         """The store for looking; raises FM-CONTROL-001 if there is none."""

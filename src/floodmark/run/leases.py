@@ -41,6 +41,8 @@ class LeaseOffice:
     heartbeats: Heartbeats
     clock: Clock
     holder: Holder
+    is_gone: Callable[[Holder], bool]
+    """Whether a holder is proven dead; no proof means False."""
     ttl_seconds: float = DEFAULT_TTL_SECONDS
 
     def acquire(self, pipeline: str, batch_id: str, run_id: str) -> Run:
@@ -86,7 +88,7 @@ class LeaseOffice:
         )
 
     def _is_dead(self, run: Run) -> bool:
-        return is_proven_dead(run.holder) or self._stands_still(run)
+        return self.is_gone(run.holder) or self._stands_still(run)
 
     def _stands_still(self, run: Run) -> bool:
         """Whether the heartbeat does not change for a whole ttl; wall clocks are not asked."""

@@ -10,7 +10,7 @@ from typing import Any
 from floodmark import failpoints
 from floodmark.control import ControlStore
 from floodmark.control.events import Failed, Succeeded
-from floodmark.control.heartbeats import Heartbeats, Pulse
+from floodmark.control.heartbeats import PulseFactory
 from floodmark.errors import MAX_TEXT, FencedError, RunError, SourceError
 from floodmark.model.clock import Clock
 from floodmark.model.results import Metrics, RunResult
@@ -29,7 +29,8 @@ class Runner:
 
     store: ControlStore
     office: LeaseOffice
-    heartbeats: Heartbeats
+    pulse: PulseFactory
+    """Starts the signs of life of a run: run id and ttl in, an entered context out."""
     clock: Clock
     name_of: NameOf
     on_lease: Callable[[], None]
@@ -48,7 +49,7 @@ class Runner:
             return result_of(record, is_repeat=True)
         failpoints.reached("run.after_lease")
         self.on_lease()
-        with Pulse(self.heartbeats, record.run_id, record.ttl_seconds, self.clock) as pulse:
+        with self.pulse(record.run_id, record.ttl_seconds) as pulse:
             return self._run_leased(Lease(self.store, record, pulse), function, engine)
 
     def _run_leased(self, lease: Lease, function: PipelineFunction, engine: Engine) -> RunResult:
