@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from floodmark.deltalog.commit import Action, Commit
 from floodmark.deltalog.schema import fingerprint
@@ -43,8 +43,7 @@ class _Seen:
     transactions: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _Change(NamedTuple):
     kinds: frozenset[ChangeKind]
     bytes: int
     rows: int | None

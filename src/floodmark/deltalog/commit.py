@@ -58,12 +58,16 @@ class Commit(NamedTuple):
 
     def _parsed(self, line: bytes, number: int) -> list[tuple[str, Action]]:
         try:
-            parsed = json.loads(line)
+            parsed = _decode(line.decode())
         except (ValueError, RecursionError):
             raise damaged(self.path, f"line {number} is not JSON") from None
         if not isinstance(parsed, dict):
             raise damaged(self.path, f"line {number} is not an action")
         return [(name, body) for name, body in parsed.items() if isinstance(body, dict)]
+
+
+_decode = json.JSONDecoder().decode
+"""As json.loads, without its guessing of encodings: a log is UTF-8."""
 
 
 def damaged(path: str, found: str) -> SourceError:

@@ -96,12 +96,8 @@ class DeltaLog:
         if first > last:
             return []
         self._check_range(first, last)
-        added: dict[str, int | None] = {}
-        found = []
-        for version in range(first, last + 1):
-            commit = self._commit(version)
-            found.append(self._facts_of(commit, added))
-        return found
+        added = _AddedRows()
+        return [self._facts_of(self._commit(v), added) for v in range(first, last + 1)]
 
     def snapshot_size(self, version: int) -> SnapshotSize:
         """Files, bytes and rows of the whole table at a version.
@@ -151,7 +147,7 @@ class DeltaLog:
                 return None
             set_here = _transaction_in(commit, app_id)
             if set_here == version:
-                return self._facts_of(commit, {})
+                return self._facts_of(commit, _AddedRows())
             if set_here is not None and set_here < version:
                 return None
         return None
@@ -330,31 +326,26 @@ class DeltaLog:
         entry = self._guarded(lambda: self.storage.entry(f"{self._folder}/{name}"))
         return entry.modified_ms if entry else 0
 
-    def _facts_of(self, commit: Commit, added: dict[str, int | None]) -> VersionFacts:
-        """The facts of a commit; `added` collects the rows of files as commits go by."""
-
+    def _facts_of(self, commit: Commit, added: _AddedRows) -> VersionFacts:
         def rows_of(paths: set[str], before: int) -> Mapping[str, int | None]:
             return self._rows_added(paths, before, added)
 
         try:
-            facts = version_facts(commit, rows_of)
-            _remember(commit, added)
+            return version_facts(commit, rows_of)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise damaged(commit.path, f"an action makes no sense: {error!r}") from error
-        return facts
 
     def _rows_added(
-        self, paths: set[str], before: int, added: dict[str, int | None]
+        self, paths: set[str], before: int, added: _AddedRows
     ) -> Mapping[str, int | None]:
         """Rows of whole files from the adds of older commits; a file not found is left out."""
-        wanted = {p for p in paths if p not in added}
         listing = self._seen or self.list()
-        for commit in self._newest_first(listing, before - 1, max(0, before - LOOKBACK)):
-            if not wanted:
+        for version in range(before - 1, max(-1, before - 1 - LOOKBACK), -1):
+            if paths <= added.rows.keys() or version not in listing.commits:
                 break
-            _remember(commit, added)
-            wanted -= added.keys()
-        return added
+            if version not in added.scanned:
+                added.scan(self._commit(version))
+        return added.rows
 
     def _replay(self, commit: Commit, files: dict[tuple[str, str], Action]) -> None:
         try:
@@ -417,12 +408,21 @@ def _floor(listing: Listing, version: int) -> int:
     return checkpoint.version
 
 
-def _remember(commit: Commit, added: dict[str, int | None]) -> None:
-    """Note the rows of the whole files that a commit adds."""
-    for add in commit.named("add"):
-        rows = file_rows({k: v for k, v in add.items() if k != "deletionVector"})
-        if rows is not None:
-            added[add["path"]] = rows
+class _AddedRows:
+    """Rows of the whole files that commits brought; each commit is looked through once."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int | None] = {}
+        """None for a file whose add has no statistics."""
+        self.scanned: set[int] = set()
+
+    def scan(self, commit: Commit) -> None:
+        self.scanned.add(commit.version)
+        for add in commit.named("add"):
+            whole = {k: v for k, v in add.items() if k != "deletionVector"}
+            rows = file_rows(whole)
+            if rows is not None or add["path"] not in self.rows:
+                self.rows[add["path"]] = rows
 
 
 def _transaction_in(commit: Commit, app_id: str) -> int | None:
