@@ -24,9 +24,10 @@ _ALL_KINDS: frozenset[ChangeKind] = frozenset(("insert", "update", "delete"))
 _KINDS_OF: Mapping[str, frozenset[ChangeKind]] = {
     "UPDATE": frozenset(("update",)),
     "DELETE": frozenset(("delete",)),
+    "WRITE": frozenset(("insert", "delete")),
 }
-"""Operations that can show one kind only; the kinds of others come from their metrics."""
-_ONLY_SHRINKS = frozenset(("DELETE", "UPDATE", "MERGE"))
+"""What operations can show at most; the kinds of others come from their metrics."""
+_ONLY_SHRINKS = frozenset(("DELETE", "UPDATE", "MERGE", "WRITE"))
 """Operations whose new deletion vector of a file always contains the old one."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -166,11 +167,21 @@ def _counts(info: Action) -> dict[ChangeKind, int] | None:
         case "DELETE":
             inserted, updated = 0, 0
             deleted = _metric(metrics, "numDeletedRows", "num_deleted_rows")
+        case "WRITE":
+            # replaceWhere: the files it wrote hold its own rows and those it copied.
+            updated = 0
+            deleted = _metric(metrics, "numDeletedRows")
+            inserted = _rows_written(metrics)
         case _:
             return None
     if inserted is None or updated is None or deleted is None:
         return None
     return {"insert": inserted, "update": updated, "delete": deleted}
+
+
+def _rows_written(metrics: Mapping[str, Any]) -> int | None:
+    output, copied = _metric(metrics, "numOutputRows"), _metric(metrics, "numCopiedRows")
+    return None if output is None or copied is None else output - copied
 
 
 def _metric(metrics: Mapping[str, Any], *names: str) -> int | None:
