@@ -20,11 +20,16 @@ def probe_delta(
     if mark is None:
         return Probe(facts, size=log.snapshot_size(facts.latest_version))
     start = mark.version + 1
-    if facts.table_id != mark.table_id or not facts.earliest_version <= start <= facts.latest_version:
+    if (
+        facts.table_id != mark.table_id
+        or not facts.earliest_version <= start <= facts.latest_version
+    ):
         return Probe(facts)
     # One version more than asked, so that the plan can say whether it was cut.
     last = facts.latest_version if max_versions is None else start + max_versions
     versions = tuple(log.versions(start, min(last, facts.latest_version)))
-    feed_on = versions[0].feed_enabled if versions[0].feed_enabled is not None else mark.feed_enabled
+    feed_on = (
+        versions[0].feed_enabled if versions[0].feed_enabled is not None else mark.feed_enabled
+    )
     size = None if feed_on else log.snapshot_size(facts.latest_version)
     return Probe(facts, versions, size)

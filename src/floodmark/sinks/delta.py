@@ -1,0 +1,301 @@
+"""The Delta sink on Spark: rows and receipt in one commit of the target."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from floodmark import failpoints
+from floodmark.deltalog import Storage
+from floodmark.engines.jvm import child_session, file_lock, is_connect
+from floodmark.model.receipt import Receipt, WriteResult
+from floodmark.model.state import SinkDone
+from floodmark.model.window import Window
+from floodmark.model.write import WriteSpec
+from floodmark.sinks import changes, rules
+from floodmark.sinks.naming import matching, quoted
+from floodmark.sinks.rules import Target
+from floodmark.sinks.target import DeltaTarget
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaMergeBuilder
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+LOCK_FILE = "_floodmark.lock"
+"""Inside the target's folder: Delta, VACUUM and readers pass over names that begin with `_`."""
+
+_NEEDS_COLUMN_MAPPING = frozenset(" ,;{}()\n\t=")
+"""Characters that Parquet does not take in column names, by Delta's own rule."""
+_TXN_APP = "spark.databricks.delta.write.txnAppId"
+_TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_EXAMPLE_LENGTH = 200
+
+_turns = threading.Lock()
+"""Spark Connect has no child sessions: writes that need settings take turns."""
+
+
+class DeltaSink:
+    """Writes frames to one Delta table, each with its receipt, exactly once.
+
+    `windows` are those of the run's inputs; `previous` is the last write of this name that the
+    store knows of. On a local disk a lock file in the target's folder keeps other writers out
+    while one writes; it stays there, empty.
+
+    merge: keys are compared null-safe, so a NULL key is a key like any other. The frame is
+    reduced to one row per key (see `changes.reduced`) and cached while the MERGE runs. A key that
+    ends in a pre-image or delete is deleted; with `deletes="soft"` the target has the columns
+    `is_deleted` and `deleted_at`, and a deleted key stays as a row that says so, also if it came
+    and went within one batch; with `deletes="ignore"` it keeps its last row. A frame with
+    `_change_type` is reduced by it also if `changes="handled"` was said.
+
+    A new target has the change feed on and deletion vectors off, and column mapping only if a
+    column name needs it.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        spec: WriteSpec,
+        windows: tuple[Window, ...],
+        previous: SinkDone | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._spark = spark
+        self._spec = spec
+        self._windows = windows
+        self._target = DeltaTarget(spec.target, previous, Storage(storage_options))
+
+    def committed(self, receipt: Receipt) -> WriteResult | None:
+        """See `Sink.committed`; reads the log, starts no Spark job."""
+        return self._target.committed(receipt)
+
+    def write(self, frame: DataFrame, receipt: Receipt) -> WriteResult:
+        """See `Sink.write`; the order of the steps is the guarantee.
+
+        1. The receipt is looked for, and every rule checked, before the target is touched.
+        2. Under the lock both again: another writer may have come first.
+        3. One commit with rows and receipt.
+        4. The log is read back: the receipt is there, the table is the same.
+        """
+        # 1.
+        earlier = self.committed(receipt)
+        if earlier is not None:
+            return earlier
+        self._admit(frame, receipt)
+        with file_lock(self._spark, f"{self._spec.target}/{LOCK_FILE}"):
+            # 2.
+            earlier = self.committed(receipt)
+            if earlier is not None:
+                return earlier
+            before = self._target.latest_version()
+            seen = self._admit(frame, receipt)
+            # 3.
+            notes = self._commit(frame, receipt, seen)
+            failpoints.reached("sink.after_commit")
+            # 4.
+            return self._target.read_back(receipt, seen.table_id, before=before, notes=notes)
+
+    def _admit(self, frame: DataFrame, receipt: Receipt) -> Target:
+        seen = self._target.seen(receipt)
+        rules.check_write(self._spec, self._windows, frame.columns, seen)
+        return seen
+
+    def _commit(self, frame: DataFrame, receipt: Receipt, seen: Target) -> dict[str, str]:
+        if self._spec.mode == "merge":
+            return self._commit_merge(frame, receipt, seen)
+        self._save(self._rows_to_write(frame), receipt, seen)
+        return {}
+
+    def _rows_to_write(self, frame: DataFrame) -> DataFrame:
+        if self._spec.changes == "latest":
+            return changes.latest(frame, _resolved(self._spec.keys, frame.columns))
+        if self._spec.changes == "log":
+            return changes.logged(frame)
+        return frame.select(*map(quoted, rules.data_columns(frame.columns)))
+
+    def _commit_merge(self, frame: DataFrame, receipt: Receipt, seen: Target) -> dict[str, str]:
+        spec = self._spec
+        keys = _resolved(spec.keys, frame.columns)
+        sequence_by = matching(spec.sequence_by, frame.columns) if spec.sequence_by else None
+        winners = changes.reduced(
+            frame, keys, sequence_by=sequence_by, ignores_deletes=spec.deletes == "ignore"
+        ).persist()
+        # Cached: ties are counted and rows merged from one computation of the user's frame.
+        try:
+            notes = _tie_notes(winners, keys)
+            if seen.exists:
+                self._merge(winners, rules.data_columns(frame.columns), receipt, seen)
+            else:
+                self._save(self._first_rows(winners), receipt, seen)
+            return notes
+        finally:
+            winners.unpersist()
+
+    def _first_rows(self, winners: DataFrame) -> DataFrame:
+        """The rows with which a merge creates its target."""
+        from pyspark.sql import functions as fn
+
+        data = [c for c in winners.columns if not c.startswith(rules.RESERVED_PREFIX)]
+        if self._spec.deletes != "soft":
+            return winners.where(~fn.col(changes.DELETED)).select(*map(quoted, data))
+        is_deleted, deleted_at = rules.SOFT_DELETE_COLUMNS
+        return winners.select(
+            *map(quoted, data),
+            fn.col(changes.DELETED).alias(is_deleted),
+            fn.col(changes.DELETED_AT).alias(deleted_at),
+        )
+
+    def _save(self, rows: DataFrame, receipt: Receipt, seen: Target) -> None:
+        mode = "overwrite" if self._spec.mode == "overwrite" else "append"
+        writer = rows.write.format("delta").mode(mode)
+        writer = writer.option("txnAppId", receipt.app_id).option("txnVersion", str(receipt.seq))
+        writer = writer.option("userMetadata", receipt.user_metadata)
+        if mode == "overwrite":
+            # Whatever the session says: an overwrite replaces the whole table.
+            writer = writer.option("partitionOverwriteMode", "static")
+        if not seen.exists:
+            writer = self._with_creation(writer, rows.columns)
+        failpoints.reached("sink.before_commit")
+        writer.save(self._spec.target)
+
+    def _with_creation(self, writer: DataFrameWriter, columns: Sequence[str]) -> DataFrameWriter:
+        writer = writer.option("delta.enableChangeDataFeed", "true")
+        writer = writer.option("delta.enableDeletionVectors", "false")
+        if any(_NEEDS_COLUMN_MAPPING & set(name) for name in columns):
+            writer = writer.option("delta.columnMapping.mode", "name")
+        partitions = _resolved(self._spec.partition_by, columns)
+        return writer.partitionBy(*partitions) if partitions else writer
+
+    def _merge(
+        self, winners: DataFrame, data: Sequence[str], receipt: Receipt, seen: Target
+    ) -> None:
+        from delta.tables import DeltaTable
+
+        keys = _resolved(self._spec.keys, data)
+        names = {column: _resolved([column], seen.columns)[0] for column in data}
+        on = " AND ".join(f"t.{quoted(names[k])} <=> s.{quoted(k)}" for k in keys)
+        with _receipt_session(self._spark, receipt) as session:
+            table = DeltaTable.forPath(session, self._spec.target).alias("t")
+            builder = self._clauses(table.merge(winners.alias("s"), on), names)
+            failpoints.reached("sink.before_commit")
+            builder.execute()
+
+    def _clauses(self, builder: DeltaMergeBuilder, names: Mapping[str, str]) -> DeltaMergeBuilder:
+        """`names` gives the target's name for each column of the frame."""
+        values: dict[str, Any] = {quoted(n): f"s.{quoted(c)}" for c, n in names.items()}
+        newer = self._newer(names)
+        gone = f"s.{quoted(changes.DELETED)}"
+        if self._spec.deletes == "soft":
+            return self._soft_clauses(builder, values, gone, newer)
+        builder = builder.whenMatchedDelete(f"{gone} AND {newer}")
+        builder = builder.whenMatchedUpdate(f"NOT {gone} AND {newer}", values)
+        builder = builder.whenNotMatchedInsert(f"NOT {gone}", values)
+        if rules.deletes_missing(self._spec, self._windows):
+            builder = builder.whenNotMatchedBySourceDelete()
+        return builder
+
+    def _soft_clauses(
+        self, builder: DeltaMergeBuilder, values: Mapping[str, Any], gone: str, newer: str
+    ) -> DeltaMergeBuilder:
+        is_deleted, deleted_at = map(quoted, rules.SOFT_DELETE_COLUMNS)
+        flags: dict[str, Any] = {
+            is_deleted: gone,
+            deleted_at: f"s.{quoted(changes.DELETED_AT)}",
+        }
+        builder = builder.whenMatchedUpdate(f"{gone} AND {newer}", flags)
+        builder = builder.whenMatchedUpdate(f"NOT {gone} AND {newer}", {**values, **flags})
+        builder = builder.whenNotMatchedInsert(values={**values, **flags})
+        if rules.deletes_missing(self._spec, self._windows):
+            builder = builder.whenNotMatchedBySourceUpdate(
+                f"NOT coalesce(t.{is_deleted}, false)",
+                {is_deleted: "true", deleted_at: _timestamp_sql(_seen_at(self._windows))},
+            )
+        return builder
+
+    def _newer(self, names: Mapping[str, str]) -> str:
+        """The condition under which a row of the frame may replace the target's."""
+        if self._spec.sequence_by is None:
+            return "true"
+        column = _resolved([self._spec.sequence_by], list(names))[0]
+        new, old = f"s.{quoted(column)}", f"t.{quoted(names[column])}"
+        return f"({new} >= {old} OR {old} IS NULL)"
+
+
+@contextmanager
+def _receipt_session(spark: SparkSession, receipt: Receipt) -> Iterator[SparkSession]:
+    """A session in which one MERGE carries the receipt; the settings of `spark` stay as they are.
+
+    On Spark Connect it is `spark` itself, with the settings put back afterwards.
+    """
+    settings = {
+        _TXN_APP: receipt.app_id,
+        _TXN_VERSION: str(receipt.seq),
+        _USER_METADATA: receipt.user_metadata,
+    }
+    if not is_connect(spark):
+        child = child_session(spark)
+        _copy_settings(spark, child)
+        for key, value in settings.items():
+            child.conf.set(key, value)
+        yield child
+        return
+    with _turns:
+        earlier = {key: spark.conf.get(key, None) for key in settings}
+        try:
+            for key, value in settings.items():
+                spark.conf.set(key, value)
+            yield spark
+        finally:
+            _put_back(spark, earlier)
+
+
+def _put_back(spark: SparkSession, earlier: Mapping[str, str | None]) -> None:
+    for key, value in earlier.items():
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
+
+
+def _copy_settings(spark: SparkSession, child: SparkSession) -> None:
+    """A child session starts from the defaults: what the parent was told later has to follow."""
+    theirs = child.conf.getAll
+    for key, value in spark.conf.getAll.items():
+        if theirs.get(key) != value and child.conf.isModifiable(key):
+            child.conf.set(key, value)
+
+
+def _tie_notes(winners: DataFrame, keys: Sequence[str]) -> dict[str, str]:
+    """How many keys had two last changes, and one of them."""
+    from pyspark.sql import functions as fn
+
+    example = fn.min(fn.to_json(fn.struct(*map(quoted, keys))))
+    tied = winners.where(changes.TIED).agg(fn.count("*").alias("n"), example.alias("key"))
+    row = tied.collect()[0]
+    notes = {"ties": str(row["n"])}
+    if row["n"]:
+        notes["tie_example"] = str(row["key"])[:_EXAMPLE_LENGTH]
+    return notes
+
+
+def _resolved(names: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """The columns that the rules have found for these names."""
+    found = [matching(name, columns) for name in names]
+    return [name for name in found if name is not None]
+
+
+def _seen_at(windows: Sequence[Window]) -> datetime | None:
+    return max((w.end_at for w in windows if w.has_news and w.end_at), default=None)
+
+
+def _timestamp_sql(at: datetime | None) -> str:
+    if at is None:
+        return "current_timestamp()"
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    delta = at - epoch
+    micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+    return f"timestamp_micros({micros})"

@@ -1,0 +1,402 @@
+"""What a write must say before it may begin; pure, so that every rule can be read and tested.
+
+Each check returns nothing or raises SinkError before anything is written.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import get_args
+
+from floodmark.errors import SinkError
+from floodmark.model.delta import TableFacts
+from floodmark.model.state import SinkDone
+from floodmark.model.window import Window
+from floodmark.model.write import CHANGE_COLUMNS, Changes, Deletes, Missing, WriteMode, WriteSpec
+from floodmark.sinks.naming import matching, quoted
+
+SOFT_DELETE_COLUMNS = ("is_deleted", "deleted_at")
+"""Columns that `deletes="soft"` adds to the target: a boolean and a timestamp."""
+LOG_COLUMNS = ("change_type", "change_version", "change_ts")
+"""Columns that `changes="log"` adds to the target, for the three change columns."""
+RESERVED_PREFIX = "__floodmark_"
+
+_CHANGE_TYPE, _COMMIT_VERSION, _ = CHANGE_COLUMNS
+_RETENTION = "delta.setTransactionRetentionDuration"
+_STATE = "nothing was written; the target and the watermark are unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the rules need to know of the target."""
+
+    exists: bool
+    table_id: str | None = None
+    columns: tuple[str, ...] = ()
+    has_rows: bool = False
+    holds_ours: bool = False
+    """Whether it has a receipt of this write."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def check_write(
+    spec: WriteSpec, windows: Sequence[Window], columns: Sequence[str], target: Target
+) -> None:
+    """Every rule, in the order in which a user would want to hear of them."""
+    check_options(spec)
+    check_columns(spec, columns)
+    check_changes(spec, windows, columns)
+    check_snapshot_append(spec, windows, target)
+    check_partial_overwrite(spec, windows)
+    check_missing(spec, windows, target)
+    check_retention(spec, target)
+    check_schema(spec, columns, target)
+
+
+def check_options(spec: WriteSpec) -> None:
+    """The options exist and go together."""
+    _one_of("mode", spec.mode, get_args(WriteMode))
+    _one_of("changes", spec.changes, (None, *get_args(Changes)))
+    _one_of("missing", spec.missing, (None, *get_args(Missing)))
+    _one_of("deletes", spec.deletes, get_args(Deletes))
+    needs_keys = spec.mode == "merge" or spec.changes == "latest"
+    if needs_keys and not spec.keys:
+        what = "merge" if spec.mode == "merge" else 'changes="latest"'
+        raise _option(f"{what} needs keys", spec, "keys=[...]: the columns that identify a row")
+    if len({key.lower() for key in spec.keys}) < len(spec.keys):
+        raise _option("a key is named twice", spec, "each key once", found=", ".join(spec.keys))
+    if spec.mode == "merge":
+        _check_merge_options(spec)
+    else:
+        _check_plain_options(spec)
+
+
+def _check_merge_options(spec: WriteSpec) -> None:
+    if spec.changes in ("latest", "log"):
+        raise _option(
+            f'changes="{spec.changes}" is not for merge',
+            spec,
+            'nothing (a merge reduces the changes of each key itself), or changes="handled"',
+        )
+    if spec.missing == "delete" and spec.deletes == "ignore":
+        raise _option(
+            'missing="delete" and deletes="ignore" contradict each other',
+            spec,
+            'deletes="apply" or "soft" with missing="delete"; or missing="keep"',
+        )
+    _refuse_flags(spec, allow_full=spec.allow_full, allow_partial=spec.allow_partial)
+
+
+def _check_plain_options(spec: WriteSpec) -> None:
+    if spec.keys and spec.changes != "latest":
+        raise _option(
+            f"keys= has no meaning for mode {spec.mode}",
+            spec,
+            'keys= with mode merge, or with changes="latest"',
+        )
+    _refuse_flags(
+        spec,
+        missing=spec.missing is not None,
+        deletes=spec.deletes != "apply",
+        sequence_by=spec.sequence_by is not None,
+        allow_full=spec.allow_full and spec.mode != "append",
+        allow_partial=spec.allow_partial and spec.mode != "overwrite",
+    )
+
+
+def _refuse_flags(spec: WriteSpec, **given: bool) -> None:
+    for option, is_given in given.items():
+        if is_given:
+            belongs = {"allow_full": "append", "allow_partial": "overwrite"}.get(option, "merge")
+            raise _option(
+                f"{option}= has no meaning for mode {spec.mode}", spec, f"{option}= with {belongs}"
+            )
+
+
+def check_columns(spec: WriteSpec, columns: Sequence[str]) -> None:
+    """The columns that options name are in the frame, and the frame's names can be kept apart."""
+    named = [("keys", key) for key in spec.keys]
+    named += [("sequence_by", spec.sequence_by)] if spec.sequence_by else []
+    named += [("partition_by", column) for column in spec.partition_by]
+    data = data_columns(columns)
+    for option, name in named:
+        if matching(name, data) is None:
+            raise _unknown_column(spec, option, name, data)
+    doubled = _doubled(columns)
+    if doubled:
+        raise _misfit(
+            spec, f"columns that differ only by case: {_names(doubled)}", "distinct names"
+        )
+    reserved = [c for c in columns if c.lower().startswith(RESERVED_PREFIX)]
+    reserved += _added_by_us(spec, data)
+    if reserved:
+        raise _misfit(
+            spec, f"columns that the sink adds itself: {_names(reserved)}", "other names for them"
+        )
+
+
+def check_changes(spec: WriteSpec, windows: Sequence[Window], columns: Sequence[str]) -> None:
+    """Updates and deletes of a feed window are never written by guess (FM-SINK-001)."""
+    has_type = _CHANGE_TYPE in columns
+    if spec.mode == "merge" and has_type != (_COMMIT_VERSION in columns) and has_type:
+        raise _option(
+            "the frame has _change_type but not _commit_version",
+            spec,
+            "both, so that the changes of a key can be put in order; or neither",
+        )
+    if spec.changes in ("latest", "log"):
+        lost = [c for c in CHANGE_COLUMNS if c not in columns]
+        if lost:
+            raise _unsaid(spec, windows, f"the frame has lost {_names(lost)}")
+    changed = changed_upstreams(windows)
+    if not changed or spec.changes is not None:
+        return
+    if spec.mode != "merge":
+        raise _unsaid(spec, windows, "the write does not say changes=")
+    if not has_type:
+        raise _unsaid(spec, windows, "the frame has lost _change_type, so deletes cannot be told")
+
+
+def check_snapshot_append(spec: WriteSpec, windows: Sequence[Window], target: Target) -> None:
+    """A snapshot is not appended to rows of ours (FM-SINK-002)."""
+    if spec.mode != "append" or spec.allow_full or not (target.holds_ours and target.has_rows):
+        return
+    snapshots = _snapshots(windows)
+    if snapshots:
+        raise SinkError(
+            "FM-SINK-002",
+            "a snapshot would be appended to a target that already holds rows of ours",
+            where=_where(spec),
+            found=f"read as snapshot: {_upstreams(snapshots)}",
+            allowed="mode merge with keys, or overwrite; or allow_full=True if doubled rows are"
+            " meant",
+            state=_STATE,
+            next="change the write, then run the batch again",
+        )
+
+
+def check_partial_overwrite(spec: WriteSpec, windows: Sequence[Window]) -> None:
+    """Changes alone do not replace a whole table (FM-SINK-003)."""
+    feeds = [w for w in windows if w.method == "feed" and w.has_news]
+    if spec.mode == "overwrite" and feeds and not spec.allow_partial:
+        raise SinkError(
+            "FM-SINK-003",
+            "a feed window would overwrite a whole target",
+            where=_where(spec),
+            found=f"read as change feed: {_upstreams(feeds)}",
+            allowed='the whole upstream, run.table(name, at="end"); or mode merge; or'
+            " allow_partial=True if only the changes shall stay",
+            state=_STATE,
+            next="change the write, then run the batch again",
+        )
+
+
+def check_missing(spec: WriteSpec, windows: Sequence[Window], target: Target) -> None:
+    """A snapshot does not show what disappeared: a merge of one must say (FM-SINK-004, -013)."""
+    snapshots = _snapshots(windows)
+    if spec.mode != "merge" or not snapshots:
+        return
+    feeds = _feeds_with_rows(windows)
+    if spec.missing == "delete" and feeds:
+        raise SinkError(
+            "FM-SINK-013",
+            'missing="delete" is ambiguous: the frame is not the whole truth',
+            where=_where(spec),
+            found=f"snapshot: {_upstreams(snapshots)}; change feed: {_upstreams(feeds)}",
+            allowed='missing="keep" for this batch, or missing="delete" where every upstream with'
+            " rows is read as snapshot",
+            state=_STATE,
+            next="change the write, then run the batch again",
+        )
+    if spec.missing is None and target.has_rows:
+        raise SinkError(
+            "FM-SINK-004",
+            "a snapshot would be merged into a target that has rows, with nothing said of missing"
+            " ones",
+            where=_where(spec),
+            found=f"read as snapshot: {_upstreams(snapshots)}; a snapshot does not show deletes",
+            allowed='missing="delete" (rows of the target that the frame no longer has are deleted;'
+            ' the frame must be the whole truth) or missing="keep"',
+            state=_STATE,
+            next="change the write, then run the batch again",
+        )
+
+
+def deletes_missing(spec: WriteSpec, windows: Sequence[Window]) -> bool:
+    """Whether rows of the target that the frame does not have are deleted by this write."""
+    acts = bool(_snapshots(windows)) and not _feeds_with_rows(windows)
+    return spec.mode == "merge" and spec.missing == "delete" and acts
+
+
+def check_retention(spec: WriteSpec, target: Target) -> None:
+    """A target that forgets transaction ids would apply a batch twice (FM-SINK-010)."""
+    value = target.properties.get(_RETENTION)
+    if value is not None:
+        raise SinkError(
+            "FM-SINK-010",
+            "the target forgets transaction ids too early",
+            where=_where(spec),
+            found=f"{_RETENTION} = {value}",
+            allowed="the property unset",
+            state=_STATE,
+            next=f"ALTER TABLE delta.{quoted(spec.target)} UNSET TBLPROPERTIES ('{_RETENTION}')",
+        )
+
+
+def check_schema(spec: WriteSpec, columns: Sequence[str], target: Target) -> None:
+    """The frame has the columns of the target, in any order and case (FM-SINK-011)."""
+    if not target.exists:
+        return
+    written = [*data_columns(columns), *added_columns(spec)]
+    extra = [c for c in written if matching(c, target.columns) is None]
+    absent = [c for c in target.columns if matching(c, written) is None]
+    if extra or absent:
+        parts = [f"not in the target: {_names(extra)}"] if extra else []
+        parts += [f"not in the frame: {_names(absent)}"] if absent else []
+        raise _misfit(spec, "; ".join(parts), f"the target's columns: {_names(target.columns)}")
+
+
+def check_identity(path: str, found: TableFacts | None, previous: SinkDone | None) -> None:
+    """The target is the table that was written before (FM-SINK-007)."""
+    if previous is None or (found is not None and found.table_id == previous.table_id):
+        return
+    raise SinkError(
+        "FM-SINK-007",
+        "the target is not the table that was written before",
+        where=path,
+        found="no Delta table" if found is None else f"table id {found.table_id}",
+        allowed=f"table id {previous.table_id}, last written at version {previous.version}",
+        state=_STATE,
+        next="put the table back, or write to another path under another name=",
+    )
+
+
+def restored(path: str, version: int, since: int) -> SinkError:
+    """The error for a target that was restored after we wrote to it."""
+    return SinkError(
+        "FM-SINK-009",
+        "the target was restored: its receipts stand although rows may be gone",
+        where=path,
+        found=f"RESTORE at version {version}, after our commit at version {since}",
+        allowed="a target whose history since our last commit has no RESTORE",
+        state=_STATE,
+        next="floodmark verify shows what the target holds; write to another path under another"
+        " name=",
+    )
+
+
+def data_columns(columns: Sequence[str]) -> list[str]:
+    """The columns of a frame without the change columns."""
+    return [c for c in columns if c not in CHANGE_COLUMNS]
+
+
+def added_columns(spec: WriteSpec) -> tuple[str, ...]:
+    """The columns that the sink adds to those of the frame."""
+    if spec.mode == "merge":
+        return SOFT_DELETE_COLUMNS if spec.deletes == "soft" else ()
+    return LOG_COLUMNS if spec.changes == "log" else ()
+
+
+def changed_upstreams(windows: Iterable[Window]) -> list[Window]:
+    """The feed windows in which the log shows updates or deletes."""
+    feeds = (w for w in windows if w.method == "feed" and w.has_news)
+    return [w for w in feeds if w.changes & {"update", "delete"}]
+
+
+def _snapshots(windows: Iterable[Window]) -> list[Window]:
+    return [w for w in windows if w.method == "snapshot" and w.has_news]
+
+
+def _feeds_with_rows(windows: Iterable[Window]) -> list[Window]:
+    return [w for w in windows if w.method == "feed" and w.has_news and w.rows != 0]
+
+
+def _added_by_us(spec: WriteSpec, data: Sequence[str]) -> list[str]:
+    added = {name.lower() for name in added_columns(spec)}
+    return [column for column in data if column.lower() in added]
+
+
+def _doubled(columns: Sequence[str]) -> list[str]:
+    lowered = [c.lower() for c in columns]
+    return [c for c in columns if lowered.count(c.lower()) > 1]
+
+
+def _one_of(option: str, value: object, allowed: Sequence[str | None]) -> None:
+    if value in allowed:
+        return
+    names = [name for name in allowed if name is not None]
+    near = difflib.get_close_matches(str(value), names, n=1)
+    raise SinkError(
+        "FM-SINK-005",
+        f"unknown {option} {value!r}",
+        allowed=", ".join(names) + (f"; nearest: {near[0]}" if near else ""),
+        state=_STATE,
+        next="correct the write, then run the batch again",
+    )
+
+
+def _unknown_column(spec: WriteSpec, option: str, name: str, columns: Sequence[str]) -> SinkError:
+    near = difflib.get_close_matches(name, columns, n=1)
+    return _option(
+        f"{option}= names a column that the frame does not have: {name}",
+        spec,
+        _names(columns) + (f"; nearest: {near[0]}" if near else ""),
+    )
+
+
+def _option(title: str, spec: WriteSpec, allowed: str, found: str | None = None) -> SinkError:
+    return SinkError(
+        "FM-SINK-005",
+        title,
+        where=_where(spec),
+        found=found,
+        allowed=allowed,
+        state=_STATE,
+        next="correct the write, then run the batch again",
+    )
+
+
+def _misfit(spec: WriteSpec, found: str, allowed: str) -> SinkError:
+    return SinkError(
+        "FM-SINK-011",
+        "the frame does not fit the target",
+        where=_where(spec),
+        found=found,
+        allowed=allowed,
+        state=_STATE,
+        next="change the frame, or add the columns with ALTER TABLE, then run the batch again",
+    )
+
+
+def _unsaid(spec: WriteSpec, windows: Sequence[Window], found: str) -> SinkError:
+    changed = changed_upstreams(windows)
+    kinds = "; ".join(f"{w.upstream}: {', '.join(sorted(w.changes))}" for w in changed)
+    allowed = (
+        'a frame that keeps _change_type, or changes="handled" if the function dealt with them'
+        if spec.mode == "merge"
+        else 'changes="latest" (with keys: the last change of each key), "log" (every change as a'
+        ' row) or "handled" (the function dealt with them); or mode merge with keys'
+    )
+    return SinkError(
+        "FM-SINK-001",
+        "a write does not say what to do with updates and deletes",
+        where=_where(spec),
+        found=f"{found}; {kinds}" if kinds else found,
+        allowed=allowed,
+        state=_STATE,
+        next="change the write, then run the batch again",
+    )
+
+
+def _where(spec: WriteSpec) -> str:
+    return f"write {spec.name!r} to {spec.target}"
+
+
+def _upstreams(windows: Iterable[Window]) -> str:
+    return ", ".join(f"{w.upstream} [{w.start}, {w.end}]" for w in windows)
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(columns)

@@ -1,0 +1,156 @@
+"""The target of a write as its log shows it, and whether it already holds a receipt.
+
+Shared by every sink that writes Delta tables; needs no engine.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from floodmark.deltalog import DeltaLog, Storage, is_delta_table
+from floodmark.errors import SinkError
+from floodmark.model.delta import TableFacts
+from floodmark.model.receipt import Receipt, WriteResult
+from floodmark.model.state import SinkDone
+from floodmark.sinks.outcome import result_of
+from floodmark.sinks.rules import Target, check_identity, restored
+
+NOTHING_WRITTEN = "nothing was written; the target is unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaTarget:
+    """A Delta table to write to, looked at through its log only."""
+
+    path: str
+    previous: SinkDone | None
+    storage: Storage
+
+    def committed(self, receipt: Receipt) -> WriteResult | None:
+        """See `Sink.committed`.
+
+        A target that shows exactly this receipt holds the batch, unless it was restored since
+        (FM-SINK-009). One that shows a later receipt, and no commit with ours, was written by
+        somebody this store does not know of (FM-SINK-012).
+        """
+        log = self._log()
+        if log is None:
+            check_identity(self.path, None, self.previous)
+            return None
+        facts = log.facts()
+        check_identity(self.path, facts, self.previous)
+        stored = log.transaction_version(receipt.app_id)
+        if stored is None or stored < receipt.seq:
+            return None
+        return self._earlier_result(log, facts, receipt, stored)
+
+    def _earlier_result(
+        self, log: DeltaLog, facts: TableFacts, receipt: Receipt, stored: int
+    ) -> WriteResult:
+        commit = log.find_transaction(receipt.app_id, receipt.seq)
+        if commit is not None:
+            self._refuse_restored(log, facts, commit.version)
+            return result_of(self.path, facts.table_id, commit, already_applied=True)
+        if stored > receipt.seq:
+            raise _holds_later(self.path, receipt, stored)
+        # The receipt is in the table's state, its commit file is gone: what it counted is unknown.
+        version = self.previous.version if self.previous else facts.earliest_version
+        self._refuse_restored(log, facts, version)
+        return WriteResult(self.path, facts.table_id, version, None, already_applied=True)
+
+    def seen(self, receipt: Receipt) -> Target:
+        """What the rules need to know; raises FM-SINK-009 if the target was restored."""
+        log = self._log()
+        if log is None:
+            return Target(exists=False)
+        facts = log.facts()
+        if self.previous is not None:
+            self._refuse_restored(log, facts, self.previous.version)
+        size = log.snapshot_size(facts.latest_version)
+        return Target(
+            exists=True,
+            table_id=facts.table_id,
+            columns=_column_names(facts.schema_json),
+            has_rows=size.files > 0 and size.rows != 0,
+            holds_ours=log.transaction_version(receipt.app_id) is not None,
+            properties=facts.properties,
+        )
+
+    def read_back(
+        self, receipt: Receipt, table_id: str | None, *, before: int, notes: dict[str, str]
+    ) -> WriteResult:
+        """The result of a write that has just returned, proven from the log.
+
+        `before` is the newest version seen before the write (-1 for a new table): a commit at or
+        below it is somebody else's, made between our look and our write, and Delta skipped ours.
+        Raises FM-SINK-008 if the receipt is not there, FM-SINK-007 if the table is another one.
+        """
+        log = DeltaLog(self.path, self.storage)
+        commit = log.find_transaction(receipt.app_id, receipt.seq)
+        facts = log.facts()
+        if commit is None:
+            raise _no_receipt(self.path, receipt, log.transaction_version(receipt.app_id))
+        if table_id is not None and facts.table_id != table_id:
+            raise _replaced_meanwhile(self.path, table_id, facts.table_id)
+        is_ours = commit.version > before
+        return result_of(
+            self.path, facts.table_id, commit, already_applied=not is_ours, notes=notes
+        )
+
+    def latest_version(self) -> int:
+        """The newest version; -1 where there is no table."""
+        log = self._log()
+        return -1 if log is None else log.facts().latest_version
+
+    def _log(self) -> DeltaLog | None:
+        if not is_delta_table(self.path, self.storage):
+            return None
+        return DeltaLog(self.path, self.storage)
+
+    def _refuse_restored(self, log: DeltaLog, facts: TableFacts, since: int) -> None:
+        first = max(since + 1, facts.earliest_version)
+        for commit in log.versions(first, facts.latest_version):
+            if commit.operation == "RESTORE":
+                raise restored(self.path, commit.version, since)
+
+
+def _column_names(schema_json: str) -> tuple[str, ...]:
+    return tuple(field["name"] for field in json.loads(schema_json)["fields"])
+
+
+def _holds_later(path: str, receipt: Receipt, stored: int) -> SinkError:
+    return SinkError(
+        "FM-SINK-012",
+        "the target already holds a later batch of this pipeline",
+        where=path,
+        found=f"receipt {stored} of {receipt.app_id}, and no commit with receipt {receipt.seq}",
+        allowed=f"receipts up to {receipt.seq}, applied in order",
+        state=NOTHING_WRITTEN,
+        next="floodmark verify shows which store wrote it; use the control store that is current",
+    )
+
+
+def _no_receipt(path: str, receipt: Receipt, stored: int | None) -> SinkError:
+    return SinkError(
+        "FM-SINK-008",
+        "the target does not hold the receipt after the write",
+        where=path,
+        found=f"{receipt.app_id} at {'nothing' if stored is None else stored}",
+        allowed=f"{receipt.app_id} at {receipt.seq}",
+        state="the write returned, but its commit is not in the log: it may have been overwritten"
+        " by another writer",
+        next="floodmark verify, then floodmark retry of this batch",
+    )
+
+
+def _replaced_meanwhile(path: str, wanted: str, found: str) -> SinkError:
+    return SinkError(
+        "FM-SINK-007",
+        "the target was replaced while it was written",
+        where=path,
+        found=f"table id {found}",
+        allowed=f"table id {wanted}",
+        state="the rows of this batch are in the new table; what the old one held is gone",
+        next="floodmark verify shows what the target holds",
+    )

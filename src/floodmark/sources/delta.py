@@ -1,0 +1,203 @@
+"""The Delta source on Spark: frozen windows as frames, exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from floodmark.deltalog import DeltaLog, Storage
+from floodmark.errors import SourceError
+from floodmark.model.delta import TableFacts
+from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.write import CHANGE_COLUMNS
+from floodmark.sources import ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_HIDING = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
+_LOST_FILES = "FAILED_READ_FILE.FILE_NOT_EXIST"
+_NO_FEED = "DELTA_MISSING_CHANGE_DATA"
+_OTHER_SCHEMA = "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE"
+_TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class DeltaSource:
+    """Reads windows of Delta tables by path or URI; changes no setting of the session."""
+
+    def __init__(
+        self, spark: SparkSession, storage_options: Mapping[str, str] | None = None
+    ) -> None:
+        self._spark = spark
+        self._storage = Storage(storage_options)
+
+    def check(self, window: Window) -> TableFacts:
+        """See `Source.check`; also FM-SOURCE-005 if the session would hide missing files."""
+        facts = ranges.prove_readable(self._log(window), window)
+        for setting in _HIDING:
+            if str(self._spark.conf.get(setting, "false")).lower() == "true":
+                raise ranges.hides_files(window, setting)
+        return facts
+
+    def read(self, window: Window) -> DataFrame:
+        """The table's columns at the window's end, then the three change columns.
+
+        The window is checked again first. Building the frame reads no data file: a file that is
+        gone shows when the frame is executed, see `lost_files`. Each call gives a new frame of the
+        same rows.
+        """
+        self.check(window)
+        if not window.has_news:
+            return self._empty(self._schema(window, window.end), with_changes=True)
+        if window.method == "snapshot":
+            return self._snapshot(window)
+        return self._feed(window)
+
+    def table(self, window: Window, at_version: int) -> DataFrame:
+        """The whole upstream as of `at_version`; -1 gives it empty, with the window's schema."""
+        self.check(window)
+        if at_version == NOTHING_PROCESSED:
+            return self._empty(self._schema(window, window.end), with_changes=False)
+        # Proves that the version can be reached; versionAsOf alone would say so less clearly.
+        self._log(window).snapshot_size(at_version)
+        return self._as_of(window, at_version)
+
+    def _snapshot(self, window: Window) -> DataFrame:
+        from pyspark.sql import functions as fn
+
+        frame = self._as_of(window, window.end)
+        return frame.select(
+            "*",
+            fn.lit("insert").alias(_TYPE),
+            fn.lit(window.end).cast("long").alias(_VERSION),
+            _instant(self._committed_at(window)).alias(_TIMESTAMP),
+        )
+
+    def _feed(self, window: Window) -> DataFrame:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions as fn
+
+        reader = self._spark.read.format("delta").option("readChangeFeed", "true")
+        reader = reader.option("startingVersion", window.start)
+        reader = reader.option("endingVersion", window.end)
+        try:
+            frame = reader.load(window.upstream)
+        except PySparkException as error:
+            raise _retold(window, error) from error
+        # The feed always has the newest schema of the table: columns of later versions go.
+        names = [field.name for field in self._schema(window, window.end).fields]
+        return frame.select(*[fn.col(_quoted(n)) for n in (*names, *CHANGE_COLUMNS)])
+
+    def _as_of(self, window: Window, version: int) -> DataFrame:
+        reader = self._spark.read.format("delta").option("versionAsOf", version)
+        return reader.load(window.upstream)
+
+    def _empty(self, schema: StructType, *, with_changes: bool) -> DataFrame:
+        if with_changes:
+            schema = schema.add(_TYPE, "string").add(_VERSION, "long")
+            schema = schema.add(_TIMESTAMP, "timestamp")
+        return self._spark.createDataFrame([], schema)
+
+    def _schema(self, window: Window, version: int) -> StructType:
+        from pyspark.sql.types import StructType
+
+        log = self._log(window)
+        text = log.schema_at(version)[0] if version >= 0 else log.facts().schema_json
+        return StructType.fromJson(_without_metadata(json.loads(text)))
+
+    def _committed_at(self, window: Window) -> datetime | None:
+        """The commit time from the log; from the plan where that commit file is cleaned away."""
+        try:
+            return self._log(window).versions(window.end, window.end)[0].committed_at
+        except SourceError as error:
+            if error.code != "FM-SOURCE-002":
+                raise
+            return window.end_at
+
+    def _log(self, window: Window) -> DeltaLog:
+        return DeltaLog(window.upstream, self._storage)
+
+
+def lost_files(error: BaseException) -> bool:
+    """Whether Spark failed because data files are gone, by the conditions of its error chain."""
+    return any(condition == _LOST_FILES for condition in _conditions(error))
+
+
+def _retold(window: Window, error: Exception) -> Exception:
+    """Delta's refusal of a range as ours; what is not about the range stays as it is."""
+    for condition in _conditions(error):
+        if condition.startswith(_NO_FEED):
+            return ranges.feed_missing(window, condition)
+        if condition.startswith(_OTHER_SCHEMA):
+            return ranges.schema_moved(window, condition)
+    return error
+
+
+def _conditions(error: BaseException) -> Iterator[str]:
+    """The Spark conditions of an error, of its causes, and of the Java errors behind them."""
+    seen: set[int] = set()
+    pending: list[Any] = [error]
+    while pending:
+        current = pending.pop()
+        if current is None or id(current) in seen or len(seen) > 100:
+            continue
+        seen.add(id(current))
+        condition = _condition(current)
+        if condition:
+            yield condition
+        pending += _behind(current)
+
+
+def _behind(error: Any) -> list[Any]:
+    if isinstance(error, BaseException):
+        # py4j keeps the Java error as java_exception; pyspark's own classes keep it as _origin.
+        java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+        return [error.__cause__, error.__context__, java]
+    return [error.getCause()]
+
+
+def _condition(error: Any) -> str | None:
+    """Python and Java errors of Spark have the same method; others have none."""
+    if isinstance(error, BaseException):
+        found = error.getCondition() if hasattr(error, "getCondition") else None
+    else:
+        found = _java_condition(error)
+    return found if isinstance(found, str) else None
+
+
+def _java_condition(error: Any) -> Any:
+    from py4j.protocol import Py4JError
+
+    try:
+        return error.getCondition()
+    except Py4JError:
+        return None  # a Java error that is not Spark's has no such method
+
+
+def _instant(at: datetime | None) -> Column:
+    from pyspark.sql import functions as fn
+
+    if at is None:
+        return fn.lit(None).cast("timestamp")
+    delta = at - _EPOCH
+    micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+    # Not lit(datetime): that goes through the time zone of the Python process.
+    return fn.timestamp_micros(fn.lit(micros).cast("long"))
+
+
+def _without_metadata(data_type: Any) -> Any:
+    """A schema as a reader sees it: without column-mapping ids and other notes of the table."""
+    if isinstance(data_type, list):
+        return [_without_metadata(part) for part in data_type]
+    if not isinstance(data_type, dict):
+        return data_type
+    cleaned = {key: _without_metadata(value) for key, value in data_type.items()}
+    return {**cleaned, "metadata": {}} if "metadata" in data_type else cleaned
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,158 @@
+"""Whether a frozen window of a Delta table can still be read exactly, proven from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from floodmark.deltalog import DeltaLog
+from floodmark.errors import SourceError
+from floodmark.model.delta import TableFacts
+from floodmark.model.window import Window
+
+T = TypeVar("T")
+
+_STATE = "nothing was read or written; the committed watermark stays"
+_RETRY = "floodmark status shows the batch; put the table back, then: floodmark retry"
+
+
+def prove_readable(log: DeltaLog, window: Window) -> TableFacts:
+    """The facts of the table, if the window can be read exactly; else SourceError.
+
+    FM-SOURCE-003 another table, -001 beyond the table, -002 commits or the snapshot gone, -004
+    the feed does not cover the range, -007 another schema. A window without news needs only the
+    table itself and its schema.
+    """
+    facts = log.facts()
+    if facts.table_id != window.table_id:
+        raise _another_table(window, facts)
+    if window.end > facts.latest_version:
+        raise _beyond(window, facts)
+    if window.has_news:
+        _prove_versions(log, window)
+    _prove_schema(log, window)
+    return facts
+
+
+def feed_missing(window: Window, found: str) -> SourceError:
+    """The error for a range that the change feed does not cover."""
+    return _error(
+        "FM-SOURCE-004",
+        "the change feed does not cover the planned range",
+        window,
+        found=found,
+        allowed="delta.enableChangeDataFeed on from the first version of the window to its last",
+        next=_RETRY,
+    )
+
+
+def schema_moved(window: Window, found: str) -> SourceError:
+    """The error for a window whose rows no longer have the planned schema."""
+    return _error(
+        "FM-SOURCE-007",
+        "the schema is no longer the one that was planned",
+        window,
+        found=found,
+        allowed=f"schema {window.schema_fingerprint}",
+        next="floodmark status shows the batch; undo the change of the schema, then: floodmark"
+        " retry",
+    )
+
+
+def files_gone(window: Window, error: BaseException) -> SourceError:
+    """The error for data files that VACUUM took away while the log still names them."""
+    return _error(
+        "FM-SOURCE-006",
+        "data files of the planned range are gone",
+        window,
+        found=type(error).__name__,
+        allowed="every data and change file of the window; VACUUM keeps them for the retention"
+        " time of the table",
+        next=_RETRY,
+    )
+
+
+def hides_files(window: Window, setting: str) -> SourceError:
+    """The error for a session that would read past missing or corrupt files."""
+    return _error(
+        "FM-SOURCE-005",
+        "the session hides missing or corrupt files",
+        window,
+        found=f"{setting} = true",
+        allowed=f"{setting} = false",
+        next=f'spark.conf.set("{setting}", "false"), then run the batch again',
+    )
+
+
+def _prove_versions(log: DeltaLog, window: Window) -> None:
+    if window.method == "snapshot":
+        _retold(window, lambda: log.snapshot_size(window.end))
+        return
+    versions = _retold(window, lambda: log.versions(window.start, window.end))
+    off = [v.version for v in versions if v.feed_enabled is False]
+    if off:
+        raise feed_missing(window, f"the feed was switched off at version {off[0]}")
+
+
+def _prove_schema(log: DeltaLog, window: Window) -> None:
+    if window.end < 0:
+        return
+    _, fingerprint = _retold(window, lambda: log.schema_at(window.end))
+    if fingerprint != window.schema_fingerprint:
+        raise schema_moved(window, f"schema {fingerprint} at version {window.end}")
+
+
+def _retold(window: Window, look: Callable[[], T]) -> T:
+    """What `look` gives; a hole in the log is told again with the window that needs it."""
+    try:
+        return look()
+    except SourceError as error:
+        if error.code != "FM-SOURCE-002":
+            raise
+        missing = error.details.get("missing")
+        raise _error(
+            error.code,
+            "part of the planned range is gone from the log",
+            window,
+            found=f"{error.found}; missing: {missing}" if missing else str(error.found),
+            allowed=str(error.allowed),
+            next=_RETRY,
+        ) from error
+
+
+def _another_table(window: Window, facts: TableFacts) -> SourceError:
+    return _error(
+        "FM-SOURCE-003",
+        "the table is no longer the one that was planned",
+        window,
+        found=f"table id {facts.table_id}",
+        allowed=f"table id {window.table_id}",
+        next=_RETRY,
+    )
+
+
+def _beyond(window: Window, facts: TableFacts) -> SourceError:
+    return _error(
+        "FM-SOURCE-001",
+        "the range reaches beyond the table",
+        window,
+        found=f"versions through {facts.latest_version}",
+        allowed=f"a table that reaches version {window.end}",
+        next=_RETRY,
+    )
+
+
+def _error(
+    code: str, title: str, window: Window, *, found: str, allowed: str, next: str
+) -> SourceError:
+    span = f"versions {window.start} to {window.end} by {window.method}"
+    return SourceError(
+        code,
+        title,
+        where=window.upstream,
+        found=found,
+        allowed=allowed,
+        state=_STATE,
+        next=next,
+        details={"window": span if window.has_news else f"no news at version {window.end}"},
+    )
