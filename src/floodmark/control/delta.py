@@ -48,6 +48,8 @@ class DeltaEventLog:
         self._table: Any = None
         self._outran = False
         """Set when the table proved newer than what the commit files had shown."""
+        self.file_count = 0
+        """How many data files a fresh reader would have to open, as far as this one has seen."""
 
     def exists(self) -> bool:
         """Whether there is a journal; raises FM-CONTROL-002 if that cannot be told."""
@@ -90,6 +92,7 @@ class DeltaEventLog:
         action = self._write_data_file(events)
         failpoints.reached("journal.after_data_file")
         self._commit(table, [action], "append", {})
+        self.file_count += 1
         failpoints.reached("journal.after_commit")
 
     def replace(self, events: Sequence[Event], position: int) -> None:
@@ -98,18 +101,17 @@ class DeltaEventLog:
         action = self._write_data_file(events)
         failpoints.reached("compact.before_commit")
         self._commit(table, [action], "overwrite", {COMPACTION_MARK: True})
+        self.file_count = 1
         failpoints.reached("compact.after_commit")
-
-    def file_count(self) -> int:
-        """How many data files a fresh reader has to open."""
-        return len(self._open().file_uris())
 
     def _read_commits(self, after: int) -> Tail | None:
         """What the commit files after a position hold, None if one of them is gone."""
         events: list[Event] = []
         position = after
         while (commit := self._commit_file(position + 1)) is not None:
-            for path in added_files(commit):
+            added = added_files(commit)
+            self.file_count = self.file_count + len(added) if added else 1
+            for path in added:
                 rows = self._read_data_file(path)
                 if rows is None:
                     return None
@@ -120,7 +122,9 @@ class DeltaEventLog:
     def _read_whole(self) -> Tail:
         table = self._open()
         events: list[Event] = []
-        for path in _active_files(table):
+        paths = _active_files(table)
+        self.file_count = len(paths)
+        for path in paths:
             rows = self._read_data_file(path)
             if rows is None:
                 raise unreadable(self.path, FileNotFoundError(path))

@@ -115,6 +115,8 @@ class Projector:
 
     def _refresh_table(self, table: PublishedTable, state: State) -> None:
         """Bring one table to `state`, going on where its marker says it stands."""
+        if not any(_concerns(table, pending) for pending in self._pending):
+            return
         for _ in range(ATTEMPTS):
             handle = self._open(table) or self._create(table)
             shown = int(handle.transaction_version(MARKER) or 0)
@@ -139,42 +141,31 @@ class Projector:
         self, table: PublishedTable, handle: Any, news: list[Pending], state: State
     ) -> None:
         """Write the rows of `news` into one table, with the marker, as one commit."""
+        news = [pending for pending in news if _concerns(table, pending)]
+        if not news:
+            return
         if table.name == "watermarks":
-            batches = {p.batch_id for p in news if p.batch_id in state.batches}
-            rows = [r for b in state.batches if b in batches for r in _rows(state, b)]
-            self._replace(table, handle, rows, state.seq, sorted(b for b in batches if b))
+            self._replace(table, handle, state, {p.batch_id for p in news})
         elif table.name == "committed_watermarks":
-            rows = tables.committed_rows(state)
-            self._overwrite_if(any(p.changes_marks for p in news), table, handle, rows, state.seq)
+            self._commit(table, handle, tables.committed_rows(state), state.seq, mode="overwrite")
         elif table.name == "pipeline_registry":
-            rows = tables.registry_rows(state)
-            changed = any(p.changes_registry for p in news)
-            self._overwrite_if(changed, table, handle, rows, state.seq)
+            self._commit(table, handle, tables.registry_rows(state), state.seq, mode="overwrite")
         elif table.name == "pipeline_checkpoints":
-            self._append(table, handle, [p.checkpoint for p in news if p.checkpoint], state.seq)
+            rows = [p.checkpoint for p in news]
+            self._commit(table, handle, rows, state.seq, mode="append")
         else:
-            self._append(table, handle, [p.history for p in news], state.seq)
-
-    def _overwrite_if(
-        self, changed: bool, table: PublishedTable, handle: Any, rows: list[Any], seq: int
-    ) -> None:
-        if changed:
-            self._commit(table, handle, rows, seq, mode="overwrite")
-
-    def _append(self, table: PublishedTable, handle: Any, rows: list[Any], seq: int) -> None:
-        if rows:
-            self._commit(table, handle, rows, seq, mode="append")
+            self._commit(table, handle, [p.history for p in news], state.seq, mode="append")
 
     def _replace(
-        self, table: PublishedTable, handle: Any, rows: list[Any], seq: int, batches: list[str]
+        self, table: PublishedTable, handle: Any, state: State, touched: set[str | None]
     ) -> None:
         """Put the rows of some batches in the place of the rows those batches had."""
-        if not rows:
-            return
+        batches = [batch_id for batch_id in state.batches if batch_id in touched]
+        rows = [row for batch_id in batches for row in _rows(state, batch_id)]
         ids = ", ".join(f"'{batch_id}'" for batch_id in batches)
         dates = ", ".join(sorted({f"'{row['batch_date']}'" for row in rows}))
         predicate = f"batch_date IN ({dates}) AND batch_id IN ({ids})"  # noqa: S608 our own ids
-        self._commit(table, handle, rows, seq, mode="overwrite", predicate=predicate)
+        self._commit(table, handle, rows, state.seq, mode="overwrite", predicate=predicate)
 
     def _commit(
         self, table: PublishedTable, handle: Any, rows: list[Any], seq: int, **options: Any
@@ -235,6 +226,17 @@ class Projector:
             next="floodmark state rebuild",
             retryable=True,
         )
+
+
+def _concerns(table: PublishedTable, pending: Pending) -> bool:
+    """Whether an event changes what a table shows."""
+    return {
+        "watermarks": pending.batch_id is not None,
+        "committed_watermarks": pending.changes_marks,
+        "pipeline_registry": pending.changes_registry,
+        "pipeline_checkpoints": pending.checkpoint is not None,
+        "history": True,
+    }[table.name]
 
 
 def _rows(state: State, batch_id: str) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ KEEP_WINDOWS = 2_000
 
 def compact_if_due(log: DeltaEventLog, projector: Projector) -> bool:
     """Compact once the journal has many small files; whether it was done."""
-    return log.file_count() > COMPACT_AFTER_FILES and compact(log, projector)
+    return log.file_count > COMPACT_AFTER_FILES and compact(log, projector)
 
 
 def compact(

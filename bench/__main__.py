@@ -1,0 +1,58 @@
+"""`python3 go.py bench [planning runs change state commands]`: one table, one JSON file."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from bench import commands, planning, runs, state
+from bench.harness import Figure, save, show
+
+PARTS = ("commands", "state", "planning", "runs", "change")
+
+
+def main(wanted: list[str]) -> int:
+    unknown = [name for name in wanted if name not in PARTS]
+    if unknown:
+        print(f"unknown part {unknown[0]}; there are: {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
+        figures = measure(wanted or list(PARTS), Path(folder))
+    show(figures)
+    print(f"written to {save(figures)}")
+    return 1 if any(figure.is_met is False for figure in figures) else 0
+
+
+def measure(wanted: list[str], folder: Path) -> list[Figure]:
+    """The parts that need no Spark first: nothing else runs on the machine then."""
+    figures: list[Figure] = []
+    if "commands" in wanted:
+        figures += commands.measure(folder / "commands")
+    if "state" in wanted:
+        figures += state.measure(folder / "state")
+    if {"planning", "runs", "change"} & set(wanted):
+        figures += measure_on_spark(wanted, folder)
+    return figures
+
+
+def measure_on_spark(wanted: list[str], folder: Path) -> list[Figure]:
+    import floodmark as fm
+
+    spark = fm.local_session({"spark.sql.warehouse.dir": str(folder / "warehouse")})
+    figures: list[Figure] = []
+    try:
+        if "planning" in wanted:
+            figures += planning.measure(spark, folder / "planning")
+        if "runs" in wanted:
+            figures += runs.bookkeeping(spark, folder / "bookkeeping")
+            figures += runs.whole_run(spark, folder / "whole")
+        if "change" in wanted:
+            figures += runs.change_cost(spark, folder / "change")
+    finally:
+        spark.stop()
+    return figures
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

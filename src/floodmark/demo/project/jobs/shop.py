@@ -1,0 +1,33 @@
+"""The two pipelines of the demo shop: ordinary PySpark on exact inputs."""
+
+import os
+
+from pyspark.sql import functions as F
+
+
+def order_report(inputs, run):
+    """Orders with their customers: a join of changes with the full other side.
+
+    An order is touched if it changed itself or if its customer did. Touched orders are computed
+    again from both whole tables at the batch's frozen versions; those no longer there go.
+    """
+    orders = run.table("lake/orders", at="end")
+    customers = run.table("lake/customers", at="end")
+    changed_orders = inputs["lake/orders"].select("order_id")
+    changed_customers = inputs["lake/customers"].select("customer_id")
+    of_changed_customers = orders.join(changed_customers, "customer_id", "left_semi")
+    touched = changed_orders.union(of_changed_customers.select("order_id")).distinct()
+
+    current = orders.join(customers, "customer_id").join(touched, "order_id", "left_semi")
+    gone = touched.join(current, "order_id", "left_anti")
+    changes = current.withColumn("_change_type", F.lit("insert")).unionByName(
+        gone.withColumn("_change_type", F.lit("delete")), allowMissingColumns=True
+    )
+    run.write(changes, "lake/order_report", mode="merge", keys=["order_id"])
+
+
+def payment_ledger(inputs, run):
+    """Every change of a payment as a row of its own: an append-only ledger."""
+    if os.environ.get("SHOP_BANK_IS_DOWN"):
+        raise ConnectionError("the bank does not answer")
+    run.write(inputs["lake/payments"], "lake/payment_ledger", mode="append", changes="log")
