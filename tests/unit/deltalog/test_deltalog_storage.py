@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.deltalog import Storage, absolute, is_local
+from floodmark.deltalog import DeltaLog, Storage, absolute, is_local
 from floodmark.deltalog.storage import ObjectFiles
+from floodmark.errors import PlanError
 
 
 @pytest.mark.parametrize(
@@ -123,3 +124,23 @@ def test_a_failed_write_leaves_the_old_content_and_no_rubbish(tmp_path: Path) ->
 def test_a_relative_path_is_refused() -> None:
     with pytest.raises(ValueError, match="absolute"):
         Storage().read("a/b")
+
+
+def test_a_log_is_read_through_either_store(store: tuple[Storage, str]) -> None:
+    storage, root = store
+    schema = '{\\"type\\":\\"struct\\",\\"fields\\":[]}'
+    header = f'{{"protocol":{{}}}}\n{{"metaData":{{"id":"x","schemaString":"{schema}"}}}}\n'
+    added = '{"add":{"path":"a","size":7,"dataChange":true,"stats":"{\\"numRecords\\":3}"}}\n'
+    storage.write(f"{root}/a t/_delta_log/{0:020d}.json", header.encode())
+    storage.write(f"{root}/a t/_delta_log/{1:020d}.json", added.encode())
+    log = DeltaLog(f"{root}/a t", storage)
+
+    facts = log.facts()
+
+    entry = storage.entry(f"{root}/a t/_delta_log/{1:020d}.json")
+    assert entry is not None
+    assert (facts.table_id, facts.latest_version) == ("x", 1)
+    assert facts.latest_at.timestamp() * 1_000 == pytest.approx(entry.modified_ms)
+    assert log.versions(1, 1)[0].rows == log.snapshot_size(1).rows == 3
+    with pytest.raises(PlanError, match="nothing at"):
+        DeltaLog(f"{root}/none", storage).facts()
