@@ -2,6 +2,7 @@
 
     FloodmarkError
     ├── ConfigError      a file, an option or an argument is wrong            exit 2
+    │   └── ConfigErrors  all errors of one file                              exit 2
     ├── SetupError       Java, jars or a package is missing                   exit 2
     ├── PlanError        a batch cannot be planned as asked                   exit 4
     ├── SourceError      an upstream cannot be read exactly                   exit 4
@@ -17,7 +18,7 @@ stable: `CODES` lists each with its meaning, and docs/reference/errors.md is gen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 MAX_TEXT = 4_000
@@ -89,6 +90,9 @@ CODES: dict[str, str] = {
     "FM-RUN-002": "the function of a pipeline returned something unknown",
     "FM-RUN-003": "the function asked for an upstream that the run does not have",
     "FM-RUN-004": "a run needs a Spark session",
+    "FM-RUN-005": "a run failed outside the function of its pipeline",
+    "FM-CLI-001": "the command line failed in a way that nobody foresaw",
+    "FM-CLI-002": "the command was interrupted",
 }
 
 
@@ -153,6 +157,20 @@ class ConfigError(FloodmarkError):
     """A file, an option or an argument is wrong; nothing was done."""
 
     exit_code = 2
+
+
+class ConfigErrors(ConfigError):
+    """Several errors of one file; `errors` has each, the first one gives code and title."""
+
+    def __init__(self, file: str, errors: Sequence[ConfigError]) -> None:
+        super().__init__(errors[0].code, f"{len(errors)} errors in {file}")
+        self.errors = tuple(errors)
+
+    def as_dict(self) -> dict[str, object]:
+        return {**super().as_dict(), "errors": [error.as_dict() for error in self.errors]}
+
+    def __str__(self) -> str:
+        return "\n\n".join([*map(str, self.errors), self.title])
 
 
 class SetupError(FloodmarkError):

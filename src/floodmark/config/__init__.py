@@ -1,0 +1,21 @@
+"""Project files and settings, typed.
+
+`load_settings` turns a floodmark.yaml into `ProjectSettings`, or raises every error of the file at
+once, each with its line and column.
+"""
+
+from __future__ import annotations
+
+from floodmark.config.functions import load_function
+from floodmark.config.load import PROJECT_FILE, LoadedFile, find_project_file, load_file
+from floodmark.config.models import PipelineSettings, ProjectSettings
+
+__all__ = [
+    "PROJECT_FILE",
+    "LoadedFile",
+    "PipelineSettings",
+    "ProjectSettings",
+    "find_project_file",
+    "load_file",
+    "load_function",
+]

@@ -1,0 +1,98 @@
+"""The settings of a project, as pydantic models: what keys there are and what they may hold."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from floodmark.config import durations
+
+DEFAULT_CONTROL = "lake/_control"
+MIN_TTL_SECONDS, MAX_TTL_SECONDS = 1.0, 86_400.0
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def _refused(title: str, allowed: str) -> PydanticCustomError:
+    return PydanticCustomError("refused", "{title}", {"title": title, "allowed": allowed})
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise _refused(
+            "not a name", "letters, digits, _ - and ., at most 128, not beginning with - or ."
+        )
+    return value
+
+
+def _identifier(value: str) -> str:
+    if not _IDENTIFIER.fullmatch(value):
+        raise _refused("not a schema name", "letters, digits and _, not beginning with a digit")
+    return value
+
+
+def _path(value: str) -> str:
+    if not value.strip():
+        raise _refused("the path is empty", "a path or URI")
+    if any(ord(character) < 32 or ord(character) == 127 for character in value):
+        raise _refused("the path has a control character", "a path or URI without them")
+    return value
+
+
+def _function(value: str) -> str:
+    if not _FUNCTION.fullmatch(value):
+        raise _refused("not a function", "module.path:name, for example jobs.daily:process")
+    return value
+
+
+def _ttl(value: object) -> object:
+    try:
+        seconds = durations.seconds_of(value if isinstance(value, str) else "")
+    except ValueError:
+        raise _refused("not a duration", durations.ALLOWED) from None
+    if not MIN_TTL_SECONDS <= seconds <= MAX_TTL_SECONDS:
+        raise _refused("the duration is out of range", "1s to 1d")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+UpstreamPath = Annotated[str, AfterValidator(_path)]
+
+
+class _Settings(BaseModel):
+    # Strict: a number where text belongs is a mistake to be shown, not to be guessed at.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class PipelineSettings(_Settings):
+    """One pipeline: the user's function over exact inputs."""
+
+    pipeline: Name
+    scope: Name | None = None
+    upstreams: Annotated[list[UpstreamPath], Field(min_length=1)]
+    function: Annotated[str, AfterValidator(_function)]
+
+    @property
+    def shared_scope(self) -> str:
+        """The scope whose batches the pipeline shares: its own name unless it says one."""
+        return self.scope or self.pipeline
+
+
+class ProjectSettings(_Settings):
+    """A project file."""
+
+    project: Name
+    control: UpstreamPath = DEFAULT_CONTROL
+    catalog_schema: Annotated[str, AfterValidator(_identifier), Field(alias="schema")] = "gold"
+    lease_ttl: Annotated[str, BeforeValidator(_ttl)] = "60s"
+    pipelines: Annotated[list[PipelineSettings], Field(min_length=1)]
+
+    @property
+    def lease_ttl_seconds(self) -> float:
+        """How long a lease lives without a sign of life."""
+        return durations.seconds_of(self.lease_ttl)

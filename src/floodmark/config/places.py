@@ -1,0 +1,118 @@
+"""Where things are in a project file, and the report of what is wrong there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from floodmark.errors import ConfigError, ConfigErrors
+
+KeyPath = tuple[str | int, ...]
+"""The way to a value: keys of mappings and positions in lists, as pydantic's `loc`."""
+
+NOTHING_DONE = "nothing was read or written"
+MAX_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A position in a file, counted from 1 as editors do."""
+
+    line: int = 1
+    column: int = 1
+
+
+def place_of(text: str, position: int) -> Place:
+    """The line and column of a character of a text."""
+    before = text[:position]
+    return Place(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+
+
+def key_name(path: KeyPath) -> str:
+    """A path as people write it.
+
+    >>> key_name(("pipelines", 0, "upstreams", 1))
+    'pipelines[0].upstreams[1]'
+    """
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def nearest(word: str, known: list[str]) -> str | None:
+    """The known word that was probably meant."""
+    found = get_close_matches(word.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
+    return next((k for k in known if found and k.lower() == found[0]), None)
+
+
+def choices(known: list[str], word: str | None = None) -> str:
+    """What is allowed, and the nearest match where there is one."""
+    text = ", ".join(known)
+    close = nearest(word, known) if word else None
+    return f"{text}; nearest: {close}" if close else text
+
+
+def shown(value: object) -> str:
+    """A value in an error: its kind and its beginning.
+
+    >>> shown(None), shown(True), shown("x"), shown([1])
+    ('nothing', 'the boolean true', 'the text "x"', 'a list of 1')
+    """
+    if value is None:
+        return "nothing"
+    if isinstance(value, str):
+        return f'the text "{value[:MAX_SHOWN]}{"…" if len(value) > MAX_SHOWN else ""}"'
+    if isinstance(value, list | dict):
+        return f"a {'list' if isinstance(value, list) else 'mapping'} of {len(value)}"
+    kind = "boolean" if isinstance(value, bool) else "number"
+    return f"the {kind} {str(value).lower()[:MAX_SHOWN]}"
+
+
+@dataclass
+class Report:
+    """Collects what is wrong in one file, so that all of it is said at once."""
+
+    file: str
+    found: list[tuple[Place, ConfigError]] = field(default_factory=list)
+
+    @property
+    def errors(self) -> list[ConfigError]:
+        """What is wrong, from the top of the file to its end."""
+        return [error for _, error in sorted(self.found, key=lambda pair: pair[0])]
+
+    def add(
+        self,
+        code: str,
+        title: str,
+        place: Place,
+        *,
+        key: str = "",
+        found: str | None = None,
+        allowed: str | None = None,
+        details: dict[str, str] | None = None,
+    ) -> None:
+        """Note one error and go on."""
+        error = ConfigError(
+            code,
+            title,
+            where=self.where(place, key),
+            found=found,
+            allowed=allowed,
+            state=NOTHING_DONE,
+            next="correct the file, then: floodmark validate",
+            details=details,
+        )
+        self.found.append((place, error))
+
+    def where(self, place: Place, key: str = "") -> str:
+        """A place as editors and terminals understand it."""
+        return f"{self.file}:{place.line}:{place.column}{f': {key}' if key else ''}"
+
+    def raise_if_any(self) -> None:
+        """Raise what was found: the error itself if it is one, all of them together if more."""
+        errors = self.errors
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise ConfigErrors(self.file, errors)

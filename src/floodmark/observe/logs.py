@@ -1,0 +1,54 @@
+"""Setting up the standard logging for a command; a library leaves it to its host."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from datetime import UTC, datetime
+
+from floodmark.observe.text import visible
+
+
+def configure_logging(*, is_verbose: bool = False, as_json: bool = False) -> None:
+    """Send floodmark's log events to standard error; called again it replaces the set-up."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else PlainLines())
+    logger = logging.getLogger("floodmark")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.DEBUG if is_verbose else logging.INFO)
+    logger.propagate = False
+
+
+class PlainLines(logging.Formatter):
+    """`floodmark: message`, one line per event, control characters escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of an event; a traceback follows it on lines of its own."""
+        level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
+        lines = [f"floodmark: {level}{visible(record.getMessage())}"]
+        return "\n".join([*lines, *_trace(record)])
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per event."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The object of an event."""
+        event: dict[str, object] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if trace := _trace(record):
+            event["traceback"] = trace
+        return json.dumps(event)
+
+
+def _trace(record: logging.LogRecord) -> list[str]:
+    if not record.exc_info or record.exc_info[1] is None:
+        return []
+    text = "".join(traceback.format_exception(record.exc_info[1]))
+    return [visible(line) for line in text.splitlines()]
