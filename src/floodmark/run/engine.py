@@ -45,7 +45,7 @@ class SparkEngine:
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
         from floodmark.sinks.delta import DeltaSink
 
-        return DeltaSink(self.spark, spec, tuple(windows), previous)
+        return DeltaSink(self.spark, spec, tuple(windows), previous, self._storage.options)
 
     def is_lost_file(self, error: BaseException) -> bool:
         from floodmark.sources.delta import lost_files
