@@ -1,0 +1,351 @@
+"""A source and a sink over Arrow tables and delta-rs: the doors without Spark.
+
+They pass the same contract suites as the ones on Spark and take milliseconds, which makes them
+fit for crash matrices. Meant for tests: everything is held in memory, and rows are reduced in
+plain Python, written independently of the Spark expressions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark import failpoints
+from floodmark.deltalog import DeltaLog, Storage
+from floodmark.model.delta import TableFacts
+from floodmark.model.receipt import Receipt, WriteResult
+from floodmark.model.state import SinkDone
+from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
+from floodmark.sinks import rules
+from floodmark.sinks.naming import matching
+from floodmark.sinks.rules import Target
+from floodmark.sinks.target import DeltaTarget
+from floodmark.sources import ranges
+
+ATTEMPTS = 50
+"""How often a commit that lost a race is decided anew."""
+
+_TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
+_CHANGE_FIELDS = (
+    pa.field(_TYPE, pa.string()),
+    pa.field(_VERSION, pa.int64()),
+    pa.field(_TIMESTAMP, pa.timestamp("us", "UTC")),
+)
+_RANKS = {"update_preimage": 0, "delete": 1, "insert": 2, "update_postimage": 2}
+_DELETED, _DELETED_AT = "__floodmark_deleted", "__floodmark_deleted_at"
+
+Row = dict[str, Any]
+
+
+class ArrowSource:
+    """Reads frozen windows of Delta tables as Arrow tables."""
+
+    def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
+        self._options = dict(storage_options or {})
+        self._storage = Storage(storage_options)
+
+    def check(self, window: Window) -> TableFacts:
+        """See `Source.check`."""
+        return ranges.prove_readable(self._log(window), window)
+
+    def read(self, window: Window) -> pa.Table:
+        """See `Source.read`; raises FM-SOURCE-006 if data files are gone."""
+        self.check(window)
+        if not window.has_news:
+            return _with_changes(self._empty(window), window.end, None)
+        if window.method == "snapshot":
+            at = self._log(window).versions(window.end, window.end)[0].committed_at
+            return _with_changes(self._as_of(window, window.end), window.end, at)
+        return self._feed(window)
+
+    def table(self, window: Window, at_version: int) -> pa.Table:
+        """See `Source.table`."""
+        self.check(window)
+        if at_version == NOTHING_PROCESSED:
+            return self._empty(window)
+        return self._as_of(window, at_version)
+
+    def _feed(self, window: Window) -> pa.Table:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        schema = self._empty(window).schema
+        try:
+            table = DeltaTable(window.upstream, storage_options=self._options)
+            changes = pa.table(table.load_cdf(window.start, window.end).read_all())
+        except FileNotFoundError as error:
+            raise ranges.files_gone(window, error) from error
+        except DeltaError as error:
+            raise ranges.feed_missing(window, str(error)[:200]) from error
+        return _as_typed(changes, pa.schema([*schema, *_CHANGE_FIELDS]))
+
+    def _as_of(self, window: Window, version: int) -> pa.Table:
+        try:
+            return self._dataset(window, version).to_table()
+        except FileNotFoundError as error:
+            raise ranges.files_gone(window, error) from error
+
+    def _empty(self, window: Window) -> pa.Table:
+        version = max(window.end, 0)
+        return self._dataset(window, version).schema.empty_table()
+
+    def _dataset(self, window: Window, version: int) -> Any:
+        from deltalake import DeltaTable
+
+        table = DeltaTable(window.upstream, version=version, storage_options=self._options)
+        return table.to_pyarrow_dataset()
+
+    def _log(self, window: Window) -> DeltaLog:
+        return DeltaLog(window.upstream, self._storage)
+
+
+class ArrowSink:
+    """Writes Arrow tables to one Delta table by delta-rs, each with its receipt, exactly once."""
+
+    def __init__(
+        self,
+        spec: WriteSpec,
+        windows: tuple[Window, ...],
+        previous: SinkDone | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._spec = spec
+        self._windows = windows
+        self._options = dict(storage_options or {})
+        self._target = DeltaTarget(spec.target, previous, Storage(storage_options))
+
+    def committed(self, receipt: Receipt) -> WriteResult | None:
+        """See `Sink.committed`."""
+        return self._target.committed(receipt)
+
+    def write(self, frame: pa.Table, receipt: Receipt) -> WriteResult:
+        """See `Sink.write`; a commit that lost a race is decided anew, by compare-and-swap."""
+        from deltalake.exceptions import CommitFailedError
+
+        for attempt in range(ATTEMPTS):
+            earlier = self.committed(receipt)
+            if earlier is not None:
+                return earlier
+            before = self._target.latest_version()
+            seen = self._target.seen(receipt)
+            rules.check_write(self._spec, self._windows, frame.column_names, seen)
+            try:
+                notes = self._commit(frame, receipt, seen)
+            except CommitFailedError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                continue
+            failpoints.reached("sink.after_commit")
+            return self._target.read_back(receipt, seen.table_id, before=before, notes=notes)
+        raise AssertionError("unreachable")
+
+    def _commit(self, frame: pa.Table, receipt: Receipt, seen: Target) -> dict[str, str]:
+        if self._spec.mode != "merge":
+            self._save(self._rows_to_write(frame), receipt, seen)
+            return {}
+        winners, notes = self._reduced(frame)
+        if seen.exists:
+            self._merge(winners, receipt, seen)
+        else:
+            self._save(self._first_rows(winners), receipt, seen)
+        return notes
+
+    def _rows_to_write(self, frame: pa.Table) -> pa.Table:
+        data = rules.data_columns(frame.column_names)
+        if self._spec.changes == "latest":
+            winners, _ = self._reduced(frame)
+            return winners.filter(pc.invert(winners[_DELETED])).select(data)
+        if self._spec.changes == "log":
+            logged = frame.select([*data, *CHANGE_COLUMNS])
+            return logged.rename_columns([*data, *rules.LOG_COLUMNS])
+        return frame.select(data)
+
+    def _reduced(self, frame: pa.Table) -> tuple[pa.Table, dict[str, str]]:
+        """One row per key with what became of it, and the note of ties."""
+        spec = self._spec
+        columns = frame.column_names
+        keys = [_must_match(key, columns) for key in spec.keys]
+        sequence = _must_match(spec.sequence_by, columns) if spec.sequence_by else None
+        rows = frame.to_pylist()
+        if spec.mode == "merge" and spec.deletes == "ignore":
+            rows = [r for r in rows if r.get(_TYPE, "insert") in ("insert", "update_postimage")]
+        winners, ties = last_changes(rows, keys, sequence)
+        data = rules.data_columns(columns)
+        fields = [frame.schema.field(name) for name in data]
+        fields += [pa.field(_DELETED, pa.bool_()), pa.field(_DELETED_AT, _CHANGE_FIELDS[2].type)]
+        chosen = [_with_fate(row, data) for row in winners]
+        notes = {"ties": str(len(ties))}
+        if ties:
+            notes["tie_example"] = json.dumps(min(ties, key=str), default=str)[:200]
+        return pa.Table.from_pylist(chosen, schema=pa.schema(fields)), notes
+
+    def _first_rows(self, winners: pa.Table) -> pa.Table:
+        if self._spec.deletes == "soft":
+            renamed = [*winners.column_names[:-2], *rules.SOFT_DELETE_COLUMNS]
+            return winners.rename_columns(renamed)
+        kept = winners.filter(pc.invert(winners[_DELETED]))
+        return kept.select(winners.column_names[:-2])
+
+    def _save(self, rows: pa.Table, receipt: Receipt, seen: Target) -> None:
+        from deltalake import DeltaTable, write_deltalake
+
+        mode: Any = "overwrite" if self._spec.mode == "overwrite" else "append"
+        place: Any = self._spec.target
+        creation: dict[str, Any] = {"storage_options": self._options}
+        if seen.exists:
+            place, creation = DeltaTable(place, storage_options=self._options), {}
+            _refuse_moved(place, receipt)
+            rows = _like(rows, seen.columns)
+        else:
+            creation["configuration"] = {"delta.enableChangeDataFeed": "true"}
+            creation["partition_by"] = list(self._spec.partition_by) or None
+        failpoints.reached("sink.before_commit")
+        write_deltalake(place, rows, mode=mode, commit_properties=_properties(receipt), **creation)
+
+    def _merge(self, winners: pa.Table, receipt: Receipt, seen: Target) -> None:
+        from deltalake import DeltaTable, write_deltalake
+
+        table = DeltaTable(self._spec.target, storage_options=self._options)
+        _refuse_moved(table, receipt)
+        names = {c: _must_match(c, seen.columns) for c in winners.column_names[:-2]}
+        keys = [_must_match(key, list(names)) for key in self._spec.keys]
+        on = " AND ".join(
+            f"t.{_quoted(names[k])} IS NOT DISTINCT FROM s.{_quoted(k)}" for k in keys
+        )
+        merger = table.merge(
+            winners, on, source_alias="s", target_alias="t", commit_properties=_properties(receipt)
+        )
+        failpoints.reached("sink.before_commit")
+        self._clauses(merger, names).execute()
+        if table.transaction_version(receipt.app_id) != receipt.seq:
+            # delta-rs commits nothing for a merge that changes nothing; the receipt must be there.
+            empty = table.to_pyarrow_dataset().schema.empty_table()
+            write_deltalake(table, empty, mode="append", commit_properties=_properties(receipt))
+
+    def _clauses(self, merger: Any, names: Mapping[str, str]) -> Any:
+        values = {_quoted(name): f"s.{_quoted(column)}" for column, name in names.items()}
+        gone, newer = f"s.{_quoted(_DELETED)}", self._newer(names)
+        missing = rules.deletes_missing(self._spec, self._windows)
+        if self._spec.deletes == "soft":
+            return self._soft_clauses(merger, values, gone, newer, missing=missing)
+        merger = merger.when_matched_delete(predicate=f"{gone} AND {newer}")
+        merger = merger.when_matched_update(values, predicate=f"NOT {gone} AND {newer}")
+        merger = merger.when_not_matched_insert(values, predicate=f"NOT {gone}")
+        return merger.when_not_matched_by_source_delete() if missing else merger
+
+    def _soft_clauses(
+        self, merger: Any, values: Mapping[str, str], gone: str, newer: str, *, missing: bool
+    ) -> Any:
+        is_deleted, deleted_at = map(_quoted, rules.SOFT_DELETE_COLUMNS)
+        flags = {is_deleted: gone, deleted_at: f"s.{_quoted(_DELETED_AT)}"}
+        merger = merger.when_matched_update(flags, predicate=f"{gone} AND {newer}")
+        both = {**values, **flags}
+        merger = merger.when_matched_update(both, predicate=f"NOT {gone} AND {newer}")
+        merger = merger.when_not_matched_insert(both)
+        if missing:
+            ends = [w.end_at for w in self._windows if w.has_news and w.end_at]
+            at = f"to_timestamp_micros({_micros(max(ends))})" if ends else "now()"
+            merger = merger.when_not_matched_by_source_update(
+                {is_deleted: "true", deleted_at: at},
+                predicate=f"NOT coalesce(t.{is_deleted}, false)",
+            )
+        return merger
+
+    def _newer(self, names: Mapping[str, str]) -> str:
+        if self._spec.sequence_by is None:
+            return "true"
+        column = _must_match(self._spec.sequence_by, list(names))
+        new, old = f"s.{_quoted(column)}", f"t.{_quoted(names[column])}"
+        return f"({new} >= {old} OR {old} IS NULL)"
+
+
+def last_changes(
+    rows: Iterable[Row], keys: Sequence[str], sequence_by: str | None = None
+) -> tuple[list[Row], list[Row]]:
+    """The last change of each key, and the keys of which two rows had the same claim to be it."""
+    by_key: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        by_key.setdefault(tuple(row[key] for key in keys), []).append(row)
+    winners, ties = [], []
+    for key, changes in by_key.items():
+        ranked = sorted(changes, key=lambda row: _claim(row, sequence_by), reverse=True)
+        best = [row for row in ranked if _claim(row, sequence_by) == _claim(ranked[0], sequence_by)]
+        winners.append(max(best, key=repr))
+        if len(best) > 1:
+            ties.append(dict(zip(keys, key, strict=True)))
+    return winners, ties
+
+
+def _claim(row: Row, sequence_by: str | None) -> tuple[Any, ...]:
+    sequence = row[sequence_by] if sequence_by else None
+    rank = _RANKS[row[_TYPE]] if _TYPE in row else 0
+    return row.get(_VERSION, 0), rank, sequence is not None, sequence
+
+
+def _with_fate(row: Row, data: Sequence[str]) -> Row:
+    is_gone = row.get(_TYPE, "insert") not in ("insert", "update_postimage")
+    chosen = {name: row[name] for name in data}
+    return {**chosen, _DELETED: is_gone, _DELETED_AT: row.get(_TIMESTAMP) if is_gone else None}
+
+
+def _with_changes(table: pa.Table, version: int, at: datetime | None) -> pa.Table:
+    for field, value in zip(_CHANGE_FIELDS, ("insert", version, at), strict=True):
+        table = table.append_column(field, pa.array([value] * table.num_rows, field.type))
+    return table
+
+
+def _as_typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Columns by name and type; delta-rs gives its feed views of text and bare timestamps."""
+    columns = []
+    for field in schema:
+        column = table[field.name]
+        if pa.types.is_timestamp(field.type) and column.type.tz is None and field.type.tz:
+            column = pc.assume_timezone(column.cast(pa.timestamp(field.type.unit)), "UTC")
+        columns.append(column.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _like(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The rows with the target's names and order of columns."""
+    found = [_must_match(name, rows.column_names) for name in columns]
+    return rows.select(found).rename_columns(list(columns))
+
+
+def _refuse_moved(table: Any, receipt: Receipt) -> None:
+    """The handle that commits must not know the receipt yet: delta-rs itself never skips."""
+    from deltalake.exceptions import CommitFailedError
+
+    stored = table.transaction_version(receipt.app_id)
+    if stored is not None and stored >= receipt.seq:
+        raise CommitFailedError("the receipt arrived meanwhile")
+
+
+def _properties(receipt: Receipt) -> Any:
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(
+        custom_metadata={"userMetadata": receipt.user_metadata},
+        app_transactions=[Transaction(receipt.app_id, receipt.seq)],
+        max_commit_retries=0,
+    )
+
+
+def _must_match(name: str, columns: Sequence[str]) -> str:
+    found = matching(name, columns)
+    if found is None:
+        raise KeyError(name)  # the rules have refused such a write already
+    return found
+
+
+def _micros(at: datetime) -> int:
+    return int(pa.scalar(at, pa.timestamp("us", "UTC")).value)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
