@@ -47,9 +47,19 @@ def measure(folder: Path) -> list[Figure]:
     bare = f"a bare interpreter takes {median(times['python']):.2f} s"
     return [
         Figure("floodmark --help", median(times["help"]), "s", 0.3, note=bare),
-        Figure("floodmark plan, 10 upstreams", median(times["plan"]), "s", 1.0, note=spread(times["plan"])),
         Figure(
-            "floodmark status, 10 upstreams", median(times["status"]), "s", 1.0, note=spread(times["status"])
+            "floodmark plan, 10 upstreams",
+            median(times["plan"]),
+            "s",
+            1.0,
+            note=spread(times["plan"]),
+        ),
+        Figure(
+            "floodmark status, 10 upstreams",
+            median(times["status"]),
+            "s",
+            1.0,
+            note=spread(times["status"]),
         ),
     ]
 

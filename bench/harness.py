@@ -85,7 +85,11 @@ def show(figures: list[Figure]) -> None:
         table.add_column(column, justify="right" if column in ("measured", "target") else "left")
     marks = {True: "ok", False: "MISSED", None: ""}
     for figure in figures:
-        bound = "" if figure.target is None else f"{'<=' if figure.better == 'lower' else '>='} {figure.target:g}"
+        bound = (
+            ""
+            if figure.target is None
+            else f"{'<=' if figure.better == 'lower' else '>='} {figure.target:g}"
+        )
         value = f"{figure.value:,.4g} {figure.unit}"
         table.add_row(figure.name, value, bound, marks[figure.is_met], figure.note)
     Console(width=150 if not sys.stdout.isatty() else None).print(table)

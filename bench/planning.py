@@ -51,7 +51,9 @@ def measure(spark: SparkSession, folder: Path) -> list[Figure]:
     peak = max(run["peak_kb"] for run in [*first, *following]) / 1024
     times = [run["seconds"] for run in following]
     return [
-        Figure("plan 1,000 upstreams, first batch", median([r["seconds"] for r in first]), "s", 1.0),
+        Figure(
+            "plan 1,000 upstreams, first batch", median([r["seconds"] for r in first]), "s", 1.0
+        ),
         Figure("plan 1,000 upstreams, change feed", ours, "s", 1.0, note=spread(times)),
         Figure("plan 1,000 upstreams, peak memory", peak, "MB", 300, note="whole process"),
         Figure(
@@ -112,7 +114,7 @@ class SeedPort:
 
     def create_batch(self) -> None:
         """For each upstream: read the committed version, DESCRIBE HISTORY, DESCRIBE DETAIL."""
-        batch_id, now = f"batch_{uuid.uuid4()}", dt.datetime.now()
+        batch_id, now = f"batch_{uuid.uuid4()}", dt.datetime.now(dt.UTC)
         rows = [self._row(batch_id, path, now) for path in self.paths]
         schema = self.spark.table("port.watermarks").schema
         frame = self.spark.createDataFrame(rows, schema)
@@ -123,20 +125,34 @@ class SeedPort:
         latest, has_feed = self._discover(path)
         status = "PENDING" if latest > committed else "NOOP"
         start, end = committed + 1, max(latest, committed)
-        return (batch_id, path, start, end, committed, latest, now, now, has_feed, now, "me", status, "")
+        return (
+            batch_id,
+            path,
+            start,
+            end,
+            committed,
+            latest,
+            now,
+            now,
+            has_feed,
+            now,
+            "me",
+            status,
+            "",
+        )
 
     def _committed(self, path: str) -> int:
-        from pyspark.sql import functions as F
+        from pyspark.sql import functions as fn
 
-        frame = self.spark.table("port.committed_watermarks").filter(F.col("table_name") == path)
+        frame = self.spark.table("port.committed_watermarks").filter(fn.col("table_name") == path)
         found = frame.select("last_committed_version").collect()
         return int(found[0][0]) if found else -1
 
     def _discover(self, path: str) -> tuple[int, bool]:
-        from pyspark.sql import functions as F
+        from pyspark.sql import functions as fn
 
         history = self.spark.sql(f"DESCRIBE HISTORY delta.`{path}`")
-        latest = history.agg(F.max("version").cast("long")).collect()[0][0]
+        latest = history.agg(fn.max("version").cast("long")).collect()[0][0]
         detail = self.spark.sql(f"DESCRIBE DETAIL delta.`{path}`")
         properties = detail.select("properties").collect()[0][0]
         return int(latest), properties.get("delta.enableChangeDataFeed", "").lower() == "true"

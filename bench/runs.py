@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import floodmark as fm
-from bench.harness import Figure, interleaved, median, spread, step
+from bench.harness import Figure, median, spread, step
 from bench.tables import append_change, append_small, big_table, small_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from floodmark.model.receipt import Receipt, WriteResult
     from floodmark.model.state import SinkDone
     from floodmark.model.window import Window
     from floodmark.model.write import WriteSpec
     from floodmark.run.engine import Engine
-    from floodmark.sinks import Sink
 
 ROUNDS = 5
 
@@ -87,7 +85,10 @@ def bookkeeping(spark: SparkSession, folder: Path) -> list[Figure]:
         for turn in range(ROUNDS + 1):
             for path in paths:
                 append_small(path)
-            for name, sample in (("coalesced", with_one_refresh), ("separate", lambda: runs["separate"](False))):
+            for name, sample in (
+                ("coalesced", with_one_refresh),
+                ("separate", lambda: runs["separate"](False)),
+            ):
                 taken = sample()
                 if turn:
                     times[name].append(taken * 1000)
@@ -169,7 +170,8 @@ class Job:
             batch = c.create_batch([source])
             result = c.run_pipeline("p", str(batch.batch_id), function)
             advanced = c.finalize_batch(str(batch.batch_id))
-        assert result.rows_written == self.change and advanced, result
+        assert result.rows_written == self.change, result
+        assert advanced
 
     def by_hand(self) -> None:
         """The same read and write with the same transaction options, and no bookkeeping."""
@@ -183,7 +185,9 @@ class Job:
 
     def _feed(self) -> Any:
         reader = self.spark.read.format("delta").option("readChangeFeed", "true")
-        ranged = reader.option("startingVersion", self.version).option("endingVersion", self.version)
+        ranged = reader.option("startingVersion", self.version).option(
+            "endingVersion", self.version
+        )
         frame = ranged.load(self.source)
         return frame.drop("_change_type", "_commit_version", "_commit_timestamp")
 

@@ -37,7 +37,9 @@ def measure(folder: Path) -> list[Figure]:
         plans = _plan_on_both(paths, folder)
     ratio = median(plans["long"]) / median(plans["empty"])
     return [
-        Figure("state of 10,000 batches, loaded", median(loads) * 1000, "ms", 300, note=spread(loads)),
+        Figure(
+            "state of 10,000 batches, loaded", median(loads) * 1000, "ms", 300, note=spread(loads)
+        ),
         Figure(
             "planning on 10,000 batches / on an empty store",
             ratio,

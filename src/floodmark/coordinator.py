@@ -11,7 +11,8 @@ import hashlib
 import json
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from floodmark import failpoints
@@ -21,11 +22,8 @@ from floodmark.control.events import (
     Cancelled,
     Created,
     Event,
-    Failed,
-    Leased,
     Planned,
     Registered,
-    Succeeded,
 )
 from floodmark.control.heartbeats import FileHeartbeats, Heartbeats, Pulse
 from floodmark.control.journal import EventLog, Journal
@@ -49,6 +47,7 @@ from floodmark.model.results import (
 from floodmark.model.state import Holder, Mark, PlannedBatch, State
 from floodmark.plan import planner
 from floodmark.run.engine import Engine, spark_engine
+from floodmark.run.external import ExternalReport
 from floodmark.run.leases import (
     DEFAULT_TTL_SECONDS,
     LeaseOffice,
@@ -101,9 +100,7 @@ class Coordinator:
 
     # Registry -------------------------------------------------------------------------------------
 
-    def register(
-        self, pipeline: str, upstreams: Sequence[str], scope: str = DEFAULT_SCOPE
-    ) -> None:
+    def register(self, pipeline: str, upstreams: Sequence[str], scope: str = DEFAULT_SCOPE) -> None:
         """Say that a pipeline reads these upstreams: from the next plan on they wait for it.
 
         Registering the same again changes nothing. Batches that are planned keep the registry of
@@ -131,17 +128,19 @@ class Coordinator:
         NOOP comes back. Called twice, the second call returns the batch of the first.
         """
         store = self._writer()
+        batch_id = self._new_batch_id()
         outcome: list[Batch] = []
 
         def decide(state: State) -> list[Body]:
             request = self._request(state, upstreams, pipelines, scope, max_versions)
-            batch, bodies = self._decide_plan(state, request)
+            batch, bodies = self._decide_plan(state, request, batch_id)
             outcome[:] = [batch]
             return bodies
 
-        store.commit(decide)
+        planned = store.commit(decide).batches.get(batch_id)
         self._publish()
-        return outcome[0]
+        # After a lost answer the journal may hold the windows of an earlier attempt of this call.
+        return batch_view(planned, reused=False) if planned else outcome[0]
 
     def preview(
         self,
@@ -160,21 +159,20 @@ class Coordinator:
         for pipeline, names in (register or {}).items():
             state = self._as_registered(state, pipeline, names, scope)
         request = self._request(state, upstreams, pipelines, scope, max_versions)
-        return self._decide_plan(state, request, is_preview=True)[0]
+        return self._decide_plan(state, request)[0]
 
     def _decide_plan(
-        self, state: State, request: PlanRequest, *, is_preview: bool = False
+        self, state: State, request: PlanRequest, batch_id: str | None = None
     ) -> tuple[Batch, list[Body]]:
-        """The batch to return, and what has to be journaled for it."""
+        """The batch to return, and what has to be journaled for it; nothing without an id."""
         upstreams = planner.closure(state, request)
         batch = planner.open_batch(state, request.scope, upstreams)
         if batch:
             waiting = planner.unplanned(batch, request)
             return batch_view(batch, reused=True, unplanned=waiting), []
         draft = self._draft(state, request, upstreams)
-        if is_preview or not draft.has_news:
+        if batch_id is None or not draft.has_news:
             return draft_view(draft), []
-        batch_id = self._new_batch_id()
         body = Planned(
             batch_id=batch_id,
             batch_seq=state.batch_seq + 1,
@@ -223,9 +221,7 @@ class Coordinator:
 
     # Run ------------------------------------------------------------------------------------------
 
-    def run_pipeline(
-        self, pipeline: str, batch_id: str, function: PipelineFunction
-    ) -> RunResult:
+    def run_pipeline(self, pipeline: str, batch_id: str, function: PipelineFunction) -> RunResult:
         """Run a pipeline's function on exactly the windows of a batch.
 
         What it writes with `run.write` happens exactly once. An error is recorded as FAILED and
@@ -265,56 +261,18 @@ class Coordinator:
                 state="nothing was recorded",
                 next="correct the call",
             )
-        said = Metrics(rows_read, rows_written, metrics or {})
-
-        def decide(state: State) -> list[Body]:
-            return self._external_events(state, pipeline, batch_id, status, said, error)
-
-        state = self._writer().commit(decide)
+        report = ExternalReport(
+            pipeline=pipeline,
+            batch_id=batch_id,
+            status=status,
+            run_id=new_run_id(self._clock),
+            ttl_seconds=self._lease_ttl,
+            said=Metrics(rows_read, rows_written, metrics or {}),
+            error=error,
+        )
+        state = self._writer().commit(report.events)
         self._publish()
         return result_of(state.batches[batch_id].runs[pipeline])
-
-    def _external_events(
-        self,
-        state: State,
-        pipeline: str,
-        batch_id: str,
-        status: str,
-        said: Metrics,
-        error: str | None,
-    ) -> list[Body]:
-        batch = batch_for_run(state, batch_id, pipeline)
-        run = batch.runs.get(pipeline)
-        if run and run.status == "SUCCESS":
-            if status == "SUCCESS":
-                return []
-            raise run_is_final(pipeline, batch_id, status)
-        bodies: list[Body] = []
-        epoch = state.epochs.get(pipeline, 0)
-        if run is None or run.status != "RUNNING":
-            epoch += 1
-            bodies.append(self._external_lease(pipeline, batch_id, epoch))
-        elif not run.is_external:
-            raise run_is_ours(pipeline, batch_id)
-        if status == "SUCCESS":
-            texts = {str(name): str(value) for name, value in said.metrics.items()}
-            bodies.append(
-                Succeeded(batch_id, pipeline, epoch, said.rows_read, said.rows_written, texts)
-            )
-        if status == "FAILED":
-            bodies.append(Failed(batch_id, pipeline, epoch, (error or "failed elsewhere")[:4000]))
-        return bodies
-
-    def _external_lease(self, pipeline: str, batch_id: str, epoch: int) -> Leased:
-        return Leased(
-            batch_id=batch_id,
-            pipeline=pipeline,
-            epoch=epoch,
-            run_id=new_run_id(self._clock),
-            holder=Holder("external", "", 0, ""),
-            ttl_seconds=self._lease_ttl,
-            is_external=True,
-        )
 
     # Finalize -------------------------------------------------------------------------------------
 
@@ -426,9 +384,15 @@ class Coordinator:
 
     # ----------------------------------------------------------------------------------------------
 
-    def coalesce(self) -> _Coalesced:
+    @contextmanager
+    def coalesce(self) -> Iterator[Coordinator]:
         """A context in which the published tables are refreshed once, at its end."""
-        return _Coalesced(self)
+        self._is_coalescing = True
+        try:
+            yield self
+        finally:
+            self._is_coalescing = False
+            self._publish()
 
     def stored_name(self, name: str) -> str:
         """The name under which an upstream is stored: the absolute path or URI."""
@@ -532,21 +496,6 @@ class Coordinator:
             register_control_tables(self.spark, self.control, self.schema)
 
 
-class _Coalesced:
-    """Holds back refreshes of the published tables until it is left."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-
-    def __enter__(self) -> Coordinator:
-        self._coordinator._is_coalescing = True
-        return self._coordinator
-
-    def __exit__(self, *_: object) -> None:
-        self._coordinator._is_coalescing = False
-        self._coordinator._publish()
-
-
 def registration(state: State, body: Registered) -> list[Body]:
     """What registering a pipeline has to journal: nothing if it is known as it is."""
     known = state.pipelines.get(body.pipeline)
@@ -633,24 +582,4 @@ def cannot_cancel(batch: PlannedBatch) -> ControlError:
         found=f"leased by {', '.join(batch.runs)}",
         state="nothing was changed; a batch that somebody may be running only goes forward",
         next=f"floodmark retry {batch.batch_id}",
-    )
-
-
-def run_is_final(pipeline: str, batch_id: str, status: str) -> ControlError:
-    return ControlError(
-        "FM-CONTROL-013",
-        f"pipeline {pipeline} has succeeded for batch {batch_id}; that is final",
-        found=f"status {status}",
-        state="nothing was recorded",
-        next="floodmark status",
-    )
-
-
-def run_is_ours(pipeline: str, batch_id: str) -> ControlError:
-    return ControlError(
-        "FM-CONTROL-006",
-        f"pipeline {pipeline} is being run by floodmark itself",
-        where=f"batch {batch_id}",
-        state="nothing was recorded",
-        next="floodmark status",
     )

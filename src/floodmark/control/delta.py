@@ -162,7 +162,14 @@ class DeltaEventLog:
         except OSError as error:
             raise unwritable(self.path, error) from error
         at = int(events[0].at.timestamp() * 1000)
-        return AddAction(name, len(data), {}, at, True, json.dumps({"numRecords": len(events)}))
+        return AddAction(
+            path=name,
+            size=len(data),
+            partition_values={},
+            modification_time=at,
+            data_change=True,
+            stats=json.dumps({"numRecords": len(events)}),
+        )
 
     def _commit(
         self, table: Any, actions: list[Any], mode: str, metadata: Mapping[str, Any]

@@ -356,7 +356,8 @@ def _advanced(state: State, event: Event) -> State:
 
 def snapshot_of(state: State, keep_windows: int) -> Snapshot:
     """The state as one event; finished batches beyond the newest `keep_windows` windows are left
-    to the history table."""
+    to the history table.
+    """
     return Snapshot(
         control_id=state.control_id,
         batch_seq=state.batch_seq,
@@ -386,7 +387,9 @@ def _restored(state: State, event: Event) -> State:
         pipelines={p.name: p for p in body.pipelines},
         marks={(m.scope, m.upstream): m for m in body.marks},
         batches={b.batch_id: b for b in body.batches},
-        open_windows={(b.scope, u): b.batch_id for b in body.batches for u in b.pending_upstreams()},
+        open_windows={
+            (b.scope, u): b.batch_id for b in body.batches for u in b.pending_upstreams()
+        },
         epochs=body.epochs,
         seeded_through={(p, u): v for p, u, v in body.seeded_through},
         sinks=body.sinks,

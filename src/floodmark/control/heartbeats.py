@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from contextlib import suppress
+from typing import Protocol, Self
 
 from floodmark.deltalog import Storage
 from floodmark.model.clock import Clock
@@ -58,18 +59,17 @@ class Pulse:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"pulse {run_id}", daemon=True)
 
-    def __enter__(self) -> Pulse:
-        self.beat()
+    def __enter__(self) -> Self:
+        self._try_beat()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        try:
+        # A sign that stays behind only tells of a run that has ended.
+        with suppress(OSError):
             self._heartbeats.clear(self._run_id)
-        except OSError:  # a sign that stays behind only tells of a run that has ended
-            pass
 
     def beat(self) -> None:
         """Leave a sign now; raises OSError if that is not possible."""
@@ -83,10 +83,12 @@ class Pulse:
 
     def _run(self) -> None:
         while not self._stop.wait(self._ttl / 3):
-            try:
-                self.beat()
-            except OSError:  # `is_late` tells the run, which then stops itself
-                continue
+            self._try_beat()
+
+    def _try_beat(self) -> None:
+        # A beat that failed shows in `is_late`; the run then stops itself.
+        with suppress(OSError):
+            self.beat()
 
 
 PulseFactory = Callable[[str, float], Pulse]

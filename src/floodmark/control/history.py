@@ -31,7 +31,7 @@ def folded_events(control: str, storage: Storage, through: int) -> list[Event]:
     rows = read_published(
         f"{control}/history",
         storage,
-        f"SELECT {columns} FROM t WHERE seq <= {int(through)} ORDER BY seq",  # noqa: S608
+        f"SELECT {columns} FROM t WHERE seq <= {int(through)} ORDER BY seq",
     )
     if rows is None or rows.num_rows != through:
         return []

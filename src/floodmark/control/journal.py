@@ -109,7 +109,10 @@ class Journal:
         attempt = unknown = 0
         with self._guard:
             while True:
-                state = self.state()
+                # Looked for before each attempt too: a put that was given up on may arrive late.
+                if self._has_landed(op_id):
+                    return self._state
+                state = self._state
                 bodies = decide(state)
                 if not bodies:
                     return state
@@ -128,12 +131,12 @@ class Journal:
         """Append once; None if it was acknowledged, else what came instead."""
         events = number_events(state, bodies, op_id, self._actor, self._clock.now())
         fold(events, state)  # never append what the fold would refuse
-        assert self._position is not None
+        position = self._position or 0  # known: the state was read before it was decided on
         try:
-            self._log.append(events, self._position)
+            self._log.append(events, position)
         except (CommitConflict, CommitUnknown) as failure:
             return failure
-        self._position += 1
+        self._position = position + 1
         self._take(events)
         return None
 

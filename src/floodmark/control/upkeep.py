@@ -20,9 +20,7 @@ def compact_if_due(log: DeltaEventLog, projector: Projector) -> bool:
     return log.file_count > COMPACT_AFTER_FILES and compact(log, projector)
 
 
-def compact(
-    log: DeltaEventLog, projector: Projector, *, keep_windows: int = KEEP_WINDOWS
-) -> bool:
+def compact(log: DeltaEventLog, projector: Projector, *, keep_windows: int = KEEP_WINDOWS) -> bool:
     """Fold what `history` already holds into one SNAPSHOT event; the rest stays as it is.
 
     One compare-and-swap commit. If somebody commits meanwhile, nothing is changed and False comes

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from floodmark.engines import jars, java
 from floodmark.errors import SetupError
-from floodmark.model.results import Finding
+from floodmark.model.results import Finding, bad, good
 
 
 def examine_machine() -> list[Finding]:
@@ -16,23 +16,23 @@ def examine_machine() -> list[Finding]:
 
 def _examine_pyspark() -> Finding:
     try:
-        return Finding("pyspark", True, f"version {version('pyspark')}")
+        return good("pyspark", f"version {version('pyspark')}")
     except PackageNotFoundError:
         text = "not installed: planning works, running does not"
-        return Finding("pyspark", False, text, 'pip install "floodmark[spark]"')
+        return bad("pyspark", text, 'pip install "floodmark[spark]"')
 
 
 def _examine_java() -> Finding:
     try:
         found = java.find()
     except SetupError as error:
-        return Finding("java", False, error.title, error.next)
-    return Finding("java", True, f"version {found.version} at {found.executable}")
+        return bad("java", error.title, error.next)
+    return good("java", f"version {found.version} at {found.executable}")
 
 
 def _examine_jars() -> Finding:
     absent = jars.missing("delta")
     if absent:
         names = ", ".join(jar.filename for jar in absent)
-        return Finding("jars", False, f"not fetched yet: {names}", "floodmark jars fetch")
-    return Finding("jars", True, f"Delta jars in {jars.jars_dir()}")
+        return bad("jars", f"not fetched yet: {names}", "floodmark jars fetch")
+    return good("jars", f"Delta jars in {jars.jars_dir()}")

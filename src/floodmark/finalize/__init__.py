@@ -34,16 +34,20 @@ def held(batch: PlannedBatch) -> tuple[Held, ...]:
 def advance_watermarks(store: ControlStore, batch_id: str) -> Finalized:
     """Advance what is ready; calling it again advances nothing and says so.
 
-    The batch must be known to the store.
+    A batch that the store no longer knows is finished: compaction only lets go of those.
     """
     advanced: dict[str, int] = {}
 
     def decide(state: State) -> list[Body]:
+        batch = state.batches.get(batch_id)
         advanced.clear()
-        advanced.update(ready(state.batches[batch_id]))
+        advanced.update(ready(batch) if batch else {})
         failpoints.reached("finalize.before_commit")
         return [Advanced(batch_id, dict(advanced))] if advanced else []
 
     state = store.commit(decide)
     failpoints.reached("finalize.after_commit")
-    return Finalized(batch_id, tuple(advanced), held(state.batches[batch_id]))
+    batch = state.batches.get(batch_id)
+    # After a lost answer the journal may hold an earlier attempt of this call: it has the word.
+    moved = tuple(u for u in advanced if batch is None or u in batch.advanced)
+    return Finalized(batch_id, moved, held(batch) if batch else ())

@@ -132,3 +132,11 @@ class Finding:
     ok: bool
     text: str
     next: str | None = None
+
+
+def good(name: str, text: str) -> Finding:
+    return Finding(name, ok=True, text=text)
+
+
+def bad(name: str, text: str, next: str | None = None) -> Finding:
+    return Finding(name, ok=False, text=text, next=next)

@@ -49,7 +49,9 @@ def draft_batch(state: State, request: PlanRequest, probes: Mapping[str, Probe])
     """
     refuse_two_names(state, request.scope, probes)
     windows = tuple(
-        next_window(upstream, probe, state.marks.get((request.scope, upstream)), request.max_versions)
+        next_window(
+            upstream, probe, state.marks.get((request.scope, upstream)), request.max_versions
+        )
         for upstream, probe in probes.items()
     )
     draft = Draft(request.scope, windows, state.required_pipelines(request.scope, windows))

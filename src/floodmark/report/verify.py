@@ -29,8 +29,8 @@ from floodmark.control.tables import committed_rows, watermark_rows
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import VersionFacts
-from floodmark.model.results import Finding
-from floodmark.model.state import SinkDone, State
+from floodmark.model.results import Finding, bad, good
+from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 
 SHOWN = 3
@@ -64,7 +64,7 @@ def verify_store(reader: ControlReader, control: str, storage: Storage) -> list[
     findings.append(_finding("tables", _TABLES_TEXT, published_tables(reader, control, storage)))
     if evidence.events and isinstance(evidence.events[0].body, Snapshot):
         text = f"events before {evidence.events[0].seq} are in no table any more and not checked"
-        findings.append(Finding("history", False, text, "restore the history table"))
+        findings.append(bad("history", text, "restore the history table"))
     return findings
 
 
@@ -107,7 +107,10 @@ def disjoint_and_gapless(evidence: Evidence) -> Iterator[str]:
 def immutable_plans(evidence: Evidence) -> Iterator[str]:
     """G2: one plan for a batch, one batch for a number, nothing cancelled after a lease."""
     plans = list(evidence.bodies(Planned))
-    for name, values in (("id", [p.batch_id for p in plans]), ("number", [p.batch_seq for p in plans])):
+    for name, values in (
+        ("id", [p.batch_id for p in plans]),
+        ("number", [p.batch_seq for p in plans]),
+    ):
         for value, count in Counter(values).items():
             if count > 1:
                 yield f"batch {name} {value} was planned {count} times"
@@ -130,9 +133,9 @@ def exactly_once_in_sinks(evidence: Evidence) -> Iterator[str]:
                 yield f"{target} holds batch {seq} of {app_id} {count} times"
     plans = evidence.plans()
     for done, sink in evidence.sinks():
-        if sink.target in evidence.commits and done.batch_id in plans:
-            if not _holds(evidence.commits[sink.target], sink, plans[done.batch_id].batch_seq):
-                yield f"{sink.target} does not hold {done.batch_id} of {done.pipeline}"
+        readable, plan = evidence.commits.get(sink.target), plans.get(done.batch_id)
+        if readable is not None and plan and not _holds(readable, sink, plan.batch_seq):
+            yield f"{sink.target} does not hold {done.batch_id} of {done.pipeline}"
 
 
 def _holds(commits: list[VersionFacts], sink: SinkDone, seq: int) -> bool:
@@ -242,33 +245,31 @@ CHECKS: tuple[tuple[str, str, Callable[[Evidence], Iterable[str]]], ...] = (
 def published_tables(reader: ControlReader, control: str, storage: Storage) -> Iterator[str]:
     """Whether the tables people read agree with the journal; behind is a problem too."""
     state = reader.state()
-    yield from _differences(
-        "committed_watermarks",
-        committed_rows(state),
-        ("scope", "table_name", "last_committed_version"),
-        control,
-        storage,
-    )
-    rows = [row for batch in state.batches.values() for row in watermark_rows(batch)]
+    columns: tuple[str, ...] = ("scope", "table_name", "last_committed_version")
+    found = _shown(f"{control}/committed_watermarks", columns, storage)
+    yield from _differences("committed_watermarks", _wanted(committed_rows(state), columns), found)
+
     columns = ("batch_id", "table_name", "start_version", "end_version", "status")
-    yield from _differences("watermarks", rows, columns, control, storage, state)
+    rows = [row for batch in state.batches.values() for row in watermark_rows(batch)]
+    # Finished batches leave the state one day but stay in the table.
+    shown = _shown(f"{control}/watermarks", columns, storage)
+    known = Counter({row: count for row, count in shown.items() if row[0] in state.batches})
+    yield from _differences("watermarks", _wanted(rows, columns), known)
+
+
+def _shown(path: str, columns: tuple[str, ...], storage: Storage) -> Counter[tuple[Any, ...]]:
+    table = read_published(path, storage, f"SELECT {', '.join(columns)} FROM t")
+    return Counter(tuple(row.values()) for row in table.to_pylist()) if table else Counter()
+
+
+def _wanted(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row[column] for column in columns) for row in rows)
 
 
 def _differences(
-    name: str,
-    expected: list[dict[str, Any]],
-    columns: tuple[str, ...],
-    control: str,
-    storage: Storage,
-    state: State | None = None,
+    name: str, wanted: Counter[tuple[Any, ...]], found: Counter[tuple[Any, ...]]
 ) -> Iterator[str]:
-    query = f"SELECT {', '.join(columns)} FROM t"  # noqa: S608 our own column names
-    table = read_published(f"{control}/{name}", storage, query)
-    found = Counter(tuple(row.values()) for row in table.to_pylist()) if table is not None else Counter()
-    wanted = Counter(tuple(row[column] for column in columns) for row in expected)
-    # Finished batches leave the state one day but stay in the table.
-    unexpected = [row for row in found - wanted if state is None or row[0] in state.batches]
-    for row in [*(wanted - found), *unexpected][:SHOWN]:
+    for row in [*(wanted - found), *(found - wanted)][:SHOWN]:
         yield f"{name} differs at {', '.join(map(str, row))}"
 
 
@@ -285,8 +286,7 @@ def _metadata(commit: VersionFacts) -> dict[str, Any] | None:
 def _finding(name: str, text: str, problems: Iterable[str]) -> Finding:
     found = list(problems)
     if not found:
-        return Finding(name, True, text)
+        return good(name, text)
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     next_command = "floodmark state rebuild" if name == "tables" else None
-    return Finding(name, False, f"{'; '.join(found[:SHOWN])}{more}", next_command)
-
+    return bad(name, f"{'; '.join(found[:SHOWN])}{more}", next_command)

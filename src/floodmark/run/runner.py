@@ -203,6 +203,3 @@ def _lost_file(lease: Lease, error: Exception) -> SourceError:
         state="the planned windows stand; writes of this run that committed are not repeated",
         next=f"restore the files (VACUUM removed them?), then: floodmark retry {run.batch_id}",
     )
-
-
-

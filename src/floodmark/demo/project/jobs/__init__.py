@@ -1,0 +1,1 @@
+"""The pipelines of the demo shop."""

@@ -2,7 +2,7 @@
 
 import os
 
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 
 def order_report(inputs, run):
@@ -20,8 +20,8 @@ def order_report(inputs, run):
 
     current = orders.join(customers, "customer_id").join(touched, "order_id", "left_semi")
     gone = touched.join(current, "order_id", "left_anti")
-    changes = current.withColumn("_change_type", F.lit("insert")).unionByName(
-        gone.withColumn("_change_type", F.lit("delete")), allowMissingColumns=True
+    changes = current.withColumn("_change_type", fn.lit("insert")).unionByName(
+        gone.withColumn("_change_type", fn.lit("delete")), allowMissingColumns=True
     )
     run.write(changes, "lake/order_report", mode="merge", keys=["order_id"])
 
