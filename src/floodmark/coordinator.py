@@ -26,6 +26,7 @@ from floodmark.control.events import (
     Registered,
 )
 from floodmark.control.heartbeats import FileHeartbeats, Heartbeats, Pulse
+from floodmark.control.history import all_events, past_batch
 from floodmark.control.journal import EventLog, Journal
 from floodmark.control.projections import Projector
 from floodmark.control.upkeep import compact_if_due
@@ -229,6 +230,9 @@ class Coordinator:
         again and the stored result comes back.
         """
         store = self._writer()
+        earlier = self._batch(batch_id).runs.get(pipeline)
+        if earlier and earlier.status == "SUCCESS":
+            return result_of(earlier, is_repeat=True)
         # Refuse before a Spark session is asked for.
         batch_for_run(store.state(), batch_id, pipeline)
         engine = self._engine or spark_engine(self.spark, self.storage)
@@ -287,7 +291,8 @@ class Coordinator:
     def finalize(self, batch_id: str) -> Finalized:
         """Like `finalize_batch`, and says what is held and why."""
         store = self._writer()
-        known_batch(store.state(), batch_id)
+        if not self._batch(batch_id).is_open:
+            return Finalized(batch_id, advanced=(), held=())
         outcome = advance_watermarks(store, batch_id)
         self._publish()
         return outcome
@@ -331,14 +336,14 @@ class Coordinator:
 
     def frozen_set(self, batch_id: str) -> dict[str, int]:
         """The versions at which a batch sees its upstreams."""
-        batch = known_batch(self.state(), batch_id)
+        batch = self._batch(batch_id)
         return {upstream: window.through_version for upstream, window in batch.windows.items()}
 
     def status(self, batch_id: str | None = None) -> tuple[PlannedBatch, ...]:
         """The open batches and the newest finished ones, newest first; or one batch."""
         state = self.state()
         if batch_id is not None:
-            return (known_batch(state, batch_id),)
+            return (self._batch(batch_id),)
         return tuple(sorted(state.batches.values(), key=lambda b: b.seq, reverse=True))
 
     def lag(self) -> tuple[Lag, ...]:
@@ -349,8 +354,6 @@ class Coordinator:
 
     def history(self, limit: int | None = None) -> list[Event]:
         """What happened, oldest first: every event, also those folded out of the journal."""
-        from floodmark.control.history import all_events
-
         events = all_events(self._reader(), self.control, self.storage)
         return events[-limit:] if limit else events
 
@@ -397,6 +400,15 @@ class Coordinator:
     def stored_name(self, name: str) -> str:
         """The name under which an upstream is stored: the absolute path or URI."""
         return absolute(name, self.base)
+
+    def _batch(self, batch_id: str) -> PlannedBatch:
+        """A batch of any age; raises FM-CONTROL-004."""
+        state = self._reader().state()
+        if batch_id not in state.batches:
+            past = past_batch(self.control, self.storage, batch_id)
+            if past:
+                return past
+        return known_batch(state, batch_id)
 
     def _names(self, upstreams: Sequence[str], *, what: str) -> tuple[str, ...]:
         if isinstance(upstreams, str):

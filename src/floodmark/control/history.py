@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,12 @@ import pyarrow as pa
 from floodmark.control import ControlReader
 from floodmark.control.delta import SCHEMA, events_of, unreadable
 from floodmark.control.events import Event
+from floodmark.control.fold import RULES
 from floodmark.deltalog import Storage
+from floodmark.model.state import PlannedBatch, State
+
+BATCH_ID = re.compile(r"batch_[0-9TZ]+_[0-9a-f]{8}")
+"""The form of a batch id: nothing else is put into a query."""
 
 
 def all_events(reader: ControlReader, control: str, storage: Storage) -> list[Event]:
@@ -36,6 +42,20 @@ def folded_events(control: str, storage: Storage, through: int) -> list[Event]:
     if rows is None or rows.num_rows != through:
         return []
     return events_of(rows.cast(SCHEMA))
+
+
+def past_batch(control: str, storage: Storage, batch_id: str) -> PlannedBatch | None:
+    """A finished batch that has left the state, as `history` remembers it; None if it does not."""
+    if not BATCH_ID.fullmatch(batch_id):
+        return None
+    columns = ", ".join(SCHEMA.names)
+    query = f"SELECT {columns} FROM t WHERE batch_id = '{batch_id}' ORDER BY seq"
+    rows = read_published(f"{control}/history", storage, query)
+    state = State()
+    for event in events_of(rows.cast(SCHEMA)) if rows is not None else []:
+        # What is past was checked when it happened; here only its effects are of interest.
+        state = RULES[type(event.body)].effect(state, event)
+    return state.batches.get(batch_id)
 
 
 def read_published(path: str, storage: Storage, query: str) -> pa.Table | None:
