@@ -121,13 +121,23 @@ class Lease:
         return state
 
     def record(self, body: Callable[[State], Body]) -> State:
-        """Journal a record of this run; raises FencedError if another run has taken over."""
+        """Journal a record of this run; raises FencedError if another run has taken over.
+
+        Once its own SUCCESS is journaled there is nothing more to record.
+        """
 
         def decide(state: State) -> list[Body]:
+            if self._has_succeeded(state):  # its answer was lost, and its op id compacted away
+                return []
             self._refuse_if_fenced(state)
             return [body(state)]
 
         return self._store.commit(decide)
+
+    def _has_succeeded(self, state: State) -> bool:
+        batch = state.batches.get(self.run.batch_id)
+        run = batch.runs.get(self.run.pipeline) if batch else None
+        return run is not None and (run.epoch, run.status) == (self.run.epoch, "SUCCESS")
 
     def _refuse_if_fenced(self, state: State) -> None:
         run = self.run
