@@ -1,0 +1,199 @@
+"""`verify` must find what is wrong: each test breaks one thing behind the product's back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+import floodmark as fm
+from floodmark.control.events import (
+    Advanced,
+    Body,
+    Cancelled,
+    Event,
+    Failed,
+    Leased,
+    Planned,
+    SinkWritten,
+    Succeeded,
+)
+from floodmark.deltalog import Storage
+from floodmark.model.state import Holder, SinkDone
+from floodmark.model.window import Window
+from floodmark.report.verify import CHECKS, gather
+
+APP = "floodmark/c/p/sink/0"
+
+
+def window(after: int, through: int, upstream: str = "/a") -> Window:
+    return Window(
+        upstream=upstream,
+        method="feed",
+        after_version=after,
+        through_version=through,
+        reason="",
+        table_id="id",
+        feed_enabled=True,
+        schema_fingerprint="f",
+        latest_version=through,
+    )
+
+
+def plan(number: int, *windows: Window) -> Planned:
+    return Planned(f"b{number}", number, "default", windows, {"p": ("/a",)})
+
+
+def lease(number: int, epoch: int | None = None) -> Leased:
+    return Leased(f"b{number}", "p", epoch or number, f"r{number}", Holder("h", "", 1, ""), 2.0)
+
+
+def done(number: int, target: str, version: int, epoch: int | None = None) -> SinkWritten:
+    sink = SinkDone("sink", APP, target, "id", version, 1)
+    return SinkWritten(f"b{number}", "p", epoch or number, sink)
+
+
+def succeeded(number: int, epoch: int | None = None) -> Succeeded:
+    return Succeeded(f"b{number}", "p", epoch or number)
+
+
+def good_batch(number: int, target: str) -> list[Body]:
+    return [
+        plan(number, window(number - 2, number - 1)),
+        lease(number),
+        done(number, target, number - 1),
+        succeeded(number),
+        Advanced(f"b{number}", {"/a": number - 1}),
+    ]
+
+
+def write(target: str, number: int, windows: dict[str, list[int]] | None = None) -> None:
+    said = {"batch_id": f"b{number}", "windows": windows or {"/a": [number - 1, number - 1]}}
+    properties = CommitProperties(
+        app_transactions=[Transaction(APP, number)],
+        custom_metadata={"userMetadata": json.dumps({"floodmark": said})},
+    )
+    write_deltalake(target, pa.table({"x": [1]}), mode="append", commit_properties=properties)
+
+
+def failing(bodies: Sequence[Body]) -> set[str]:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    events = [Event(seq, body, uuid.uuid4().hex, "t", at) for seq, body in enumerate(bodies, 1)]
+    evidence = gather(events, Storage())
+    return {name for name, _, check in CHECKS if list(check(evidence))}
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return str(tmp_path / "sink")
+
+
+def test_a_sound_history_passes_every_check(target: str) -> None:
+    write(target, 1)
+    write(target, 2)
+
+    assert failing([*good_batch(1, target), *good_batch(2, target)]) == set()
+
+
+BROKEN: dict[str, tuple[str, list[Body]]] = {
+    "gap": ("G1", [plan(1, window(-1, 0)), plan(2, window(1, 2))]),
+    "overlap": ("G1", [plan(1, window(-1, 3)), plan(2, window(2, 5))]),
+    "planned twice": ("G2", [plan(1, window(-1, 0)), plan(1, window(0, 1))]),
+    "cancelled after a lease": ("G2", [plan(1, window(-1, 0)), lease(1), Cancelled("b1")]),
+    "advanced early": ("G4", [plan(1, window(-1, 0)), Advanced("b1", {"/a": 0})]),
+    "advanced past the plan": (
+        "G5",
+        [plan(1, window(-1, 0)), lease(1), succeeded(1), Advanced("b1", {"/a": 5})],
+    ),
+    "moved back": (
+        "G5",
+        [
+            *[plan(1, window(-1, 3)), lease(1), succeeded(1), Advanced("b1", {"/a": 3})],
+            *[plan(2, window(3, 2)), lease(2), succeeded(2), Advanced("b2", {"/a": 2})],
+        ],
+    ),
+    "finished out of order": (
+        "G7",
+        [
+            plan(1, window(-1, 0)),
+            plan(2, window(0, 1)),
+            *[lease(2), succeeded(2)],
+            *[lease(1), succeeded(1)],
+        ],
+    ),
+    "record of an older epoch": (
+        "G8",
+        [plan(1, window(-1, 0)), lease(1, 1), lease(1, 2), succeeded(1, 1)],
+    ),
+    "failed after success": (
+        "G8",
+        [plan(1, window(-1, 0)), lease(1), succeeded(1), Failed("b1", "p", 1, "x")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_journal_fails_its_check(name: str) -> None:
+    guarantee, bodies = BROKEN[name]
+
+    assert guarantee in failing(bodies)
+
+
+def test_a_batch_applied_twice_fails_g3(target: str) -> None:
+    write(target, 1)
+    write(target, 1)
+
+    assert "G3" in failing(good_batch(1, target))
+
+
+def test_a_receipt_that_is_not_in_the_sink_fails_g3(target: str) -> None:
+    write_deltalake(target, pa.table({"x": [1]}))
+
+    assert "G3" in failing(good_batch(1, target))
+
+
+def test_a_sink_that_is_gone_fails_g3(target: str) -> None:
+    assert "G3" in failing(good_batch(1, target))
+
+
+def test_a_sink_written_from_another_window_fails_g6(target: str) -> None:
+    write(target, 1, {"/a": [0, 9]})
+
+    assert failing(good_batch(1, target)) == {"G6"}
+
+
+def test_batches_applied_out_of_order_fail_g7(target: str) -> None:
+    write(target, 2)
+    write(target, 1)
+
+    assert "G7" in failing([plan(1, window(-1, 0)), lease(1), done(1, target, 1), succeeded(1)])
+
+
+def test_published_tables_that_differ_are_found_and_mended(tmp_path: Path) -> None:
+    upstream = str(tmp_path / "orders")
+    write_deltalake(upstream, pa.table({"id": [1]}))
+    coordinator = fm.Coordinator(str(tmp_path / "control"), actor="t")
+    coordinator.register("p", [upstream])
+    batch_id = str(coordinator.create_batch([upstream]).batch_id)
+    coordinator.record_run("p", batch_id, status="SUCCESS")
+    coordinator.finalize_batch(batch_id)
+    shutil.rmtree(tmp_path / "control" / "watermarks")
+
+    found = _not_ok(coordinator)
+    is_complete = coordinator.rebuild_tables()
+
+    assert found == ["tables"]
+    assert is_complete
+    assert _not_ok(coordinator) == []
+
+
+def _not_ok(coordinator: fm.Coordinator) -> list[Any]:
+    return [finding.name for finding in coordinator.verify() if not finding.ok]
