@@ -122,6 +122,11 @@ class DeltaLog:
         header, _ = self._header(self._listing_through(version), version)
         return header.schema_json, header.schema_fingerprint
 
+    def feed_enabled_at(self, version: int) -> bool:
+        """Whether the change feed is on at a version."""
+        header, _ = self._header(self._listing_through(version), version)
+        return feed_flag(header.metadata)
+
     def transaction_version(self, app_id: str) -> int | None:
         """The newest version that a commit set for an app id; None where there is none."""
         listing = self.list()

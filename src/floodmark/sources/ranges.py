@@ -89,6 +89,8 @@ def _prove_versions(log: DeltaLog, window: Window) -> None:
         _retold(window, lambda: log.snapshot_size(window.end))
         return
     versions = _retold(window, lambda: log.versions(window.start, window.end))
+    if not _retold(window, lambda: log.feed_enabled_at(window.start)):
+        raise feed_missing(window, f"the feed is off at version {window.start}")
     off = [v.version for v in versions if v.feed_enabled is False]
     if off:
         raise feed_missing(window, f"the feed was switched off at version {off[0]}")
