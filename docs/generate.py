@@ -1,0 +1,134 @@
+# ruff: noqa: INP001
+"""Writes the reference pages that follow from the code.
+
+    python docs/generate.py            write docs/reference/errors.md and failpoints.md
+    python docs/generate.py --check    fail if one of them is stale
+
+Codes, meanings and points come from the code; what to do about them from reference/notes.yaml.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import yaml
+
+from floodmark import errors, failpoints
+
+REFERENCE = Path(__file__).parent / "reference"
+NOTES = REFERENCE / "notes.yaml"
+
+ROOMS: dict[str, tuple[type[errors.FloodmarkError], str]] = {
+    "CONFIG": (errors.ConfigError, "A file, an option or an argument is wrong; nothing was done."),
+    "SETUP": (errors.SetupError, "Something that has to be installed is not there."),
+    "PLAN": (errors.PlanError, "A batch cannot be planned as asked; nothing was journaled."),
+    "SOURCE": (errors.SourceError, "An upstream cannot be read exactly; nothing was written."),
+    "SINK": (errors.SinkError, "A target cannot be written exactly once."),
+    "CONTROL": (errors.ControlError, "The control store cannot be used, or protects a guarantee."),
+    "RUN": (errors.RunError, "A run failed; it is recorded and can be retried."),
+    "CLI": (errors.FloodmarkError, "The command line itself."),
+}
+SPECIAL_CLASSES: dict[str, type[errors.FloodmarkError]] = {"FM-CONTROL-007": errors.FencedError}
+SPECIAL_EXITS = {"FM-CLI-001": 3, "FM-CLI-002": 130}
+
+GENERATED = "<!-- Written by docs/generate.py from the code and notes.yaml; do not edit. -->"
+
+
+def notes() -> dict[str, dict[str, str]]:
+    """The hand-written part: `errors` by code, `failpoints` by name."""
+    content: dict[str, dict[str, str]] = yaml.safe_load(NOTES.read_text(encoding="utf-8"))
+    return content
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page with its text; raises KeyError for a code or point without a note."""
+    written = notes()
+    return {
+        REFERENCE / "errors.md": _page(_errors(written["errors"])),
+        REFERENCE / "failpoints.md": _page(_failpoints(written["failpoints"])),
+    }
+
+
+def stale() -> list[Path]:
+    """The pages whose file is missing or says something else."""
+    return [path for path, text in pages().items() if not _is_fresh(path, text)]
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or with --check name the stale ones; returns the exit code."""
+    if arguments == ["--check"]:
+        for path in stale():
+            sys.stderr.write(f"stale: {path.name}; run: python docs/generate.py\n")
+        return 1 if stale() else 0
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+    return 0
+
+
+def _errors(todo: Mapping[str, str]) -> Iterator[str]:
+    yield "# Errors"
+    yield GENERATED
+    yield (
+        "Every error has a stable code. `str(error)` is the whole text; `error.code`, `title`, "
+        "`where`, `found`, `allowed`, `state` (what state the data is in), `next` (the command to "
+        "type) and `retryable` are attributes, and with `--json` they are keys. No field is longer "
+        f"than {errors.MAX_TEXT:,} characters."
+    )
+    yield (
+        "The exit code is that of the command line. `floodmark validate` reports what it finds "
+        "wrong in a project, also FM-PLAN codes, with exit code 2. An error of your own function "
+        "is raised unchanged by `run_pipeline`; the command line shows it as FM-RUN-001."
+    )
+    for room, (kind, text) in ROOMS.items():
+        codes = [code for code in errors.CODES if code.split("-")[1] == room]
+        yield f"## FM-{room}: {kind.__name__}"
+        yield text
+        yield "\n".join(_error_table(codes, kind, todo))
+
+
+def _error_table(
+    codes: list[str], kind: type[errors.FloodmarkError], todo: Mapping[str, str]
+) -> Iterator[str]:
+    yield "| code | class | exit | meaning | what to do |"
+    yield "| --- | --- | --- | --- | --- |"
+    for code in codes:
+        its_kind = SPECIAL_CLASSES.get(code, kind)
+        exit_code = SPECIAL_EXITS.get(code, its_kind.exit_code)
+        meaning = errors.CODES[code]
+        cells = (f"`{code}`", f"`{its_kind.__name__}`", str(exit_code), meaning, todo[code])
+        yield f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _failpoints(meaning: Mapping[str, str]) -> Iterator[str]:
+    yield "# Failpoints"
+    yield GENERATED
+    yield (
+        "A failpoint is a named place where a test may kill the process: "
+        "`FLOODMARK_FAILPOINT=name` kills it with SIGKILL the first time the place is reached, "
+        "`name:3` the third time. With `FLOODMARK_FAILPOINT_ACTION=raise` it raises instead. "
+        "Without the variable a failpoint does nothing. After each of them the ordinary commands "
+        "reach the state of an undisturbed run; the crash tests run over this list."
+    )
+    rows = ["| point | killed here | the next command |", "| --- | --- | --- |"]
+    for point in failpoints.POINTS:
+        left, next_step = meaning[point].split(" => ")
+        rows.append(f"| `{point}` | {_cell(left)} | {_cell(next_step)} |")
+    yield "\n".join(rows)
+
+
+def _page(parts: Iterator[str]) -> str:
+    return "\n\n".join(parts) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _is_fresh(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text(encoding="utf-8") == text
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
