@@ -1,0 +1,139 @@
+"""One call of a command: its project, its output, and what becomes of its errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from floodmark.cli.screen import Screen
+from floodmark.errors import ConfigErrors, FloodmarkError
+from floodmark.observe import configure_logging, visible
+
+if TYPE_CHECKING:
+    from floodmark.project import Project
+
+SCHEMA_VERSION = 1
+INTERNAL, INTERRUPTED = 3, 130
+
+Draw = Callable[[Screen], None]
+
+
+class Call:
+    """What every verb gets: the options common to all, the project, and the two outputs."""
+
+    def __init__(self, project: str | None, *, as_json: bool, is_verbose: bool) -> None:
+        self._folder = project
+        self.as_json = as_json
+        self.is_verbose = is_verbose
+        self.screen = Screen(sys.stdout)
+        self.errors = Screen(sys.stderr)
+        self.what_stays = "nothing was changed by this command"
+        """What to say about the data if the command is interrupted now."""
+        self.next = ""
+
+    @cached_property
+    def project(self) -> Project:
+        """The project of the call, loaded on first use."""
+        from floodmark.project import Project
+
+        return Project.load(self._folder)
+
+    def short(self, upstream: str) -> str:
+        """An upstream relative to the project's root where it lies below it."""
+        return upstream.removeprefix(f"{self.project.root}/")
+
+    def show(self, document: Mapping[str, Any], draw: Draw) -> None:
+        """The result: one JSON document, or a screen for people."""
+        if self.as_json:
+            print(json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2))
+        else:
+            draw(self.screen)
+
+    def run(self, action: Callable[[], int]) -> int:
+        """Do the work; every error ends here as text (or JSON) and an exit code."""
+        configure_logging(is_verbose=self.is_verbose)
+        try:
+            return action()
+        except FloodmarkError as error:
+            self.show_error(error)
+            return error.exit_code
+        except KeyboardInterrupt:
+            return self._interrupted()
+        except BrokenPipeError:
+            # The reader of a pipe has gone (`| head`); Python would complain once more at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        # The outermost boundary: whatever nobody foresaw becomes a short text and exit code 3.
+        except Exception as error:  # noqa: BLE001
+            return self._unexpected(error)
+
+    def show_error(self, error: FloodmarkError) -> None:
+        """An error as JSON on standard output, or for people on standard error."""
+        if self.as_json:
+            self.show({"error": error.as_dict()}, lambda _: None)
+        else:
+            print_error(self.errors, error)
+        if self.is_verbose and error.__cause__ is not None:
+            print_traceback(self.errors, error)
+
+    def _interrupted(self) -> int:
+        error = FloodmarkError(
+            "FM-CLI-002",
+            "interrupted",
+            state=self.what_stays,
+            next=self.next or "repeat the command",
+            retryable=True,
+        )
+        self.show_error(error)
+        return INTERRUPTED
+
+    def _unexpected(self, error: Exception) -> int:
+        if self.is_verbose:
+            print_traceback(self.errors, error)
+        text = f"{type(error).__name__}: {error}"
+        self.show_error(
+            FloodmarkError(
+                "FM-CLI-001",
+                "floodmark itself failed",
+                found=text[:1000],
+                where=_last_place(error),
+                state="what was journaled stands; the journal and the receipts keep data and "
+                "progress together",
+                next="floodmark verify; please report this with the output of the same command "
+                "with --verbose",
+            )
+        )
+        return INTERNAL
+
+
+def print_error(screen: Screen, error: FloodmarkError) -> None:
+    """Code and title, then the labelled lines; several errors of a file one after the other."""
+    if isinstance(error, ConfigErrors):
+        for each in error.errors:
+            print_error(screen, each)
+            screen.line()
+        screen.line((error.title, "bold red"))
+        return
+    screen.line((error.code, "bold red"), "  ", (error.title, "bold"))
+    for label, text in error.fields():
+        first, *more = text.splitlines() or [""]
+        screen.line("  ", (f"{label:<8}", "cyan"), " ", first)
+        for line in more:
+            screen.line(" " * 11, line.strip())
+
+
+def print_traceback(screen: Screen, error: BaseException) -> None:
+    """The whole story, for --verbose."""
+    text = "".join(traceback.format_exception(error))
+    for line in text.splitlines():
+        screen.line(visible(line))
+
+
+def _last_place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""

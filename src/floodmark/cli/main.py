@@ -1,0 +1,105 @@
+"""The entry of the command line."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from floodmark import __version__
+from floodmark.cli import look, tools, work
+from floodmark.cli.call import Call
+from floodmark.cli.verb import JsonOption, ProjectOption, VerboseOption
+from floodmark.errors import ConfigError
+
+HELP = "Incremental data pipelines on Spark that never miss a row and never process one twice."
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = build_app()(arguments, prog_name="floodmark", standalone_mode=False)
+    except Exception as error:
+        if not _is_usage_error(error):
+            raise
+        return _usage(error, arguments)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return int(code or 0)
+
+
+def build_app() -> typer.Typer:
+    """The command line with all its verbs."""
+    app = typer.Typer(
+        help=HELP,
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        # Plain help: rich would double the time to the first line.
+        rich_markup_mode=None,
+    )
+    app.callback()(_root)
+    for room in (work, look, tools):
+        room.attach(app)
+    return app
+
+
+def _print_version(*, is_asked: bool) -> None:
+    if is_asked:
+        print(f"floodmark {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+    is_verbose: VerboseOption = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="The version, and nothing else.",
+            is_eager=True,
+            callback=lambda value: _print_version(is_asked=value),
+        ),
+    ] = False,
+) -> None:
+    # The verbs read these from the context.
+    del project, as_json, is_verbose, version
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """A polite kill is an interrupt: the run is recorded as failed and says what stays."""
+    raise KeyboardInterrupt
+
+
+def _is_usage_error(error: BaseException) -> bool:
+    # By attribute: Typer carries its own copy of Click's exceptions, under a private name.
+    return hasattr(error, "format_message") and getattr(error, "exit_code", None) == 2
+
+
+def _usage(error: Any, arguments: list[str]) -> int:
+    context = getattr(error, "ctx", None)
+    if context is not None and type(error).__name__ == "NoArgsIsHelpError":
+        print(context.get_help())
+        return 0 if not arguments else 2
+    path = context.command_path if context else "floodmark"
+    call = Call(None, as_json="--json" in arguments, is_verbose=False)
+    call.show_error(
+        ConfigError(
+            "FM-CONFIG-007",
+            error.format_message().rstrip("."),
+            where=path,
+            state="nothing was read or written",
+            next=f"{path} --help",
+        )
+    )
+    return 2

@@ -1,0 +1,83 @@
+"""What a long run shows while it works: a spinner on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from floodmark.cli.screen import STYLES, Screen, duration, number
+
+if TYPE_CHECKING:
+    from floodmark.cli.call import Call
+    from floodmark.model.results import Batch
+    from floodmark.project import PipelineOutcome
+
+
+class Progress:
+    """Watches a run and tells of it on standard error."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._screen: Screen = call.errors
+        self._spinner: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def planned(self, batch: Batch) -> None:
+        """A batch is planned, or an open one was found."""
+        self._call.what_stays = (
+            f"batch {batch.batch_id} stands with its ranges; pipelines that have succeeded stay "
+            "done, writes that committed are not repeated"
+        )
+        self._call.next = f"floodmark retry {batch.batch_id}"
+        word = "finishing the open batch" if batch.reused else "planned"
+        self._say(f"scope {batch.scope}: {word} {batch.batch_id}")
+
+    def starting_session(self) -> None:
+        """Spark is about to start; that takes seconds."""
+        self._wait("starting Spark")
+
+    def started(self, pipeline: str, batch_id: str) -> None:
+        """A pipeline begins."""
+        del batch_id
+        self._wait(f"running {pipeline}")
+
+    def finished(self, outcome: PipelineOutcome) -> None:
+        """A pipeline has ended."""
+        self._stop()
+        rows = f", {number(outcome.rows_written)} rows" if outcome.rows_written is not None else ""
+        self._screen.line(
+            f"{outcome.name}: ",
+            (outcome.status, STYLES.get(outcome.status, "")),
+            f"{rows}, {duration(outcome.duration_seconds)}",
+        )
+
+    def _say(self, text: str) -> None:
+        self._stop()
+        self._screen.line((text, "dim"))
+
+    def _wait(self, text: str) -> None:
+        self._stop()
+        if not self._screen.is_terminal:
+            self._screen.line(f"{text} ...")
+            return
+        from rich.progress import Progress as Bar
+        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._spinner = Bar(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=self._screen.console,
+            transient=True,
+        )
+        self._spinner.add_task(text, total=None)
+        self._spinner.start()
+
+    def _stop(self) -> None:
+        if self._spinner is not None:
+            self._spinner.stop()
+            self._spinner = None

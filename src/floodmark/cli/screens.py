@@ -1,0 +1,268 @@
+"""The screens of the command line, for people; they read well at 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from floodmark.cli.call import Call, print_error
+from floodmark.cli.documents import seconds_of
+from floodmark.cli.screen import STYLES, Row, Screen, duration, number, size
+
+if TYPE_CHECKING:
+    from floodmark.control.events import Event
+    from floodmark.model.results import Batch, Finalized, Finding, Held, Lag, RunResult
+    from floodmark.model.state import PlannedBatch
+    from floodmark.model.window import Window
+    from floodmark.project import BatchOutcome, Project, RunSummary
+
+FINISHED_SHOWN = 10
+
+
+def plans(screen: Screen, call: Call, batches: Sequence[Batch]) -> None:
+    for batch in batches:
+        _plan(screen, call, batch)
+        screen.line()
+    _plan_footer(screen, batches)
+
+
+def _plan(screen: Screen, call: Call, batch: Batch) -> None:
+    screen.line((f"scope {batch.scope}", "bold"), f": {_plan_title(batch)}")
+    if batch.batch_id:
+        word = "is open and has to finish first" if batch.reused else "is planned"
+        screen.line(f"  {batch.batch_id} #{batch.seq} {word}")
+    rows = [_window_row(call, window) for window in batch.windows]
+    header = ["upstream", "status", "method", "versions", "count", "rows", "bytes"]
+    screen.table(header, rows, indent=2)
+    for upstream in batch.unplanned:
+        screen.line(f"  {call.short(upstream)} waits until that batch is finished")
+
+
+def _plan_title(batch: Batch) -> str:
+    names = ", ".join(batch.pipelines) or "no pipeline"
+    if batch.status == "NOOP":
+        return "nothing new"
+    return f"for {names}" if batch.batch_id else f"would run {names}"
+
+
+def _window_row(call: Call, window: Window) -> Row:
+    cells = [
+        call.short(window.upstream),
+        window.status,
+        window.method if window.has_news else "-",
+        _range(window),
+        str(window.versions),
+        number(window.rows),
+        size(window.bytes),
+    ]
+    return Row(cells, window.reason if window.has_news else None)
+
+
+def _range(window: Window) -> str:
+    return f"{window.start}-{window.end}" if window.has_news else "-"
+
+
+def _plan_footer(screen: Screen, batches: Sequence[Batch]) -> None:
+    if all(batch.status == "NOOP" for batch in batches):
+        screen.line("everything is up to date")
+        return
+    if any(batch.batch_id is None for batch in batches):
+        screen.line("a preview: nothing was written")
+    screen.line("next: floodmark run")
+
+
+def run(screen: Screen, call: Call, summary: RunSummary) -> None:
+    for outcome in summary.batches:
+        _batch_outcome(screen, call, outcome)
+    for error in [o.error for o in summary.outcomes if o.error] + summary.refused:
+        print_error(call.errors, error)
+        call.errors.line()
+    if not summary.batches and not summary.refused:
+        screen.line("everything is up to date: nothing to run")
+
+
+def _batch_outcome(screen: Screen, call: Call, outcome: BatchOutcome) -> None:
+    batch = outcome.batch
+    screen.line((f"{batch.batch_id}", "bold"), f"  #{batch.seq}  scope {batch.scope}")
+    rows = [
+        Row(
+            [
+                each.name,
+                each.status,
+                number(each.rows_read),
+                number(each.rows_written),
+                duration(each.duration_seconds),
+            ]
+        )
+        for each in outcome.pipelines
+    ]
+    if rows:
+        screen.table(["pipeline", "status", "rows read", "rows written", "time"], rows, indent=2)
+    _advanced(screen, call, outcome.advanced, outcome.held)
+    if outcome.held:
+        screen.line(f"  next: {_way_forward(call, outcome)}")
+    screen.line()
+
+
+def _way_forward(call: Call, outcome: BatchOutcome) -> str:
+    waiting = {name for held in outcome.held for name in held.waiting_for}
+    missing = sorted(waiting - set(call.project.pipelines))
+    if missing:
+        return f"{', '.join(missing)} is not in floodmark.yaml; floodmark record its result"
+    return f"floodmark retry {outcome.batch.batch_id}"
+
+
+def _advanced(screen: Screen, call: Call, advanced: Sequence[str], held: Sequence[Held]) -> None:
+    for upstream in advanced:
+        screen.line("  ", ("advanced", "green"), f"  {call.short(upstream)}")
+    for each in held:
+        screen.line("  ", ("held", "yellow"), f"      {call.short(each.upstream)}: {each.reason}")
+
+
+def finalized(screen: Screen, call: Call, outcomes: Sequence[Finalized]) -> None:
+    if not outcomes:
+        screen.line("no batch is open: nothing to finalize")
+    for outcome in outcomes:
+        screen.line((outcome.batch_id, "bold"))
+        _advanced(screen, call, outcome.advanced, outcome.held)
+        if not outcome.advanced and not outcome.held:
+            screen.line("  everything had advanced before")
+
+
+def recorded(screen: Screen, result: RunResult) -> None:
+    screen.line(
+        f"{result.pipeline} of {result.batch_id}: ",
+        (result.status, STYLES.get(result.status, "")),
+    )
+    if result.status == "SUCCESS":
+        screen.line(f"next: floodmark finalize {result.batch_id}")
+
+
+def status(screen: Screen, call: Call, batches: Sequence[PlannedBatch]) -> None:
+    if not batches:
+        screen.line("no batch yet; next: floodmark plan")
+        return
+    in_full = batches if len(batches) == 1 else [b for b in batches if b.is_open]
+    for batch in in_full:
+        _batch(screen, call, batch)
+        screen.line()
+    finished = [b for b in batches if b not in in_full]
+    if not in_full:
+        screen.line("no batch is open")
+    if finished:
+        _finished(screen, finished)
+
+
+def _batch(screen: Screen, call: Call, batch: PlannedBatch) -> None:
+    screen.line(
+        (batch.batch_id, "bold"),
+        f"  #{batch.seq}  ",
+        (batch.status, STYLES.get(batch.status, "")),
+        f"  scope {batch.scope}",
+    )
+    screen.line(f"  planned {batch.planned_at:%Y-%m-%d %H:%M:%S} UTC by {batch.planned_by}")
+    screen.table(
+        ["pipeline", "status", "rows read", "rows written", "time"],
+        [_run_row(batch, name) for name in batch.required],
+        indent=2,
+    )
+    screen.table(
+        ["upstream", "status", "method", "versions"],
+        [_upstream_row(call, batch, upstream) for upstream in batch.windows],
+        indent=2,
+    )
+    if batch.is_open:
+        word = "retry" if batch.unfinished_pipelines() else "finalize"
+        screen.line(f"  next: floodmark {word} {batch.batch_id}")
+
+
+def _run_row(batch: PlannedBatch, name: str) -> Row:
+    run = batch.runs.get(name)
+    if run is None:
+        return Row([name, "-", "-", "-", "-"])
+    where = "elsewhere" if run.is_external else duration(seconds_of(run))
+    cells = [name, run.status, number(run.rows_read), number(run.rows_written), where]
+    error = (run.error or "").strip().splitlines()
+    return Row(cells, error[0][:300] if error else None)
+
+
+def _upstream_row(call: Call, batch: PlannedBatch, upstream: str) -> Row:
+    window = batch.windows[upstream]
+    status = batch.window_status(upstream)
+    held = batch.held_because(upstream) if upstream in batch.pending_upstreams() else None
+    method = window.method if window.has_news else "-"
+    return Row([call.short(upstream), status, method, _range(window)], held)
+
+
+def _finished(screen: Screen, batches: Sequence[PlannedBatch]) -> None:
+    rows = [
+        Row([b.batch_id, f"#{b.seq}", b.status, b.scope, f"{b.planned_at:%m-%d %H:%M}"])
+        for b in batches[:FINISHED_SHOWN]
+    ]
+    screen.table(["finished", "seq", "status", "scope", "planned"], rows)
+    if len(batches) > FINISHED_SHOWN:
+        screen.line(f"and {len(batches) - FINISHED_SHOWN} more: floodmark history")
+
+
+def lag(screen: Screen, call: Call, lags: Sequence[Lag]) -> None:
+    if not lags:
+        screen.line("no upstream is registered yet; next: floodmark plan")
+        return
+    rows = [
+        Row(
+            [
+                call.short(each.upstream),
+                each.scope,
+                _version(each.latest),
+                _version(each.committed),
+                number(each.versions_behind),
+                duration(each.seconds_behind),
+            ],
+            each.reason,
+        )
+        for each in lags
+    ]
+    screen.table(["upstream", "scope", "latest", "committed", "behind", "since"], rows)
+
+
+def _version(version: int | None) -> str:
+    return "-" if version is None else str(version)
+
+
+def history(screen: Screen, events: Sequence[Event]) -> None:
+    if not events:
+        screen.line("nothing has happened yet; next: floodmark plan")
+        return
+    rows = [
+        Row(
+            [
+                str(event.seq),
+                f"{event.at:%m-%d %H:%M:%S}",
+                event.kind,
+                event.pipeline or "",
+                event.batch_id or "",
+            ]
+        )
+        for event in events
+    ]
+    screen.table(["seq", "at", "what", "pipeline", "batch"], rows)
+
+
+def findings(screen: Screen, call: Call, found: Sequence[Finding]) -> None:
+    for finding in found:
+        word = "ok" if finding.ok else "problem"
+        name = call.short(finding.name)
+        screen.line((f"{word:<8}", STYLES[word]), f" {name}")
+        screen.paragraph(finding.text, indent=9)
+        if finding.next:
+            screen.line(f"         next: {finding.next}")
+    problems = sum(not finding.ok for finding in found)
+    screen.line(f"{len(found)} checks, {problems} {'problem' if problems == 1 else 'problems'}")
+
+
+def validated(screen: Screen, project: Project) -> None:
+    scopes = project.select()
+    screen.line(f"{project.settings.project}: {len(project.pipelines)} pipelines are fine")
+    for scope, pipelines in scopes.items():
+        names = ", ".join(pipeline.pipeline for pipeline in pipelines)
+        screen.line(f"  scope {scope}: {names}")

@@ -1,0 +1,69 @@
+"""Verbs of the command line: functions of a Call, with the options that all of them share."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from floodmark.cli.call import Call
+
+ProjectOption = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        metavar="DIR",
+        help="The project's folder; else the floodmark.yaml here or above.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="More logs, and tracebacks.")]
+
+_SHARED: dict[str, tuple[Any, Any]] = {
+    "project": (ProjectOption, None),
+    "as_json": (JsonOption, False),
+    "is_verbose": (VerboseOption, False),
+}
+
+VerbFunction = Callable[..., int]
+
+
+def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[VerbFunction], VerbFunction]:
+    """Attach a function `(call, ...) -> exit code` to an app, with the shared options."""
+
+    def attach(function: VerbFunction) -> VerbFunction:
+        app.command(name, **settings)(_command(function))
+        return function
+
+    return attach
+
+
+def _command(function: VerbFunction) -> Callable[..., None]:
+    def command(ctx: typer.Context, **values: Any) -> None:
+        said = ctx.find_root().params
+        shared = {key: values.pop(key) or said.get(key) for key in _SHARED}
+        call = Call(
+            shared["project"],
+            as_json=bool(shared["as_json"]),
+            is_verbose=bool(shared["is_verbose"]),
+        )
+        raise typer.Exit(call.run(partial(function, call, **values)))
+
+    # Typer reads the options from the signature: the verb's own ones, then the shared ones.
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter(key, kind, default=default, annotation=annotation)
+        for key, (annotation, default) in _SHARED.items()
+    ]
+    context = inspect.Parameter(
+        "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+    )
+    parameters = [context, *(p.replace(kind=kind) for p in own), *shared]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__doc__ = function.__doc__
+    return command

@@ -1,0 +1,183 @@
+"""The verbs that change something, and `plan`, which shows what they would do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from floodmark.cli import documents, screens
+from floodmark.cli.call import Call
+from floodmark.cli.progress import Progress
+from floodmark.cli.verb import verb
+from floodmark.errors import ConfigError, PlanError
+
+if TYPE_CHECKING:
+    from floodmark.project import RunSummary
+
+WORK_TO_DO = 5
+
+Pipelines = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PIPELINE]...", help="Which pipelines; all if none is named."),
+]
+MaxVersions = Annotated[
+    int | None,
+    typer.Option("--max-versions", metavar="N", min=1, help="At most N versions per upstream."),
+]
+BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The id of a batch.")]
+
+
+class RecordedStatus(StrEnum):
+    """What can be recorded about a run that happens elsewhere."""
+
+    RUNNING = "RUNNING"
+    SUCCESS = "SUCCESS"
+    FAILED = "FAILED"
+
+
+class OnLostRange(StrEnum):
+    """Ways forward where an upstream no longer has a planned range."""
+
+    SNAPSHOT = "snapshot"
+    ACCEPT = "accept"
+
+
+def attach(app: typer.Typer) -> None:
+    """Add the verbs to the command line."""
+    verb(app, "plan")(plan)
+    verb(app, "run")(run)
+    verb(app, "retry")(retry)
+    verb(app, "record")(record)
+    verb(app, "finalize")(finalize)
+    verb(app, "cancel")(cancel)
+
+
+def plan(
+    call: Call,
+    pipelines: Pipelines = None,
+    freeze: Annotated[
+        bool, typer.Option("--freeze", help="Register the pipelines and freeze the batch.")
+    ] = False,
+    max_versions: MaxVersions = None,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit with 5 when there is work.")
+    ] = False,
+) -> int:
+    """Show what a run would read, and why. Writes nothing without --freeze.
+
+    JSON: the keys of the plan if the pipelines are of one scope, else one plan per scope in
+    `plans`.
+    """
+    project = call.project
+    make = project.freeze if freeze else project.plan
+    batches = make(*(pipelines or ()), max_versions=max_versions)
+    call.show(documents.plans(batches), lambda screen: screens.plans(screen, call, batches))
+    has_work = any(batch.status != "NOOP" for batch in batches)
+    return WORK_TO_DO if detailed_exitcode and has_work else 0
+
+
+def run(call: Call, pipelines: Pipelines = None, max_versions: MaxVersions = None) -> int:
+    """Plan, run and finalize until everything new is done; open batches first.
+
+    A pipeline that fails holds its upstreams, the others go on. To repeat the command is the
+    retry. Spark is started only when there is something to run.
+    """
+    with Progress(call) as progress:
+        summary = call.project.run(*(pipelines or ()), max_versions=max_versions, watcher=progress)
+    return _finish(call, summary)
+
+
+def retry(
+    call: Call,
+    batch: BatchId,
+    pipelines: Pipelines = None,
+    on_lost_range: Annotated[
+        OnLostRange | None,
+        typer.Option("--on-lost-range", help="The way forward after a lost range (not yet)."),
+    ] = None,
+) -> int:
+    """Run the unfinished pipelines of a batch on the same ranges, then finalize it."""
+    if on_lost_range is not None:
+        raise PlanError(
+            "FM-PLAN-011",
+            f"--on-lost-range {on_lost_range.value} is not available in this version",
+            state="nothing was read or written; the batch stands as it is",
+            next="register the upstream in a new scope to load it again from a snapshot",
+        )
+    with Progress(call) as progress:
+        summary = call.project.retry(batch, *(pipelines or ()), watcher=progress)
+    return _finish(call, summary)
+
+
+def _finish(call: Call, summary: RunSummary) -> int:
+    call.show(documents.run(summary), lambda screen: screens.run(screen, call, summary))
+    return summary.exit_code
+
+
+def record(
+    call: Call,
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE")],
+    batch: BatchId,
+    *,
+    status: Annotated[RecordedStatus, typer.Option("--status", help="What became of the run.")],
+    rows_read: Annotated[int | None, typer.Option("--rows-read", min=0)] = None,
+    rows_written: Annotated[int | None, typer.Option("--rows-written", min=0)] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", metavar="KEY=VALUE", help="May be repeated.")
+    ] = None,
+    error: Annotated[str | None, typer.Option("--error", help="Why it failed.")] = None,
+) -> int:
+    """Record a run that happened elsewhere (dbt, a notebook). SUCCESS is final."""
+    result = call.project.coordinator.record_run(
+        pipeline,
+        batch,
+        status=status.value,
+        rows_read=rows_read,
+        rows_written=rows_written,
+        metrics=metrics_of(metric or ()),
+        error=error,
+    )
+    call.show(documents.recorded(result), lambda screen: screens.recorded(screen, result))
+    return 0
+
+
+def metrics_of(words: Sequence[str]) -> dict[str, str]:
+    """`key=value` words as a mapping; raises FM-CONFIG-007."""
+    for word in words:
+        if not word.partition("=")[0] or "=" not in word:
+            raise ConfigError(
+                "FM-CONFIG-007",
+                f'--metric "{word}" has no key or no value',
+                allowed="--metric key=value",
+                state="nothing was recorded",
+                next="floodmark record --help",
+            )
+    return {word.partition("=")[0]: word.partition("=")[2] for word in words}
+
+
+def finalize(
+    call: Call,
+    batch: Annotated[
+        str | None, typer.Argument(metavar="[BATCH]", help="A batch; every open one if omitted.")
+    ] = None,
+) -> int:
+    """Advance every upstream that is ready; say what is held and why."""
+    coordinator = call.project.coordinator
+    ids = [batch] if batch else [b.batch_id for b in coordinator.current_plan() if b.batch_id]
+    with coordinator.coalesce():
+        outcomes = [coordinator.finalize(batch_id) for batch_id in ids]
+    call.show(
+        documents.finalized(outcomes), lambda screen: screens.finalized(screen, call, outcomes)
+    )
+    return 0
+
+
+def cancel(call: Call, batch: BatchId) -> int:
+    """Give up a batch that no runner has taken; its ranges will be planned again."""
+    call.project.coordinator.cancel(batch)
+    document = {"batch_id": batch, "status": "CANCELLED"}
+    call.show(document, lambda screen: screen.line(f"{batch} is cancelled; next: floodmark plan"))
+    return 0
