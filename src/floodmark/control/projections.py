@@ -56,6 +56,7 @@ class Projector:
     storage: Storage
     _pending: list[Pending] = field(default_factory=list)
     _seen: int = 0
+    _has_tables: bool = False
 
     def observe(self, event: Event, state: State) -> None:
         """Take note of an event; see control.journal.Observer. One seen before is passed over."""
@@ -78,6 +79,7 @@ class Projector:
     def refresh(self, state: State, only: Collection[str] | None = None) -> None:
         """Publish everything up to `state`; `only` names tables, by default all."""
         failpoints.reached("project.before")
+        self._ensure_tables()
         for table in tables.TABLES:
             if only is None or table.name in only:
                 self._refresh_table(table, state)
@@ -85,6 +87,13 @@ class Projector:
         if only is None:
             self._pending = [p for p in self._pending if p.seq > state.seq]
         failpoints.reached("project.after")
+
+    def _ensure_tables(self) -> None:
+        """All tables are there from the first refresh on, so that they can be registered."""
+        if not self._has_tables:
+            for table in tables.TABLES:
+                _ = self._open(table) or self._create(table)
+            self._has_tables = True
 
     def rewrite(self, state: State) -> None:
         """Write every table but `history` from nothing; complete `history`."""
