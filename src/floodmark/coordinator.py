@@ -300,14 +300,15 @@ class Coordinator:
     def cancel(self, batch_id: str) -> None:
         """Give up a batch that no runner has leased; its ranges will be planned again.
 
-        Cancelling twice changes nothing. Raises FM-CONTROL-012 once a runner has leased it.
+        Of a leased batch, windows that no pipeline reads can be given up once all else is
+        finished. Cancelling twice changes nothing. Raises FM-CONTROL-012 if a runner has leased it.
         """
 
         def decide(state: State) -> list[Body]:
             batch = known_batch(state, batch_id)
             if batch.is_cancelled:
                 return []
-            if batch.runs:
+            if not batch.can_be_cancelled:
                 raise cannot_cancel(batch)
             return [Cancelled(batch_id)]
 

@@ -185,7 +185,7 @@ def _check_cancelled(state: State, body: Cancelled) -> str | None:
     batch = state.batches.get(body.batch_id)
     if batch is None or batch.is_cancelled:
         return "there is no such open batch"
-    if batch.runs:
+    if not batch.can_be_cancelled:
         return "a runner has leased the batch; from then on it only goes forward"
     return None
 

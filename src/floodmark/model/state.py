@@ -116,6 +116,15 @@ class PlannedBatch:
             return []
         return [u for u, w in self.windows.items() if w.has_news and u not in self.advanced]
 
+    @property
+    def can_be_cancelled(self) -> bool:
+        """G2: whether nobody can be running what would be given up.
+
+        Once leased, only windows that no pipeline reads can be: nothing else would ever end them.
+        """
+        left = self.pending_upstreams()
+        return not self.runs or (bool(left) and not any(self.readers(u) for u in left))
+
     def readers(self, upstream: str) -> list[str]:
         """The required pipelines of an upstream."""
         return [p for p, upstreams in self.required.items() if upstream in upstreams]
@@ -157,10 +166,10 @@ class PlannedBatch:
         """The status of one row of the published `watermarks` table."""
         if not self.windows[upstream].has_news:
             return "NOOP"
-        if self.is_cancelled:
-            return "CANCELLED"
         if upstream in self.advanced:
             return "COMPLETED"
+        if self.is_cancelled:
+            return "CANCELLED"
         return "FAILED" if self.failed_runs(upstream) else "PENDING"
 
     def failed_runs(self, upstream: str) -> list[Run]:

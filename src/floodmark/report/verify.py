@@ -53,6 +53,13 @@ class Evidence:
     def plans(self) -> dict[str, Planned]:
         return {body.batch_id: body for body in self.bodies(Planned)}
 
+    def advanced(self) -> dict[str, set[str]]:
+        """The upstreams of each batch that have advanced."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for body in self.bodies(Advanced):
+            found[body.batch_id].update(body.upstreams)
+        return found
+
     def sinks(self) -> Iterator[tuple[SinkWritten, SinkDone]]:
         return ((body, body.sink) for body in self.bodies(SinkWritten))
 
@@ -90,12 +97,13 @@ def gather(events: list[Event], storage: Storage) -> Evidence:
 def disjoint_and_gapless(evidence: Evidence) -> Iterator[str]:
     """G1: the ranges of an upstream follow each other without overlap or gap."""
     cancelled = {body.batch_id for body in evidence.bodies(Cancelled)}
+    advanced = evidence.advanced()
     ranges: dict[tuple[str, str], list[Window]] = defaultdict(list)
     for plan in evidence.plans().values():
-        if plan.batch_id not in cancelled:
-            for window in plan.windows:
-                if window.has_news:
-                    ranges[plan.scope, window.upstream].append(window)
+        for window in plan.windows:
+            stands = plan.batch_id not in cancelled or window.upstream in advanced[plan.batch_id]
+            if window.has_news and stands:
+                ranges[plan.scope, window.upstream].append(window)
     for (scope, upstream), windows in ranges.items():
         expected = -1
         for window in sorted(windows, key=lambda w: w.after_version):
@@ -105,7 +113,7 @@ def disjoint_and_gapless(evidence: Evidence) -> Iterator[str]:
 
 
 def immutable_plans(evidence: Evidence) -> Iterator[str]:
-    """G2: one plan for a batch, one batch for a number, nothing cancelled after a lease."""
+    """G2: one plan for a batch, one batch for a number, no leased window cancelled."""
     plans = list(evidence.bodies(Planned))
     for name, values in (
         ("id", [p.batch_id for p in plans]),
@@ -115,11 +123,18 @@ def immutable_plans(evidence: Evidence) -> Iterator[str]:
             if count > 1:
                 yield f"batch {name} {value} was planned {count} times"
     leased: set[str] = set()
-    for event in evidence.events:
-        if isinstance(event.body, Leased):
-            leased.add(event.body.batch_id)
-        if isinstance(event.body, Cancelled) and event.body.batch_id in leased:
-            yield f"batch {event.body.batch_id} was cancelled after a lease"
+    for body in evidence.bodies(Leased, Cancelled):
+        if isinstance(body, Leased):
+            leased.add(body.batch_id)
+        elif body.batch_id in leased and _was_still_read(evidence, body.batch_id):
+            yield f"batch {body.batch_id} was cancelled after a lease"
+
+
+def _was_still_read(evidence: Evidence, batch_id: str) -> bool:
+    """Whether a cancelled batch left a window that one of its pipelines reads."""
+    plan, advanced = evidence.plans().get(batch_id), evidence.advanced()[batch_id]
+    left = {w.upstream for w in plan.windows if w.has_news} - advanced if plan else set()
+    return any(left & set(upstreams) for upstreams in plan.required.values()) if plan else False
 
 
 def exactly_once_in_sinks(evidence: Evidence) -> Iterator[str]:

@@ -1,0 +1,353 @@
+"""Protocols that are wrong in one point each: the simulator must catch every one of them.
+
+A mutant replaces small production functions for a while. Where a rule is kept twice, by the writer
+that decides and by the fold that checks, both are broken; otherwise the fold would refuse the
+event and the mutant would show nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from floodmark import coordinator
+from floodmark.control import fold, journal, upkeep
+from floodmark.control.events import Advanced, Body, Cancelled, Event, Leased
+from floodmark.control.fold import RULES, Rule
+from floodmark.finalize import held
+from floodmark.model.results import Finalized
+from floodmark.model.state import PlannedBatch, State
+from floodmark.model.window import Window
+from floodmark.plan import planner
+from floodmark.run import context, leases, runner
+from floodmark.testing.world import SimLog, SimSink
+
+Patch = tuple[Any, str, Any]
+"""Where, which attribute, what instead."""
+
+MUTANTS: dict[str, Callable[[], list[Patch]]] = {}
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """The protocol with one mutant in it, until the context is left."""
+    with ExitStack() as stack:
+        for where, attribute, instead in MUTANTS[name]():
+            stack.enter_context(patch.object(where, attribute, instead))
+        yield
+
+
+def mutant(function: Callable[[], list[Patch]]) -> Callable[[], list[Patch]]:
+    MUTANTS[function.__name__] = function
+    return function
+
+
+def nothing(*_: Any) -> None:
+    """A check that never objects."""
+
+
+def rules(**changed: Rule) -> Patch:
+    """The fold with other rules, by the name of the event."""
+    by_name = {body.__name__: body for body in RULES}
+    return fold, "RULES", {**RULES, **{by_name[name]: rule for name, rule in changed.items()}}
+
+
+def unchecked(*bodies: type[Any]) -> Patch:
+    """The fold without the checks of some events."""
+    return rules(**{b.__name__: Rule(nothing, RULES[b].effect) for b in bodies})
+
+
+# The journal --------------------------------------------------------------------------------------
+
+
+@mutant
+def append_without_compare_and_swap() -> list[Patch]:
+    def land(self: SimLog, events: Sequence[Event], position: int) -> None:
+        first = self.last_seq() + 1
+        numbered = [replace(event, seq=first + i) for i, event in enumerate(events)]
+        original(self, numbered, len(self._commits))
+
+    original = SimLog.land
+    return [(SimLog, "land", land)]
+
+
+@mutant
+def no_look_up_after_a_lost_answer() -> list[Patch]:
+    def has_landed(self: journal.Journal, op_id: str) -> bool:
+        self._catch_up()
+        return False
+
+    return [(journal.Journal, "_has_landed", has_landed)]
+
+
+@mutant
+def compaction_forgets_epochs() -> list[Patch]:
+    def snapshot_of(state: State, keep_windows: int) -> Any:
+        return replace(original(state, keep_windows), epochs={})
+
+    original = upkeep.snapshot_of
+    return [(upkeep, "snapshot_of", snapshot_of)]
+
+
+@mutant
+def compaction_forgets_open_batches() -> list[Patch]:
+    def snapshot_of(state: State, keep_windows: int) -> Any:
+        kept = original(state, keep_windows)
+        return replace(kept, batches=tuple(b for b in kept.batches if not b.is_open))
+
+    original = upkeep.snapshot_of
+    return [(upkeep, "snapshot_of", snapshot_of)]
+
+
+# Planning -----------------------------------------------------------------------------------------
+
+
+@mutant
+def plans_again_while_a_batch_is_open() -> list[Patch]:
+    return [(planner, "open_batch", nothing), (fold, "check_window", nothing)]
+
+
+def shifted_start(by: int) -> list[Patch]:
+    def next_window(*arguments: Any) -> Window:
+        window = original(*arguments)
+        is_room = window.after_version >= 0 and window.versions > by
+        return replace(window, after_version=window.after_version + by) if is_room else window
+
+    original = planner.next_window
+    return [
+        (planner, "next_window", next_window),
+        (planner, "refuse_latecomers", nothing),
+        (fold, "check_window", nothing),
+        (fold, "_check_seeded", nothing),
+    ]
+
+
+@mutant
+def window_starts_one_too_late() -> list[Patch]:
+    return shifted_start(1)
+
+
+@mutant
+def window_starts_one_too_early() -> list[Patch]:
+    return shifted_start(-1)
+
+
+@mutant
+def latecomer_is_listed() -> list[Patch]:
+    return [(planner, "refuse_latecomers", nothing), (fold, "_check_seeded", nothing)]
+
+
+@mutant
+def batch_number_is_reused_after_cancel() -> list[Patch]:
+    def cancelled(state: State, event: Event) -> State:
+        return replace(original.effect(state, event), batch_seq=state.batch_seq - 1)
+
+    original = RULES[Cancelled]
+    return [rules(Cancelled=Rule(original.check, cancelled))]
+
+
+@mutant
+def leased_batch_can_be_cancelled() -> list[Patch]:
+    def cancel(self: Any, batch_id: str) -> None:
+        def decide(state: State) -> list[Body]:
+            batch = leases.known_batch(state, batch_id)
+            return [] if batch.is_cancelled or not batch.is_open else [Cancelled(batch_id)]
+
+        self._writer().commit(decide)
+
+    return [(coordinator.Coordinator, "cancel", cancel), unchecked(Cancelled)]
+
+
+# Running ------------------------------------------------------------------------------------------
+
+
+@mutant
+def batches_out_of_order() -> list[Patch]:
+    return [(fold, "earlier_unfinished", nothing), (leases, "earlier_unfinished", nothing)]
+
+
+@mutant
+def cancelled_batch_is_run() -> list[Patch]:
+    def batch_for_run(state: State, batch_id: str, pipeline: str) -> PlannedBatch:
+        batch = leases.known_batch(state, batch_id)
+        return batch if pipeline in batch.required else original(state, batch_id, pipeline)
+
+    original = leases.batch_for_run
+    return [
+        (leases, "batch_for_run", batch_for_run),
+        (coordinator, "batch_for_run", batch_for_run),
+        unchecked(Leased),
+    ]
+
+
+@mutant
+def older_epoch_may_record() -> list[Patch]:
+    def check_fence(state: State, batch_id: str, pipeline: str, epoch: int) -> str | None:
+        batch = state.batches.get(batch_id)
+        return None if batch and pipeline in batch.runs else "there is no such run"
+
+    return [(fold, "check_fence", check_fence), (leases, "check_fence", check_fence)]
+
+
+@mutant
+def lease_is_taken_over_without_a_new_epoch() -> list[Patch]:
+    def lease(self: Any, state: State, *arguments: Any) -> Leased:
+        granted = original(self, state, *arguments)
+        return replace(granted, epoch=granted.epoch - 1) if granted.replaces else granted
+
+    original = leases.LeaseOffice._lease  # noqa: SLF001
+    return [(leases.LeaseOffice, "_lease", lease), unchecked(Leased)]
+
+
+@mutant
+def succeeded_pipeline_is_leased_again() -> list[Patch]:
+    def attempt(self: Any, pipeline: str, batch_id: str, run_id: str, seen_dead: Any) -> Any:
+        def decide(state: State) -> list[Body]:
+            leases.batch_for_run(state, batch_id, pipeline)
+            return [self._lease(state, pipeline, batch_id, run_id, seen_dead)]
+
+        state = self.store.commit(decide)
+        return state.batches[batch_id].runs[pipeline]
+
+    return [(leases.LeaseOffice, "_try", attempt), unchecked(Leased)]
+
+
+@mutant
+def end_is_probed_again_at_run_time() -> list[Patch]:
+    def read(self: Any, run: Any, engine: Any) -> Any:
+        latest = engine.world.latest
+        run.windows = tuple(replace(w, through_version=latest[w.upstream]) for w in run.windows)
+        return original(self, run, engine)
+
+    original = runner.Runner._read  # noqa: SLF001
+    return [(runner.Runner, "_read", read)]
+
+
+@mutant
+def success_before_the_writes() -> list[Patch]:
+    def execute(self: Any, lease: Any, function: Any, engine: Any) -> Any:
+        state = lease.ensure_held()
+        batch = state.batches[lease.run.batch_id]
+        run = context.Run(
+            batch=batch,
+            pipeline=lease.run.pipeline,
+            control_id=state.control_id,
+            engine=engine,
+            lease=lease,
+            name_of=self.name_of,
+        )
+        inputs = self._read(run, engine)
+        result = self._succeed(lease, run, runner.Metrics())
+        function(inputs, run)
+        return result
+
+    return [(runner.Runner, "_execute", execute)]
+
+
+@mutant
+def write_is_recorded_before_it_is_done() -> list[Patch]:
+    def write_once(self: Any, frame: Any, spec: Any) -> Any:
+        state = self._lease.ensure_held()
+        receipt = self._receipt(spec)
+        sink = self._engine.sink(spec, self.windows, state.sinks.get(receipt.app_id))
+        self._record(spec, receipt, sink._result())  # noqa: SLF001
+        self.writes[spec.name] = sink.committed(receipt) or sink.write(frame, receipt)
+        return self.writes[spec.name]
+
+    return [(context.Run, "_write_once", write_once)]
+
+
+@mutant
+def sink_without_receipt() -> list[Patch]:
+    return [(SimSink, "_stored", lambda *_: 0)]
+
+
+@mutant
+def two_writes_share_an_app_id() -> list[Patch]:
+    def forward_app_id(control_id: str, pipeline: str, write_name: str) -> str:
+        return f"floodmark/{control_id}/{pipeline}"
+
+    return [(context, "forward_app_id", forward_app_id)]
+
+
+@mutant
+def two_pipelines_share_an_app_id() -> list[Patch]:
+    def forward_app_id(control_id: str, pipeline: str, write_name: str) -> str:
+        return f"floodmark/{control_id}/{write_name}"
+
+    return [(context, "forward_app_id", forward_app_id)]
+
+
+@mutant
+def sink_commits_over_a_concurrent_one() -> list[Patch]:
+    def write(self: SimSink, frame: Any, receipt: Any) -> Any:
+        self.world.pause(f"sink commit {frame.pipeline}/{frame.write} #{receipt.seq}")
+        return self._commit(frame, receipt)
+
+    return [(SimSink, "write", write)]
+
+
+# Finalizing ---------------------------------------------------------------------------------------
+
+
+@mutant
+def advances_when_any_pipeline_succeeded() -> list[Patch]:
+    def held_because(self: PlannedBatch, upstream: str) -> str | None:
+        readers = self.readers(upstream)
+        return None if any(self.has_succeeded(p) for p in readers) else "waiting"
+
+    return [(PlannedBatch, "held_because", held_because)]
+
+
+@mutant
+def advances_by_the_current_registry() -> list[Patch]:
+    def ready(state: State, batch: PlannedBatch) -> dict[str, int]:
+        readers = {
+            u: [p.name for p in state.pipelines_in(batch.scope) if u in p.upstreams]
+            for u in batch.pending_upstreams()
+        }
+        return {
+            u: batch.windows[u].through_version
+            for u, names in readers.items()
+            if names and all(batch.has_succeeded(p) for p in names)
+        }
+
+    def advance_watermarks(store: Any, batch_id: str) -> Finalized:
+        def decide(state: State) -> list[Body]:
+            found = ready(state, state.batches[batch_id]) if batch_id in state.batches else {}
+            return [Advanced(batch_id, found)] if found else []
+
+        state = store.commit(decide)
+        return Finalized(batch_id, (), held(state.batches[batch_id]))
+
+    return [(coordinator, "advance_watermarks", advance_watermarks), unchecked(Advanced)]
+
+
+@mutant
+def watermark_may_move_back() -> list[Patch]:
+    def advance_watermarks(store: Any, batch_id: str) -> Finalized:
+        def decide(state: State) -> list[Body]:
+            batch = state.batches.get(batch_id)
+            fresh = [u for u, w in batch.windows.items() if w.has_news] if batch else []
+            found = {
+                u: batch.windows[u].through_version
+                for u in fresh
+                if batch and not batch.is_cancelled and batch.held_because(u) is None
+            }
+            return [Advanced(batch_id, found)] if found else []
+
+        state = store.commit(decide)
+        return Finalized(batch_id, (), held(state.batches[batch_id]))
+
+    return [(coordinator, "advance_watermarks", advance_watermarks), unchecked(Advanced)]
+
+
+@mutant
+def nobody_reads_it_so_it_advances() -> list[Patch]:
+    def held_because(self: PlannedBatch, upstream: str) -> str | None:
+        return "waiting" if self.waiting_for(upstream) else None
+
+    return [(PlannedBatch, "held_because", held_because)]

@@ -1,0 +1,522 @@
+"""The control plane under a deterministic random scheduler: one seed is one schedule.
+
+    python -m floodmark.testing.simulator --seed 7 [--mutant NAME]     one schedule, with its trace
+    python -m floodmark.testing.simulator --schedules 20000 --processes 2 [--mutant NAME | --mutants]
+
+Planners, runners, finalizers, cancellers, registrars and compactors run the production code, each
+in a greenlet. Between any two of their outside effects they may be overtaken, stalled for long
+(others take their leases over meanwhile) or killed; answers of commits get lost; functions raise.
+A judge (testing.truth) checks the guarantees at every commit. Then the faults stop, the stalled
+wake up, and plain plan, run and finalize must reach what an undisturbed run would have reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import random
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import greenlet
+
+from floodmark.control import fold, journal
+from floodmark.control.events import Event
+from floodmark.control.upkeep import compact
+from floodmark.errors import FencedError, FloodmarkError
+from floodmark.model.results import Batch
+from floodmark.model.state import PlannedBatch, State
+from floodmark.testing.mutants import MUTANTS, mutated
+from floodmark.testing.truth import Violation, ensure
+from floodmark.testing.world import (
+    Frame,
+    LostAnswer,
+    PipelineSpec,
+    Process,
+    SimCoordinator,
+    UserError,
+    World,
+)
+
+UPSTREAMS = ("/u/a", "/u/b", "/u/c")
+PROJECT = (
+    PipelineSpec("P1", "default", ("/u/a", "/u/b"), (("/t/1", "/t/1"), ("/t/2", "/t/2"))),
+    PipelineSpec("P2", "default", ("/u/b",), (("first", "/t/3"), ("second", "/t/3"))),
+    PipelineSpec("P3", "default", ("/u/b", "/u/c"), (("/t/2", "/t/2"),)),
+    PipelineSpec("P4", "other", ("/u/a",), (("/t/4", "/t/4"),)),
+    PipelineSpec("PX", "default", ("/u/c",), (("/t/5", "/t/5"),), is_external=True),
+)
+SPARES = {spec.name: f"/u/spare-{spec.name}" for spec in PROJECT}
+"""An upstream that nobody else reads, so that the pipeline may turn to it at any time."""
+
+EXPECTED = (FloodmarkError, UserError, LostAnswer)
+"""What a command may end with; anything else is a violation too."""
+
+Command = Callable[["Actor"], None]
+
+
+@dataclass(frozen=True)
+class Actor:
+    """One process with its coordinator."""
+
+    world: World
+    process: Process
+    coordinator: SimCoordinator
+    is_careful: bool = False
+    """True in the recovery, where functions do not raise."""
+
+
+class Schedule:
+    """One seed: a world, its processes, and the order in which they act."""
+
+    def __init__(self, seed: int) -> None:
+        random.seed(seed)  # the journal's back-off
+        self.seed = seed
+        self.world = World(seed, PROJECT, faults=1.0)
+        self.rng = self.world.rng
+        self.live: list[Process] = []
+        self.hub = greenlet.getcurrent()
+        self.world.switch = self.hub.switch
+        self.steps = self.rng.choice((120, 250, 400))
+        for upstream in (*UPSTREAMS, *SPARES.values()):
+            self.world.latest[upstream] = self.rng.randrange(3)
+
+    def run(self) -> None:
+        """Play the schedule; raises Violation."""
+        try:
+            with folding_once():
+                self._begin()
+                self._disturb()
+                self._recover()
+        finally:
+            self._tidy()
+
+    def _begin(self) -> None:
+        present = [spec for spec in PROJECT if self.rng.random() < 0.8] or [PROJECT[0]]
+        first = self._spawn("operator", lambda actor: register_all(actor, present))
+        while not first.steps.dead:
+            self._step(first)
+
+    def _disturb(self) -> None:
+        latest: Process | None = None
+        for _ in range(self.steps):
+            self._nature()
+            awake = [p for p in self.live if not p.is_stalled]
+            if not awake:
+                continue
+            stays = latest in awake and self.rng.random() < 0.75
+            latest = latest if stays and latest else self.rng.choice(awake)
+            self._step(latest)
+
+    def _nature(self) -> None:
+        """Whatever happens to processes and upstreams from outside, now and then."""
+        x, rng, world = self.rng.random(), self.rng, self.world
+        world.elapsed += rng.random() * 0.5
+        if x < 0.05:
+            world.latest[rng.choice(UPSTREAMS)] += rng.choice((1, 1, 1, 3))
+        elif x < 0.16 and len(self.live) < 6:
+            name, command = rng.choices(COMMANDS, WEIGHTS)[0]
+            self._spawn(name, command)
+        elif x < 0.18 and self.live:
+            self._kill(rng.choice(self.live))
+        elif x < 0.20 and self.live:
+            self._stall(rng.choice(self.live))
+        elif x < 0.215:
+            self._wake([p for p in self.live if p.is_stalled][:1])
+        elif x < 0.225:
+            world.elapsed += rng.choice((20.0, 90.0))
+        elif x < 0.24:
+            world.log.deliver()
+
+    def _spawn(self, name: str, command: Command, *, is_careful: bool = False) -> Process:
+        process = self.world.process(f"{name}{len(self.world.processes) + 1}")
+        process.steps = greenlet.greenlet(lambda: self._execute(process, command, is_careful))
+        self.live.append(process)
+        return process
+
+    def _execute(self, process: Process, command: Command, is_careful: bool) -> None:  # noqa: FBT001
+        coordinator = SimCoordinator(self.world, process)
+        try:
+            command(Actor(self.world, process, coordinator, is_careful))
+        except EXPECTED as error:
+            self.world.note(f"{process.name} ends with {getattr(error, 'code', error)}")
+
+    def _step(self, process: Process) -> None:
+        """Let a process do its next effect."""
+        world = self.world
+        world.elapsed = max(world.elapsed, process.wakes_at)
+        world.acting = process
+        process.steps.switch()
+        world.acting = None
+        if process.steps.dead:
+            self.live.remove(process)
+
+    def _kill(self, process: Process) -> None:
+        self.world.note(f"kill -9 {process.name}")
+        self._stop_pulses(process)
+        process.is_dead = True
+        self.live.remove(process)
+
+    def _stall(self, process: Process) -> None:
+        if not process.is_stalled:
+            self.world.note(f"{process.name} stalls")
+            self._stop_pulses(process)
+            process.is_stalled = True
+
+    def _stop_pulses(self, process: Process) -> None:
+        if not process.is_stalled:
+            for pulse in process.pulses:
+                pulse.stop()
+
+    def _wake(self, processes: Iterable[Process]) -> None:
+        for process in processes:
+            self.world.note(f"{process.name} wakes up")
+            process.is_stalled = False
+            for pulse in process.pulses:
+                pulse.resume()
+
+    def _recover(self) -> None:
+        """G10: the faults stop; the stalled wake up at any time and must do no harm."""
+        self.world.note("the faults stop")
+        self.world.faults = 0.0
+        for _ in range(30):
+            worker = self._spawn("worker", work, is_careful=True)
+            while not worker.steps.dead:
+                self._zombies(worker)
+                self._step(worker)
+            if not self.live and not self.world.truth.lagging():
+                return
+        raise Violation(f"G10 stuck: {'; '.join(self.world.truth.lagging()) or 'still busy'}")
+
+    def _zombies(self, worker: Process) -> None:
+        others = [p for p in self.live if p is not worker]
+        if others and self.rng.random() < 0.3:
+            process = self.rng.choice(others)
+            self._wake([process] if process.is_stalled else [])
+            self._step(process)
+        if self.rng.random() < 0.02:
+            self.world.log.deliver()
+
+    def _tidy(self) -> None:
+        """End what was killed or left; none of it may act any more."""
+        for process in self.world.processes.values():
+            process.is_dead = True
+            if process.steps and not process.steps.dead:
+                process.steps.throw()
+
+
+@contextmanager
+def folding_once() -> Iterator[None]:
+    """Every process folds the same events on the same states: do each step of it once."""
+    fold_one = journal.apply
+    seen: dict[tuple[int, int], tuple[State, Event, State]] = {}
+
+    def apply(state: State, event: Event) -> State:
+        key = (id(state) if state.seq else 0, id(event))
+        if key not in seen:
+            seen[key] = (state, event, fold_one(state, event))  # kept alive, so ids stay theirs
+        return seen[key][2]
+
+    with patch.object(journal, "apply", apply), patch.object(fold, "apply", apply):
+        yield
+
+
+# What processes do --------------------------------------------------------------------------------
+
+
+def register_all(actor: Actor, specs: Iterable[PipelineSpec]) -> None:
+    for spec in specs:
+        actor.coordinator.register(spec.name, spec.upstreams, spec.scope)
+
+
+def plan(actor: Actor) -> None:
+    rng = actor.world.rng
+    scope = "other" if rng.random() < 0.2 else "default"
+    limit = rng.choice((None, None, 1, 2))
+    named = rng.sample(UPSTREAMS, rng.randint(1, 3)) if rng.random() < 0.4 else None
+    plan_batch(actor, scope, named, limit)
+
+
+def plan_batch(
+    actor: Actor, scope: str, upstreams: Sequence[str] | None = None, limit: int | None = None
+) -> Batch:
+    """Plan, and check that the answer tells what was journaled."""
+    batch = actor.coordinator.create_batch(upstreams, scope=scope, max_versions=limit)
+    if batch.batch_id is not None:
+        planned = actor.world.truth.plans.get(batch.batch_id)
+        ensure(planned is not None, "answer: a batch was returned that was not journaled")
+        if planned is not None and not planned.cancelled:
+            spans = {window.upstream: (window.start, window.end) for window in batch.windows}
+            ensure(spans == planned.windows, "answer: other windows were journaled")
+    return batch
+
+
+def run_some(actor: Actor) -> None:
+    """Run a pipeline of an open batch, now and then out of turn."""
+    found = list(actor.coordinator.current_plan())
+    if found:
+        batch = found[0] if actor.world.rng.random() < 0.7 else actor.world.rng.choice(found)
+        if batch.pipelines:
+            run_pipeline(actor, actor.world.rng.choice(batch.pipelines), str(batch.batch_id))
+
+
+def run_pipeline(actor: Actor, pipeline: str, batch_id: str) -> None:
+    """Run a pipeline, and check that the answer tells what was journaled."""
+    if actor.world.pipelines[pipeline].is_external:
+        record_elsewhere(actor, pipeline, batch_id)
+        return
+    actor.process.doing = (batch_id, pipeline)
+    was = actor.world.truth.status.get((batch_id, pipeline))
+    try:
+        actor.coordinator.run_pipeline(pipeline, batch_id, function_of(actor, pipeline))
+    except FencedError as error:
+        ours = was != "SUCCESS" and "the run is SUCCESS" in (error.found or "")
+        ensure(not ours, "answer: a run that succeeded was told that it was fenced")
+        raise
+    status = actor.world.truth.status.get((batch_id, pipeline))
+    ensure(status == "SUCCESS", f"answer: a run came back although it is {status}")
+
+
+def function_of(actor: Actor, pipeline: str) -> Callable[[Any, Any], None]:
+    """The user's function: writes what it got to each of its targets; may raise at any point."""
+    spec, world = actor.world.pipelines[pipeline], actor.world
+
+    def function(inputs: Any, run: Any) -> None:
+        spans = dict(inputs)
+        for name, target in spec.writes:
+            if world.happens(0.05):
+                raise UserError(f"{pipeline} before {name}")
+            run.write(Frame(pipeline, name, spans), target, mode="append", name=name)
+        if world.happens(0.05):
+            raise UserError(f"{pipeline} at its end")
+
+    return function
+
+
+def record_elsewhere(actor: Actor, pipeline: str, batch_id: str) -> None:
+    """A program of its own: says RUNNING, writes idempotently, says how it ended."""
+    coordinator, world = actor.coordinator, actor.world
+    coordinator.record_run(pipeline, batch_id, status="RUNNING")
+    world.pause(f"{pipeline} writes elsewhere")
+    plan = world.truth.plans[batch_id]
+    for write, _ in world.pipelines[pipeline].writes:
+        if plan.seq not in world.truth.sinks[pipeline, write].batches:
+            world.truth.written(pipeline, write, plan.seq, plan.spans(pipeline))
+    status = "FAILED" if world.happens(0.1) else "SUCCESS"
+    coordinator.record_run(pipeline, batch_id, status=status)  # type: ignore[arg-type]
+
+
+def finalize(actor: Actor) -> None:
+    """Finalize any batch, open or not."""
+    found = actor.coordinator.status()
+    if found:
+        finalize_batch(actor, actor.world.rng.choice(found).batch_id)
+
+
+def finalize_batch(actor: Actor, batch_id: str) -> None:
+    for upstream in actor.coordinator.finalize_batch(batch_id):
+        moved = upstream in actor.world.truth.plans[batch_id].advanced
+        ensure(moved, f"answer: {upstream} is said to have advanced")
+
+
+def cancel(actor: Actor) -> None:
+    found = actor.coordinator.current_plan()
+    if found:
+        actor.coordinator.cancel(str(actor.world.rng.choice(found).batch_id))
+
+
+def register(actor: Actor) -> None:
+    """A pipeline joins, leaves an upstream or takes one up."""
+    rng = actor.world.rng
+    spec = rng.choice(PROJECT)
+    kept = tuple(u for u in UPSTREAMS if rng.random() < 0.5)
+    upstreams = spec.upstreams if rng.random() < 0.5 else kept or (SPARES[spec.name],)
+    actor.coordinator.register(spec.name, upstreams, spec.scope)
+    if rng.random() < 0.8:
+        repair(actor)
+
+
+def repair(actor: Actor) -> None:
+    """What FM-PLAN-008 asks of an operator: a pipeline that joined too late leaves again."""
+    for name, kept in actor.world.truth.latecomers().items():
+        spec = actor.world.pipelines[name]
+        actor.coordinator.register(name, kept or (SPARES[name],), spec.scope)
+
+
+def compact_journal(actor: Actor) -> None:
+    compact(actor.world.log, _Published(actor.world), keep_windows=3)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _Published:
+    """A projector that has published all events of the journal, or all but a few."""
+
+    world: World
+
+    def published_through(self, name: str) -> int:
+        return self.world.log.last_seq() - self.world.rng.choice((0, 0, 1, 3))
+
+    def compact(self) -> None:
+        return
+
+
+def work(actor: Actor) -> None:
+    """What `floodmark run` does: plan, run what is open in order, finalize."""
+    for scope in ("default", "other"):
+        if any(where == scope for where, _ in actor.world.truth.registry.values()):
+            if actor.is_careful:
+                repair(actor)
+            attempt(actor, plan_batch, scope)
+    for batch in actor.coordinator.state().open_batches():
+        finish(actor, batch)
+
+
+def finish(actor: Actor, batch: PlannedBatch) -> None:
+    """Run the pipelines of a batch and finalize it; a batch that nobody can finish is cancelled."""
+    for pipeline in batch.required:
+        attempt(actor, run_pipeline, pipeline, batch.batch_id)
+    attempt(actor, finalize_batch, batch.batch_id)
+    held = actor.coordinator.finalize(batch.batch_id).held
+    if actor.is_careful and held and not any(h.waiting_for for h in held):
+        attempt(actor, lambda a: a.coordinator.cancel(batch.batch_id))
+
+
+def attempt(actor: Actor, command: Callable[..., object], *arguments: object) -> None:
+    """Do something; a refusal ends this, not the process."""
+    try:
+        command(actor, *arguments)
+    except EXPECTED as error:
+        actor.world.note(f"{actor.process.name}: {getattr(error, 'code', error)}")
+
+
+COMMANDS: tuple[tuple[str, Command], ...] = (
+    ("planner", plan),
+    ("runner", run_some),
+    ("finalizer", finalize),
+    ("canceller", cancel),
+    ("registrar", register),
+    ("compactor", compact_journal),
+    ("worker", work),
+)
+WEIGHTS = (20, 30, 14, 5, 4, 3, 24)
+
+
+# Campaigns ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A schedule that broke a guarantee."""
+
+    seed: int
+    mutant: str | None
+    violation: str
+    trace: tuple[str, ...]
+
+    def __str__(self) -> str:
+        head = f"seed {self.seed}, mutant {self.mutant or 'none'}: {self.violation}"
+        again = f"python -m floodmark.testing.simulator --seed {self.seed}"
+        again += f" --mutant {self.mutant}" if self.mutant else ""
+        return "\n".join([head, *(f"  {line}" for line in self.trace), f"again: {again}"])
+
+
+def play(seed: int, mutant: str | None = None) -> Failure | None:
+    """Play one schedule; the failure if a guarantee was broken."""
+    with mutated(mutant) if mutant else nullcontext():
+        return _play(seed, mutant)
+
+
+def _play(seed: int, mutant: str | None) -> Failure | None:
+    schedule = Schedule(seed)
+    try:
+        schedule.run()
+    except Violation as violation:
+        return Failure(seed, mutant, str(violation), tuple(schedule.world.trace))
+    except Exception as error:  # noqa: BLE001 an error of no known kind is a finding
+        text = f"untyped {type(error).__name__}: {error}"
+        return Failure(seed, mutant, text, tuple(schedule.world.trace))
+    return None
+
+
+def first_failure(seeds: Iterable[int], mutant: str | None = None) -> Failure | None:
+    """The first of some schedules that breaks a guarantee."""
+    with mutated(mutant) if mutant else nullcontext(), rare_garbage_collection():
+        return next((f for f in (_play(seed, mutant) for seed in seeds) if f), None)
+
+
+@contextmanager
+def rare_garbage_collection() -> Iterator[None]:
+    """Schedules make many frozen values and few cycles: looking for these takes a third of the time."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 10, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def campaign(schedules: int, processes: int = 2, begin: int = 0) -> Failure | None:
+    """Play many schedules of the protocol as it is; the failure with the lowest seed, if any."""
+    chunk = 250
+    chunks = [range(s, min(s + chunk, begin + schedules)) for s in range(begin, begin + schedules, chunk)]
+    return next((f for f in _spread(first_failure, chunks, processes) if f), None)
+
+
+def _spread(function: Any, work: Sequence[Any], processes: int) -> Iterator[Any]:
+    if processes == 1:
+        yield from map(function, work)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap(function, work)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; exit code 1 if a guarantee was broken (of a mutant: if none was)."""
+    parser = argparse.ArgumentParser(prog="python -m floodmark.testing.simulator")
+    parser.add_argument("--seed", type=int, help="play this schedule only")
+    parser.add_argument("--mutant", choices=sorted(MUTANTS), help="break the protocol this way")
+    parser.add_argument("--mutants", action="store_true", help="all mutants, each until caught")
+    parser.add_argument("--schedules", type=int, default=2000)
+    parser.add_argument("--processes", type=int, default=1)
+    options = parser.parse_args(arguments)
+    if options.mutants:
+        return _all_mutants(options.schedules)
+    started = time.monotonic()
+    failure = _chosen(options)
+    seconds = time.monotonic() - started
+    count = 1 if options.seed is not None else options.schedules
+    _say(str(failure) if failure else f"{count} schedules, no violation, {count / seconds:.0f}/s")
+    return int((failure is None) == bool(options.mutant))
+
+
+def _chosen(options: argparse.Namespace) -> Failure | None:
+    if options.seed is not None:
+        return play(options.seed, options.mutant)
+    if options.mutant:
+        return first_failure(range(options.schedules), options.mutant)
+    return campaign(options.schedules, options.processes)
+
+
+def _all_mutants(schedules: int) -> int:
+    survivors = 0
+    for name in MUTANTS:
+        failure = first_failure(range(schedules), name)
+        survivors += failure is None
+        verdict = f"caught by schedule {failure.seed + 1}: {failure.violation}" if failure else "SURVIVES"
+        _say(f"{name:<32} {verdict}")
+    return int(survivors > 0)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,235 @@
+"""The judge of the simulator: what really happened, kept apart from the fold.
+
+It sees every commit of the journal and every commit of a sink, in the order they land, and raises
+Violation at the first one that breaks a guarantee (G1 to G8). It shares no code with the fold, so
+that a mistake there cannot excuse itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from floodmark.control.events import Event
+
+Span = tuple[int, int]
+"""Versions, inclusive at both ends; empty where the second is smaller."""
+
+
+class Violation(Exception):
+    """A guarantee does not hold; the first word names it."""
+
+
+def ensure(holds: bool, text: str) -> None:  # noqa: FBT001 reads like an assertion
+    if not holds:
+        raise Violation(text)
+
+
+@dataclass
+class PlanTruth:
+    """A batch as it was journaled."""
+
+    seq: int
+    scope: str
+    windows: dict[str, Span]
+    required: Mapping[str, tuple[str, ...]]
+    leased: bool = False
+    cancelled: bool = False
+    advanced: set[str] = field(default_factory=set)
+
+    def spans(self, pipeline: str) -> dict[str, Span]:
+        """What a run of the pipeline has to read."""
+        return {u: self.windows[u] for u in self.required[pipeline]}
+
+
+@dataclass
+class SinkTruth:
+    """One write of a pipeline: which batches, and how far each upstream, are in its target."""
+
+    batches: set[int] = field(default_factory=set)
+    through: dict[str, int] = field(default_factory=dict)
+
+
+class Truth:
+    """What has happened so far. `writes` gives the names of the writes of each pipeline."""
+
+    def __init__(self, writes: Mapping[str, Sequence[str]], latest: Mapping[str, int]) -> None:
+        self.latest = latest
+        self.registry: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self.plans: dict[str, PlanTruth] = {}
+        self.committed: dict[tuple[str, str], int] = {}
+        self.status: dict[tuple[str, str], str] = {}
+        self.sinks = {(p, name): SinkTruth() for p, names in writes.items() for name in names}
+        self._writes = writes
+        self._planned: dict[tuple[str, str], int] = {}
+        self._epochs: dict[str, int] = {}
+        self._batch_seq = 0
+        self._op_ids: set[str] = set()
+        self._by_seq: dict[int, PlanTruth] = {}
+        self._see: dict[str, Callable[[Any], None]] = {
+            "REGISTER": self._registered,
+            "PLAN": self._planned_batch,
+            "CANCEL": self._cancelled,
+            "LEASE": self._leased,
+            "SINK_DONE": self._sink_done,
+            "SUCCESS": self._succeeded,
+            "FAILED": self._failed,
+            "ADVANCE": self._advanced,
+        }
+
+    def committed_events(self, events: Iterable[Event]) -> None:
+        """A commit of the journal has landed."""
+        for op_id in {event.op_id for event in events}:
+            ensure(op_id not in self._op_ids, "journal: one decision was journaled twice")
+            self._op_ids.add(op_id)
+        for event in events:
+            see = self._see.get(event.kind)
+            if see:
+                see(event.body)
+
+    def read(self, batch_id: str, pipeline: str, upstream: str, span: Span) -> None:
+        """A run reads a window of its batch."""
+        planned = self.plans[batch_id].windows[upstream]
+        ensure(span == planned, f"G6 {pipeline} read {upstream} {span}, planned was {planned}")
+
+    def written(self, pipeline: str, write: str, seq: int, spans: Mapping[str, Span]) -> None:
+        """A sink has committed the rows of a batch."""
+        where, sink = f"{pipeline}/{write}, batch {seq}", self.sinks[pipeline, write]
+        ensure(seq not in sink.batches, f"G3 {where}: applied twice")
+        for upstream, (start, end) in spans.items():
+            through = sink.through.get(upstream, -1)
+            if start <= end:
+                ensure(start > through, f"G3 {where}: {upstream} {start} is there already")
+                ensure(start == through + 1, f"G7 {where}: {upstream} misses {through + 1}")
+                sink.through[upstream] = end
+        planned = self._by_seq[seq].spans(pipeline)
+        ensure(spans == planned, f"G6 {where}: holds {spans}, planned was {planned}")
+        ensure(not self._by_seq[seq].cancelled, f"G2 {where}: the batch was cancelled")
+        sink.batches.add(seq)
+
+    def _registered(self, body: Any) -> None:
+        self.registry[body.pipeline] = (body.scope, body.upstreams)
+
+    def _planned_batch(self, body: Any) -> None:
+        ensure(body.batch_seq > self._batch_seq, f"G7 batch number {body.batch_seq} is reused")
+        ensure(body.batch_id not in self.plans, "G2 a batch is planned again")
+        windows = {w.upstream: (w.after_version + 1, w.through_version) for w in body.windows}
+        for upstream, (start, end) in windows.items():
+            planned = self._planned.get((body.scope, upstream), -1)
+            ensure(start > planned, f"G1 overlap: {upstream} from {start}, planned to {planned}")
+            ensure(start == planned + 1, f"G1 gap: {upstream} from {start}, planned to {planned}")
+            ensure(start - 1 <= end <= self.latest[upstream], f"G1 {upstream} ends at {end}")
+            self._planned[body.scope, upstream] = end
+        ensure(body.required == self._required(body.scope, windows), "G4 wrong pipelines required")
+        plan = PlanTruth(body.batch_seq, body.scope, windows, dict(body.required))
+        self.plans[body.batch_id] = self._by_seq[plan.seq] = plan
+        self._batch_seq = body.batch_seq
+
+    def _required(self, scope: str, windows: Mapping[str, Span]) -> dict[str, tuple[str, ...]]:
+        fresh = {u for u, (start, end) in windows.items() if start <= end}
+        return {p: us for p, (s, us) in self.registry.items() if s == scope and fresh & set(us)}
+
+    def _cancelled(self, body: Any) -> None:
+        plan = self.plans[body.batch_id]
+        ensure(not plan.cancelled, "G2 a batch is cancelled twice")
+        if plan.leased:
+            read = {u for upstreams in plan.required.values() for u in upstreams}
+            ensure(self._pending(plan).isdisjoint(read), "G2 a leased batch was cancelled")
+        plan.cancelled = True
+        for upstream in self._pending(plan):
+            start, _ = plan.windows.pop(upstream)
+            self._planned[plan.scope, upstream] = start - 1
+
+    def _pending(self, plan: PlanTruth) -> set[str]:
+        fresh = {u for u, (start, end) in plan.windows.items() if start <= end}
+        return fresh - plan.advanced
+
+    def _leased(self, body: Any) -> None:
+        plan, pipeline = self.plans[body.batch_id], body.pipeline
+        ensure(not plan.cancelled, "G2 a cancelled batch was leased")
+        ensure(pipeline in plan.required, f"G4 {pipeline} is not part of the batch")
+        epoch = self._epochs.get(pipeline, 0)
+        ensure(body.epoch > epoch, f"G8 lease with epoch {body.epoch} after {epoch}")
+        ensure(self.status.get((body.batch_id, pipeline)) != "SUCCESS", "G8 SUCCESS is final")
+        for batch_id, other in self.plans.items():
+            if other.seq < plan.seq and pipeline in other.required and not other.cancelled:
+                finished = self.status.get((batch_id, pipeline)) == "SUCCESS"
+                ensure(finished, f"G7 {pipeline} leased {plan.seq} before {other.seq} is finished")
+        plan.leased = True
+        self._epochs[pipeline] = body.epoch
+        self.status[body.batch_id, pipeline] = "RUNNING"
+
+    def _fence(self, body: Any) -> None:
+        newest = self._epochs.get(body.pipeline, 0)
+        ensure(body.epoch == newest, f"G8 {body.kind} of epoch {body.epoch}, newest is {newest}")
+        status = self.status.get((body.batch_id, body.pipeline))
+        ensure(status == "RUNNING", f"G8 {body.kind} of a run that is {status}")
+
+    def _sink_done(self, body: Any) -> None:
+        self._fence(body)
+        self._applied(body.batch_id, body.pipeline, [body.sink.write_name], "G3 SINK_DONE")
+
+    def _succeeded(self, body: Any) -> None:
+        self._fence(body)
+        self._applied(body.batch_id, body.pipeline, self._writes[body.pipeline], "G3 SUCCESS")
+        self.status[body.batch_id, body.pipeline] = "SUCCESS"
+
+    def _applied(self, batch_id: str, pipeline: str, writes: Iterable[str], what: str) -> None:
+        seq = self.plans[batch_id].seq
+        for write in writes:
+            there = seq in self.sinks[pipeline, write].batches
+            ensure(there, f"{what}, but {pipeline}/{write} does not hold batch {seq}")
+
+    def _failed(self, body: Any) -> None:
+        self._fence(body)
+        self.status[body.batch_id, body.pipeline] = "FAILED"
+
+    def _advanced(self, body: Any) -> None:
+        plan = self.plans[body.batch_id]
+        for upstream, version in body.upstreams.items():
+            key = (plan.scope, upstream)
+            before = self.committed.get(key, -1)
+            ensure(version > before, f"G5 {upstream} moves from {before} to {version}")
+            ensure(plan.windows.get(upstream) == (before + 1, version), f"G4 {upstream} leaps")
+            readers = [p for p, upstreams in plan.required.items() if upstream in upstreams]
+            ensure(bool(readers), f"G4 {upstream} advances although nobody reads it")
+            for pipeline in readers:
+                self._applied(body.batch_id, pipeline, self._writes[pipeline], f"G4 {upstream}")
+            self.committed[key] = version
+            plan.advanced.add(upstream)
+
+    def lagging(self) -> list[str]:
+        """G10: what an undisturbed run would have reached and this one has not."""
+        late = []
+        for pipeline, (scope, upstreams) in self.registry.items():
+            for upstream in upstreams:
+                latest = self.latest[upstream]
+                if self.committed.get((scope, upstream), -1) != latest:
+                    late.append(f"{scope}:{upstream} is not at {latest}")
+                for write in self._writes[pipeline]:
+                    if self.sinks[pipeline, write].through.get(upstream, -1) != latest:
+                        late.append(f"{pipeline}/{write} does not hold {upstream} to {latest}")
+        return late
+
+    def latecomers(self) -> dict[str, tuple[str, ...]]:
+        """Pipelines that joined too late, with the upstreams they could go on with."""
+        found = {}
+        for pipeline, (scope, upstreams) in self.registry.items():
+            kept = tuple(u for u in upstreams if self._is_seeded(pipeline, scope, u))
+            if kept != upstreams:
+                found[pipeline] = kept
+        return found
+
+    def _is_seeded(self, pipeline: str, scope: str, upstream: str) -> bool:
+        """Whether the pipeline has what is committed, and will have what is about to be."""
+        for plan in self.plans.values():
+            if plan.scope == scope and not plan.cancelled and upstream in self._pending(plan):
+                readers = [p for p, upstreams in plan.required.items() if upstream in upstreams]
+                if readers and pipeline not in readers:
+                    return False
+        committed = self.committed.get((scope, upstream), -1)
+        return all(
+            self.sinks[pipeline, write].through.get(upstream, -1) >= committed
+            for write in self._writes[pipeline]
+        )

@@ -1,0 +1,423 @@
+"""The outside of a simulated Coordinator: journal storage, upstreams, sinks, clock, other machines.
+
+Everything here lives in memory and belongs to one schedule. Before each effect the acting process
+hands control to the scheduler (`World.pause`), which may let others go first, stall it or kill it:
+production code runs unmodified between those points.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+import greenlet
+
+from floodmark.control.events import Event
+from floodmark.control.heartbeats import Pulse
+from floodmark.control.journal import CommitConflict, CommitUnknown, Tail
+from floodmark.coordinator import Coordinator
+from floodmark.model.delta import TableFacts, VersionFacts
+from floodmark.model.plan import PlanRequest, Probe
+from floodmark.model.receipt import Receipt, WriteResult
+from floodmark.model.state import Holder, Mark, SinkDone
+from floodmark.model.window import Window
+from floodmark.model.write import WriteSpec
+from floodmark.testing.truth import Span, Truth
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TTL_SECONDS = 60.0
+TRACE_LINES = 40
+
+
+class LostAnswer(Exception):
+    """A sink's commit landed, and its answer did not come back."""
+
+
+class UserError(Exception):
+    """What a pipeline's function raises."""
+
+
+@dataclass(frozen=True)
+class PipelineSpec:
+    """A pipeline of the simulated project; `writes` are (name, target)."""
+
+    name: str
+    scope: str
+    upstreams: tuple[str, ...]
+    writes: tuple[tuple[str, str], ...]
+    is_external: bool = False
+
+
+@dataclass(eq=False)
+class Process:
+    """One simulated process: killed, it never acts again; stalled, it neither acts nor beats."""
+
+    name: str
+    pid: int
+    steps: Any = None
+    """The greenlet that runs its code."""
+    is_dead: bool = False
+    is_stalled: bool = False
+    wakes_at: float = 0.0
+    pulses: list[SimPulse] = field(default_factory=list)
+    doing: tuple[str, str] = ("", "")
+    """(batch id, pipeline) of its run."""
+
+
+class World:
+    """One schedule's universe."""
+
+    def __init__(self, seed: int, pipelines: Sequence[PipelineSpec], faults: float) -> None:
+        self.rng = random.Random(seed)  # noqa: S311 a schedule is its seed
+        self.faults = faults
+        self.pipelines = {p.name: p for p in pipelines}
+        self.latest: dict[str, int] = {}
+        writes = {p.name: [name for name, _ in p.writes] for p in pipelines}
+        self.truth = Truth(writes, self.latest)
+        self.elapsed = 0.0
+        self.log = SimLog(self)
+        self.receipts: dict[tuple[str, str], int] = {}
+        self.heartbeats = SimHeartbeats(self)
+        self.trace: deque[str] = deque(maxlen=TRACE_LINES)
+        self.acting: Process | None = None
+        self.processes: dict[int, Process] = {}
+        self.switch: Callable[[], object] = lambda: None
+
+    def pause(self, what: str) -> None:
+        """The acting process is about to do something that others can see."""
+        process = self.acting
+        if process is None:
+            return
+        self.switch()
+        if process.is_dead:
+            raise greenlet.GreenletExit
+        self.trace.append(f"{self.elapsed:8.2f} {process.name}: {what}")
+
+    def happens(self, chance: float) -> bool:
+        """Whether a fault of that chance strikes now."""
+        return self.rng.random() < chance * self.faults
+
+    def process(self, name: str) -> Process:
+        """A new process."""
+        process = Process(name, len(self.processes) + 1)
+        self.processes[process.pid] = process
+        return process
+
+    def note(self, text: str) -> None:
+        self.trace.append(f"{self.elapsed:8.2f}   {text}")
+
+
+class SimLog:
+    """An event log with compare-and-swap whose answers may get lost, also its own."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._commits: list[Sequence[Event]] = []
+        self._whole: list[Event] = []
+        self._compacted_at = 0
+        self._in_flight: list[tuple[Sequence[Event], int]] = []
+
+    def read(self, after: int | None) -> Tail:
+        self._world.pause("journal read")
+        position = len(self._commits)
+        is_gone = after is not None and after < self._compacted_at and self._world.happens(0.5)
+        if after is None or is_gone:
+            return Tail(list(self._whole), position, is_whole=True)
+        events = [event for commit in self._commits[after:] for event in commit]
+        return Tail(events, position, is_whole=False)
+
+    def append(self, events: Sequence[Event], position: int) -> None:
+        kinds = " ".join(describe(event.body) for event in events)
+        self._world.pause(f"journal append {kinds} at {position}")
+        if self._world.happens(0.02):
+            raise CommitUnknown
+        if self._world.happens(0.02):
+            self._in_flight.append((events, position))
+            raise CommitUnknown
+        self.land(events, position)
+        if self._world.happens(0.04):
+            self._world.note("the answer is lost")
+            raise CommitUnknown if self._world.rng.random() < 0.7 else CommitConflict
+
+    def land(self, events: Sequence[Event], position: int) -> None:
+        """Put-if-absent."""
+        if position != len(self._commits):
+            self._world.note(f"conflict: the journal is at {len(self._commits)}")
+            raise CommitConflict
+        self._commits.append(events)
+        self._whole += events
+        self._world.truth.committed_events(events)
+
+    def replace(self, events: Sequence[Event], position: int) -> None:
+        """A compaction, see DeltaEventLog.replace."""
+        self._world.pause(f"journal compact at {position}")
+        if position != len(self._commits):
+            raise CommitConflict
+        self._commits.append(())
+        self._whole = list(events)
+        self._compacted_at = len(self._commits)
+
+    def last_seq(self) -> int:
+        """The number of the newest event."""
+        return self._whole[-1].seq if self._whole else 0
+
+    def deliver(self) -> None:
+        """A put that its sender gave up on arrives at last."""
+        if self._in_flight:
+            events, position = self._in_flight.pop()
+            self._world.note(f"late arrival of {describe(events[0].body)} at {position}")
+            try:
+                self.land(events, position)
+            except CommitConflict:
+                return
+
+
+def describe(body: Any) -> str:
+    """An event in a few characters, for traces."""
+    parts = [body.kind]
+    if body.kind == "PLAN":
+        spans = ",".join(f"{w.upstream}[{w.start}-{w.end}]" for w in body.windows)
+        parts += [f"#{body.batch_seq}", body.batch_id[-6:], body.scope, spans, "/".join(body.required)]
+    elif body.kind == "REGISTER":
+        parts += [body.pipeline, body.scope, ",".join(body.upstreams)]
+    elif body.kind == "ADVANCE":
+        parts += [body.batch_id[-6:], str(dict(body.upstreams))]
+    else:
+        epoch = getattr(body, "epoch", None)
+        parts += [body.key[-6:], getattr(body, "pipeline", "")]
+        parts += [f"epoch {epoch}"] if epoch else []
+    return " ".join(part for part in parts if part)
+
+
+class SimClock:
+    """The world's time; sleeping lets others act until it has passed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self._world.elapsed)
+
+    def monotonic(self) -> float:
+        return self._world.elapsed
+
+    def sleep(self, seconds: float) -> None:
+        process = self._world.acting
+        if process:
+            process.wakes_at = self._world.elapsed + seconds
+        self._world.pause(f"slept {seconds:.3f}")
+
+
+class SimHeartbeats:
+    """Signs of life: a living process beats by itself, a stalled or killed one does not."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.pulses: dict[str, SimPulse] = {}
+
+    def last(self, run_id: str) -> str | None:
+        self._world.pause("heartbeat look")
+        pulse = self.pulses.get(run_id)
+        return None if pulse is None else str(pulse.beats())
+
+    def beat(self, run_id: str, count: int) -> None:
+        """A sign left by hand; may fail as a disk may."""
+        if self._world.happens(0.02):
+            raise OSError("no heartbeat today")
+
+    def clear(self, run_id: str) -> None:
+        self.pulses.pop(run_id, None)
+
+
+class SimPulse(Pulse):
+    """A pulse without a thread: it beats as the world's time passes."""
+
+    def __init__(self, world: World, process: Process, run_id: str, ttl_seconds: float) -> None:
+        super().__init__(world.heartbeats, run_id, ttl_seconds, SimClock(world))
+        self._world = world
+        self._process = process
+        self._stopped_at: float | None = None
+        self._was_stopped = False
+
+    def __enter__(self) -> SimPulse:
+        self._try_beat()
+        self._world.heartbeats.pulses[self._run_id] = self
+        self._process.pulses.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._process.is_dead:
+            self._heartbeats.clear(self._run_id)
+            self._process.pulses.remove(self)
+
+    def stop(self) -> None:
+        """The process is stalled or killed from now on."""
+        self._stopped_at = self._world.elapsed
+
+    def resume(self) -> None:
+        """The process goes on; its last sign is as old as the stall, until it beats again."""
+        if self._stopped_at is not None:
+            self._last_beat = self._stopped_at
+            self._was_stopped = True
+        self._stopped_at = None
+
+    def beats(self) -> int:
+        at = self._world.elapsed if self._stopped_at is None else self._stopped_at
+        return self._count + int(at / (self._ttl / 3))
+
+    def is_late(self) -> bool:
+        # After a stall either the run or its thread comes first; else the thread keeps up.
+        is_late = self._was_stopped and super().is_late() and self._world.rng.random() < 0.5
+        self._was_stopped = False
+        return is_late
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What a simulated function hands to `run.write`."""
+
+    pipeline: str
+    write: str
+    spans: Mapping[str, Span]
+
+
+@dataclass(frozen=True)
+class SimSource:
+    """Reads exactly what it is asked for, and reports that to the judge."""
+
+    world: World
+    process: Process
+
+    def check(self, window: Window) -> TableFacts:
+        self.world.pause(f"source check {window.upstream}")
+        return facts_of(window.upstream, self.world.latest[window.upstream])
+
+    def read(self, window: Window) -> Span:
+        span = (window.start, window.end)
+        batch_id, pipeline = self.process.doing
+        self.world.truth.read(batch_id, pipeline, window.upstream, span)
+        return span
+
+    def table(self, window: Window, at_version: int) -> Span:
+        return (0, at_version)
+
+
+@dataclass(frozen=True)
+class SimSink:
+    """Delta's semantics: a receipt is a high-water mark, a concurrent writer is a conflict."""
+
+    world: World
+    spec: WriteSpec
+
+    def committed(self, receipt: Receipt) -> WriteResult | None:
+        self.world.pause(f"sink look {self.spec.name}")
+        return self._result() if self._stored(receipt) >= receipt.seq else None
+
+    def write(self, frame: Frame, receipt: Receipt) -> WriteResult:
+        while True:
+            self.world.pause(f"sink snapshot {self.spec.name}")
+            seen = self._stored(receipt)
+            if seen >= receipt.seq:
+                return self._result()
+            self.world.pause(f"sink commit {frame.pipeline}/{frame.write} #{receipt.seq}")
+            if self.world.happens(0.03):
+                raise UserError("the sink's commit failed")
+            if self._stored(receipt) == seen:
+                return self._commit(frame, receipt)
+
+    def _commit(self, frame: Frame, receipt: Receipt) -> WriteResult:
+        self.world.receipts[self.spec.target, receipt.app_id] = receipt.seq
+        self.world.truth.written(frame.pipeline, frame.write, receipt.seq, frame.spans)
+        if self.world.happens(0.03):
+            self.world.note("the sink's answer is lost")
+            raise LostAnswer(self.spec.target)
+        return self._result()
+
+    def _stored(self, receipt: Receipt) -> int:
+        return self.world.receipts.get((self.spec.target, receipt.app_id), 0)
+
+    def _result(self) -> WriteResult:
+        return WriteResult(self.spec.target, "t", 1, None, already_applied=False)
+
+
+@dataclass(frozen=True)
+class SimEngine:
+    """See run.engine.Engine."""
+
+    world: World
+    process: Process
+    spark: Any = None
+
+    def source(self) -> SimSource:
+        return SimSource(self.world, self.process)
+
+    def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> SimSink:
+        return SimSink(self.world, spec)
+
+    def is_lost_file(self, error: BaseException) -> bool:
+        return False
+
+
+class SimCoordinator(Coordinator):
+    """The real coordinator of one simulated process."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        # Not through Coordinator.__init__: finding out who this process is takes file reads.
+        self.__dict__.update(_prototype().__dict__, actor=process.name)
+        self._world = world
+        self._process = process
+        self._clock = SimClock(world)
+        self._holder = Holder("sim", "boot", process.pid, "start")
+        self._is_gone = self._is_known_dead
+        self._log = world.log
+        self._heartbeats = world.heartbeats
+        self._projector = None
+        self._engine = SimEngine(world, process)
+
+    def _is_known_dead(self, holder: Holder) -> bool:
+        # Half of the time the dead ran on another host, where nobody can tell.
+        process = self._world.processes.get(holder.pid)
+        return process is not None and process.is_dead and process.pid % 2 == 0
+
+    def _pulse(self, run_id: str, ttl_seconds: float) -> Pulse:
+        return SimPulse(self._world, self._process, run_id, ttl_seconds)
+
+    def _probe(self, upstream: str, mark: Mark | None, request: PlanRequest) -> Probe:
+        self._world.pause(f"probe {upstream}")
+        latest = self._world.latest[upstream]
+        facts = facts_of(upstream, latest)
+        if mark is None or mark.version >= latest:
+            return Probe(facts)
+        more = latest if request.max_versions is None else mark.version + 1 + request.max_versions
+        last = min(latest, more)
+        return Probe(facts, tuple(version_of(v) for v in range(mark.version + 1, last + 1)))
+
+
+@cache
+def _prototype() -> Coordinator:
+    return Coordinator("/nowhere/control", actor="sim", lease_ttl=TTL_SECONDS)
+
+
+@cache
+def facts_of(upstream: str, latest: int) -> TableFacts:
+    """A table with its feed on from the beginning."""
+    return TableFacts(
+        path=upstream,
+        table_id=f"id of {upstream}",
+        latest_version=latest,
+        latest_at=START,
+        earliest_version=0,
+        feed_enabled=True,
+        schema_json="{}",
+        schema_fingerprint="f",
+    )
+
+
+@cache
+def version_of(version: int) -> VersionFacts:
+    return VersionFacts(version, START, "WRITE", frozenset({"insert"}), bytes=1, rows=1)
