@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark import failpoints
 from floodmark.deltalog import Storage
 from floodmark.engines.jvm import child_session, file_lock, is_connect
+from floodmark.errors import SinkError
 from floodmark.model.receipt import Receipt, WriteResult
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
@@ -53,7 +54,8 @@ class DeltaSink:
     `_change_type` is reduced by it also if `changes="handled"` was said.
 
     A new target has the change feed on and deletion vectors off, and column mapping only if a
-    column name needs it.
+    column name needs it. One exception: Delta 4.4 cannot MERGE a column whose name has a backtick
+    while the feed is on, so a merge creates such a target without it.
     """
 
     def __init__(
@@ -91,17 +93,18 @@ class DeltaSink:
             earlier = self.committed(receipt)
             if earlier is not None:
                 return earlier
-            before = self._target.latest_version()
             seen = self._admit(frame, receipt)
             # 3.
             notes = self._commit(frame, receipt, seen)
             failpoints.reached("sink.after_commit")
             # 4.
-            return self._target.read_back(receipt, seen.table_id, before=before, notes=notes)
+            return self._target.read_back(receipt, seen, notes)
 
     def _admit(self, frame: DataFrame, receipt: Receipt) -> Target:
-        seen = self._target.seen(receipt)
+        seen = self._target.seen(receipt, self._windows)
         rules.check_write(self._spec, self._windows, frame.columns, seen)
+        if self._spec.mode == "merge" and seen.has_feed and _with_backtick(seen.columns):
+            raise _unmergeable(self._spec, _with_backtick(seen.columns))
         return seen
 
     def _commit(self, frame: DataFrame, receipt: Receipt, seen: Target) -> dict[str, str]:
@@ -163,7 +166,8 @@ class DeltaSink:
         writer.save(self._spec.target)
 
     def _with_creation(self, writer: DataFrameWriter, columns: Sequence[str]) -> DataFrameWriter:
-        writer = writer.option("delta.enableChangeDataFeed", "true")
+        feed = "false" if self._spec.mode == "merge" and _with_backtick(columns) else "true"
+        writer = writer.option("delta.enableChangeDataFeed", feed)
         writer = writer.option("delta.enableDeletionVectors", "false")
         if any(_NEEDS_COLUMN_MAPPING & set(name) for name in columns):
             writer = writer.option("delta.columnMapping.mode", "name")
@@ -286,6 +290,23 @@ def _resolved(names: Sequence[str], columns: Sequence[str]) -> list[str]:
     """The columns that the rules have found for these names."""
     found = [matching(name, columns) for name in names]
     return [name for name in found if name is not None]
+
+
+def _with_backtick(columns: Sequence[str]) -> list[str]:
+    return [name for name in columns if "`" in name]
+
+
+def _unmergeable(spec: WriteSpec, columns: Sequence[str]) -> SinkError:
+    feed = "'delta.enableChangeDataFeed' = 'false'"
+    return SinkError(
+        "FM-SINK-011",
+        "Delta cannot merge columns with a backtick in their name while the change feed is on",
+        where=f"write {spec.name!r} to {spec.target}",
+        found=f"change feed on, and the columns {', '.join(columns)}",
+        allowed="other names, or the change feed of the target off",
+        state="nothing was written; the target and the watermark are unchanged",
+        next=f"ALTER TABLE delta.{quoted(spec.target)} SET TBLPROPERTIES ({feed})",
+    )
 
 
 def _seen_at(windows: Sequence[Window]) -> datetime | None:

@@ -34,11 +34,23 @@ class Target:
 
     exists: bool
     table_id: str | None = None
+    version: int = -1
+    """The newest version."""
     columns: tuple[str, ...] = ()
     has_rows: bool = False
+    """Looked up only where `needs_rows` says that a rule asks for it."""
     holds_ours: bool = False
     """Whether it has a receipt of this write."""
     properties: Mapping[str, str] = field(default_factory=dict)
+    has_feed: bool = False
+
+
+def needs_rows(windows: Iterable[Window]) -> bool:
+    """Whether a rule asks if the target has rows: only snapshots can double or miss some.
+
+    The answer takes a pass over the target's log, so a write of changes does without.
+    """
+    return bool(_snapshots(windows))
 
 
 def check_write(

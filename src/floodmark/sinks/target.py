@@ -6,6 +6,7 @@ Shared by every sink that writes Delta tables; needs no engine.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
@@ -13,8 +14,9 @@ from floodmark.errors import SinkError
 from floodmark.model.delta import TableFacts
 from floodmark.model.receipt import Receipt, WriteResult
 from floodmark.model.state import SinkDone
+from floodmark.model.window import Window
 from floodmark.sinks.outcome import result_of
-from floodmark.sinks.rules import Target, check_identity, restored
+from floodmark.sinks.rules import Target, check_identity, needs_rows, restored
 
 NOTHING_WRITTEN = "nothing was written; the target is unchanged"
 
@@ -59,41 +61,49 @@ class DeltaTarget:
         self._refuse_restored(log, facts, version)
         return WriteResult(self.path, facts.table_id, version, None, already_applied=True)
 
-    def seen(self, receipt: Receipt) -> Target:
+    def seen(self, receipt: Receipt, windows: Sequence[Window]) -> Target:
         """What the rules need to know; raises FM-SINK-009 if the target was restored."""
         log = self._log()
         if log is None:
             return Target(exists=False)
         facts = log.facts()
-        if self.previous is not None:
-            self._refuse_restored(log, facts, self.previous.version)
-        size = log.snapshot_size(facts.latest_version)
+        stored = log.transaction_version(receipt.app_id)
+        last = self._last_write(log, receipt.app_id, stored)
+        if last is not None:
+            self._refuse_restored(log, facts, last)
         return Target(
             exists=True,
             table_id=facts.table_id,
+            version=facts.latest_version,
             columns=_column_names(facts.schema_json),
-            has_rows=size.files > 0 and size.rows != 0,
-            holds_ours=log.transaction_version(receipt.app_id) is not None,
+            has_rows=needs_rows(windows) and _has_rows(log, facts),
+            holds_ours=stored is not None,
             properties=facts.properties,
+            has_feed=facts.feed_enabled,
         )
 
-    def read_back(
-        self, receipt: Receipt, table_id: str | None, *, before: int, notes: dict[str, str]
-    ) -> WriteResult:
+    def _last_write(self, log: DeltaLog, app_id: str, stored: int | None) -> int | None:
+        """The version of our last commit there, as the store or else the log knows it."""
+        if self.previous is not None:
+            return self.previous.version
+        commit = None if stored is None else log.find_transaction(app_id, stored)
+        return None if commit is None else commit.version
+
+    def read_back(self, receipt: Receipt, seen: Target, notes: Mapping[str, str]) -> WriteResult:
         """The result of a write that has just returned, proven from the log.
 
-        `before` is the newest version seen before the write (-1 for a new table): a commit at or
-        below it is somebody else's, made between our look and our write, and Delta skipped ours.
-        Raises FM-SINK-008 if the receipt is not there, FM-SINK-007 if the table is another one.
+        `seen` is the target as it was before: a commit that it had already is somebody else's, and
+        Delta skipped ours. Raises FM-SINK-008 if the receipt is not there, FM-SINK-007 if the table
+        is another one.
         """
         log = DeltaLog(self.path, self.storage)
         commit = log.find_transaction(receipt.app_id, receipt.seq)
         facts = log.facts()
         if commit is None:
             raise _no_receipt(self.path, receipt, log.transaction_version(receipt.app_id))
-        if table_id is not None and facts.table_id != table_id:
-            raise _replaced_meanwhile(self.path, table_id, facts.table_id)
-        is_ours = commit.version > before
+        if seen.table_id is not None and facts.table_id != seen.table_id:
+            raise _replaced_meanwhile(self.path, seen.table_id, facts.table_id)
+        is_ours = commit.version > seen.version
         return result_of(
             self.path, facts.table_id, commit, already_applied=not is_ours, notes=notes
         )
@@ -113,6 +123,12 @@ class DeltaTarget:
         for commit in log.versions(first, facts.latest_version):
             if commit.operation == "RESTORE":
                 raise restored(self.path, commit.version, since)
+
+
+def _has_rows(log: DeltaLog, facts: TableFacts) -> bool:
+    """Whether the table has rows; a file that does not tell counts as one that has."""
+    size = log.snapshot_size(facts.latest_version)
+    return size.files > 0 and size.rows != 0
 
 
 def _column_names(schema_json: str) -> tuple[str, ...]:

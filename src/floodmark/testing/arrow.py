@@ -86,20 +86,23 @@ class ArrowSource:
         return _as_typed(changes, pa.schema([*schema, *_CHANGE_FIELDS]))
 
     def _as_of(self, window: Window, version: int) -> pa.Table:
+        from deltalake import QueryBuilder
+        from deltalake.exceptions import DeltaError
+
+        table = self._at(window, version)
         try:
-            return self._dataset(window, version).to_table()
-        except FileNotFoundError as error:
+            rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t"))
+        except (FileNotFoundError, DeltaError, pa.ArrowInvalid) as error:
             raise ranges.files_gone(window, error) from error
+        return _as_typed(rows, _arrow_schema(table))
 
     def _empty(self, window: Window) -> pa.Table:
-        version = max(window.end, 0)
-        return self._dataset(window, version).schema.empty_table()
+        return _arrow_schema(self._at(window, max(window.end, 0))).empty_table()
 
-    def _dataset(self, window: Window, version: int) -> Any:
+    def _at(self, window: Window, version: int) -> Any:
         from deltalake import DeltaTable
 
-        table = DeltaTable(window.upstream, version=version, storage_options=self._options)
-        return table.to_pyarrow_dataset()
+        return DeltaTable(window.upstream, version=version, storage_options=self._options)
 
     def _log(self, window: Window) -> DeltaLog:
         return DeltaLog(window.upstream, self._storage)
@@ -132,8 +135,7 @@ class ArrowSink:
             earlier = self.committed(receipt)
             if earlier is not None:
                 return earlier
-            before = self._target.latest_version()
-            seen = self._target.seen(receipt)
+            seen = self._target.seen(receipt, self._windows)
             rules.check_write(self._spec, self._windows, frame.column_names, seen)
             try:
                 notes = self._commit(frame, receipt, seen)
@@ -142,7 +144,7 @@ class ArrowSink:
                     raise
                 continue
             failpoints.reached("sink.after_commit")
-            return self._target.read_back(receipt, seen.table_id, before=before, notes=notes)
+            return self._target.read_back(receipt, seen, notes)
         raise AssertionError("unreachable")
 
     def _commit(self, frame: pa.Table, receipt: Receipt, seen: Target) -> dict[str, str]:
@@ -199,14 +201,30 @@ class ArrowSink:
         place: Any = self._spec.target
         creation: dict[str, Any] = {"storage_options": self._options}
         if seen.exists:
-            place, creation = DeltaTable(place, storage_options=self._options), {}
+            place = DeltaTable(place, storage_options=self._options)
             _refuse_moved(place, receipt)
             rows = _like(rows, seen.columns)
         else:
             creation["configuration"] = {"delta.enableChangeDataFeed": "true"}
             creation["partition_by"] = list(self._spec.partition_by) or None
         failpoints.reached("sink.before_commit")
-        write_deltalake(place, rows, mode=mode, commit_properties=_properties(receipt), **creation)
+        if not seen.exists:
+            self._create(rows, receipt, creation)
+            return
+        write_deltalake(place, rows, mode=mode, commit_properties=_properties(receipt))
+
+    def _create(self, rows: pa.Table, receipt: Receipt, creation: Mapping[str, Any]) -> None:
+        """Write the first commit; one that finds a table there has lost the race for it."""
+        from deltalake import write_deltalake
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        place, properties = self._spec.target, _properties(receipt)
+        try:
+            write_deltalake(place, rows, mode="error", commit_properties=properties, **creation)
+        except DeltaError as error:
+            if self._target.latest_version() < 0:
+                raise
+            raise CommitFailedError("the table arrived meanwhile") from error
 
     def _merge(self, winners: pa.Table, receipt: Receipt, seen: Target) -> None:
         from deltalake import DeltaTable, write_deltalake
@@ -225,7 +243,7 @@ class ArrowSink:
         self._clauses(merger, names).execute()
         if table.transaction_version(receipt.app_id) != receipt.seq:
             # delta-rs commits nothing for a merge that changes nothing; the receipt must be there.
-            empty = table.to_pyarrow_dataset().schema.empty_table()
+            empty = _arrow_schema(table).empty_table()
             write_deltalake(table, empty, mode="append", commit_properties=_properties(receipt))
 
     def _clauses(self, merger: Any, names: Mapping[str, str]) -> Any:
@@ -309,6 +327,11 @@ def _as_typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
             column = pc.assume_timezone(column.cast(pa.timestamp(field.type.unit)), "UTC")
         columns.append(column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _arrow_schema(table: Any) -> pa.Schema:
+    """The columns of a table; a pyarrow dataset of it may abort the interpreter at exit."""
+    return pa.schema(table.schema().to_arrow())
 
 
 def _like(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
