@@ -3,7 +3,8 @@
 `reached("sink.after_commit")` does nothing unless that name is armed; armed, it kills the process
 with SIGKILL the n-th time it is reached (the first time by default), so that no `finally`, no
 `atexit` and no buffer flush can tidy up: what a crash leaves behind is what the next command finds.
-A test inside one process may arm an exception instead: `FLOODMARK_FAILPOINT_ACTION=raise`.
+With `FLOODMARK_FAILPOINT_ACTION=stop` it is stopped by SIGSTOP instead and goes on where it was
+after a SIGCONT; a test inside one process may arm an exception: `FLOODMARK_FAILPOINT_ACTION=raise`.
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ def reached(point: str) -> None:
     _seen[point] += 1
     if _seen[point] != int(count or 1):
         return
-    if os.environ.get("FLOODMARK_FAILPOINT_ACTION") == "raise":
+    action = os.environ.get("FLOODMARK_FAILPOINT_ACTION")
+    if action == "raise":
         raise FailpointReached(point)
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGSTOP if action == "stop" else signal.SIGKILL)
 
 
 def rearm() -> None:

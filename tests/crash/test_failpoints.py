@@ -1,0 +1,157 @@
+"""Killed by SIGKILL at every point of the protocol, the normal commands reach the same end."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from floodmark import failpoints
+from floodmark.model.write import WriteMode
+from floodmark.testing import crash
+
+KILLED = -signal.SIGKILL
+PASSES = (1, 2)
+WORKERS = 2
+EXTRA_RUNS = 2
+
+POINTS = [point for point in failpoints.POINTS]
+CASES = [(p, mode, n) for p in POINTS for mode in crash.MODES for n in PASSES]
+
+
+class Case(NamedTuple):
+    point: str
+    mode: WriteMode
+    nth: int
+
+
+class Outcome(NamedTuple):
+    """How the killed run ended, how many runs more it took, and where that led."""
+
+    code: int
+    runs: int
+    state: dict[str, Any]
+    log: str
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    states = {}
+    for mode in crash.MODES:
+        root = tmp_path_factory.mktemp(f"undisturbed-{mode}")
+        states[mode] = play(root, mode, None).state
+    return states
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[Case, Future[Outcome]]]:
+    """Every case that was asked for, two at a time in the background."""
+    wanted = [
+        Case(*(item.callspec.params[name] for name in Case._fields))
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.originalname == test_a_killed_process_leaves_nothing_to_mend.__name__
+    ]
+    folder = tmp_path_factory.mktemp("killed")
+
+    def submit(case: Case) -> Outcome:
+        root = folder / f"{case.point}-{case.mode}-{case.nth}"
+        root.mkdir()
+        return play(root, case.mode, f"{case.point}:{case.nth}")
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        yield {case: pool.submit(submit, case) for case in wanted}
+        pool.shutdown(cancel_futures=True)
+
+
+def play(root: Path, mode: WriteMode, failpoint: str | None) -> Outcome:
+    """Run the story with a failpoint, then as often as it needs without."""
+    log = root / "log"
+    assert crash.run(crash.build_lake, root, log=log) == 0, log.read_text()
+    armed = {"FLOODMARK_FAILPOINT": failpoint} if failpoint else {}
+    code = crash.run(crash.tell, str(root), mode, log=log, environment=armed)
+    runs, again = 0, code
+    while again != 0 and runs < EXTRA_RUNS:
+        again = crash.run(crash.tell, str(root), mode, log=log)
+        runs += 1
+    assert again == 0, log.read_text()
+    return Outcome(code, runs, crash.result(crash.end_state, str(root), log=log), log.read_text())
+
+
+@pytest.mark.parametrize(("point", "mode", "nth"), CASES)
+def test_a_killed_process_leaves_nothing_to_mend(
+    point: str,
+    mode: WriteMode,
+    nth: int,
+    outcomes: dict[Case, Future[Outcome]],
+    undisturbed: dict[str, dict[str, Any]],
+) -> None:
+    outcome = outcomes[Case(point, mode, nth)].result()
+    assert outcome.code == KILLED, f"{point} is not reached {nth} times\n{outcome.log}"
+    assert outcome.runs == 1
+    assert outcome.state == undisturbed[mode]
+    assert not outcome.state["problems"]
+    assert not outcome.state["history"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", crash.MODES)
+@pytest.mark.parametrize("point", POINTS)
+def test_a_kill_at_every_later_pass_leaves_nothing_to_mend(
+    point: str,
+    mode: WriteMode,
+    full_size: bool,
+    tmp_path: Path,
+    undisturbed: dict[str, dict[str, Any]],
+) -> None:
+    if not full_size:
+        pytest.skip("only with --full: about 300 more kills")
+    nth, code = max(PASSES), KILLED
+    while code == KILLED:
+        nth += 1
+        root = tmp_path / str(nth)
+        root.mkdir()
+        code, _, state, _ = play(root, mode, f"{point}:{nth}")
+        assert state == undisturbed[mode]
+    assert code == 0
+
+
+def test_two_processes_killed_one_after_the_other_leave_nothing_to_mend(
+    tmp_path: Path, undisturbed: dict[str, dict[str, Any]]
+) -> None:
+    log = tmp_path / "log"
+    crash.run(crash.build_lake, tmp_path, log=log)
+    for point in POINTS:
+        environment = {"FLOODMARK_FAILPOINT": point}
+        code = crash.run(crash.tell, str(tmp_path), "append", log=log, environment=environment)
+        assert code in (KILLED, 0), log.read_text()
+    assert crash.run(crash.tell, str(tmp_path), "append", log=log) == 0
+    assert crash.result(crash.end_state, str(tmp_path), log=log) == undisturbed["append"]
+
+
+@pytest.mark.parametrize("mode", crash.MODES)
+@pytest.mark.parametrize(
+    "point", ["journal.after_commit:5", "run.after_lease", "sink.after_commit", "project.before:4"]
+)
+def test_an_exception_anywhere_leaves_nothing_to_mend_in_the_same_process(
+    point: str, mode: WriteMode, tmp_path: Path, undisturbed: dict[str, dict[str, Any]]
+) -> None:
+    log = tmp_path / "log"
+    crash.run(crash.build_lake, tmp_path, log=log)
+    assert crash.run(tell_twice, str(tmp_path), mode, point, log=log) == 0, log.read_text()
+    assert crash.result(crash.end_state, str(tmp_path), log=log) == undisturbed[mode]
+
+
+def tell_twice(root: str, mode: WriteMode, point: str) -> None:
+    """The story, interrupted by an exception, and again with the same coordinator."""
+    story = crash.Story(Path(root), mode, lease_ttl=0.2)
+    coordinator = story.coordinator()
+    with crash.armed(point), pytest.raises(failpoints.FailpointReached):
+        story.tell(coordinator)
+    story.tell(coordinator)
