@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LOCK_FILE = "_floodmark.lock"
 """Inside the target's folder: Delta, VACUUM and readers pass over names that begin with `_`."""
 
-_NEEDS_COLUMN_MAPPING = frozenset(" ,;{}()\n\t=")
+_UNFIT_FOR_PARQUET = frozenset(" ,;{}()\n\t=")
 """Characters that Parquet does not take in column names, by Delta's own rule."""
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
@@ -154,23 +154,36 @@ class DeltaSink:
 
     def _save(self, rows: DataFrame, receipt: Receipt, seen: Target) -> None:
         mode = "overwrite" if self._spec.mode == "overwrite" else "append"
+        is_new = not seen.exists
+        if is_new and _needs_column_mapping(rows.columns):
+            self._create_mapped(rows)
+            is_new = False
         writer = rows.write.format("delta").mode(mode)
         writer = writer.option("txnAppId", receipt.app_id).option("txnVersion", str(receipt.seq))
         writer = writer.option("userMetadata", receipt.user_metadata)
         if mode == "overwrite":
             # Whatever the session says: an overwrite replaces the whole table.
             writer = writer.option("partitionOverwriteMode", "static")
-        if not seen.exists:
+        if is_new:
             writer = self._with_creation(writer, rows.columns)
         failpoints.reached("sink.before_commit")
         writer.save(self._spec.target)
+
+    def _create_mapped(self, rows: DataFrame) -> None:
+        """An empty target with column mapping, as a commit of its own without a receipt.
+
+        Delta refuses to create a table with column mapping, change feed and rows in one commit. A
+        crash after this one leaves an empty table, which the next attempt writes to.
+        """
+        empty = self._spark.createDataFrame([], rows.schema)
+        writer = empty.write.format("delta").mode("append")
+        writer = writer.option("delta.columnMapping.mode", "name")
+        self._with_creation(writer, rows.columns).save(self._spec.target)
 
     def _with_creation(self, writer: DataFrameWriter, columns: Sequence[str]) -> DataFrameWriter:
         feed = "false" if self._spec.mode == "merge" and _with_backtick(columns) else "true"
         writer = writer.option("delta.enableChangeDataFeed", feed)
         writer = writer.option("delta.enableDeletionVectors", "false")
-        if any(_NEEDS_COLUMN_MAPPING & set(name) for name in columns):
-            writer = writer.option("delta.columnMapping.mode", "name")
         partitions = _resolved(self._spec.partition_by, columns)
         return writer.partitionBy(*partitions) if partitions else writer
 
@@ -290,6 +303,10 @@ def _resolved(names: Sequence[str], columns: Sequence[str]) -> list[str]:
     """The columns that the rules have found for these names."""
     found = [matching(name, columns) for name in names]
     return [name for name in found if name is not None]
+
+
+def _needs_column_mapping(columns: Sequence[str]) -> bool:
+    return any(_UNFIT_FOR_PARQUET & set(name) for name in columns)
 
 
 def _with_backtick(columns: Sequence[str]) -> list[str]:

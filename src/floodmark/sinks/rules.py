@@ -152,11 +152,13 @@ def check_columns(spec: WriteSpec, columns: Sequence[str]) -> None:
 def check_changes(spec: WriteSpec, windows: Sequence[Window], columns: Sequence[str]) -> None:
     """Updates and deletes of a feed window are never written by guess (FM-SINK-001)."""
     has_type = _CHANGE_TYPE in columns
-    if spec.mode == "merge" and has_type != (_COMMIT_VERSION in columns) and has_type:
+    has_order = _COMMIT_VERSION in columns or spec.changes == "handled"
+    if spec.mode == "merge" and has_type and not has_order:
         raise _option(
             "the frame has _change_type but not _commit_version",
             spec,
-            "both, so that the changes of a key can be put in order; or neither",
+            "both, so that the changes of a key can be put in order; neither; or "
+            'changes="handled" if the frame has one row per key',
         )
     if spec.changes in ("latest", "log"):
         lost = [c for c in CHANGE_COLUMNS if c not in columns]
