@@ -54,7 +54,7 @@ class LeaseOffice:
         seen_dead: str | None = None
         while True:
             try:
-                return self._try(pipeline, batch_id, run_id, seen_dead)
+                return _ours(self._try(pipeline, batch_id, run_id, seen_dead), run_id)
             except _StillHeld as held:
                 if not self._is_dead(held.run):
                     raise _lease_held(held.run) from None
@@ -198,6 +198,13 @@ def _not_in_batch(batch: PlannedBatch, pipeline: str) -> ControlError:
         state="nothing was read or written; a plan keeps the registry of its moment",
         next="register the pipeline; the next batch will ask for it",
     )
+
+
+def _ours(run: Run, run_id: str) -> Run:
+    """The run, unless others took it over before the lost answer of our lease was found again."""
+    if run.run_id != run_id and run.status != "SUCCESS":
+        raise _lease_held(run)
+    return run
 
 
 def _lease_held(run: Run) -> ControlError:

@@ -203,6 +203,11 @@ def lease_is_taken_over_without_a_new_epoch() -> list[Patch]:
 
 
 @mutant
+def lease_of_another_is_taken_for_ours() -> list[Patch]:
+    return [(leases, "_ours", lambda run, _: run)]
+
+
+@mutant
 def succeeded_pipeline_is_leased_again() -> list[Patch]:
     def attempt(self: Any, pipeline: str, batch_id: str, run_id: str, seen_dead: Any) -> Any:
         def decide(state: State) -> list[Body]:

@@ -126,7 +126,7 @@ class Schedule:
         elif x < 0.18 and self.live:
             self._kill(rng.choice(self.live))
         elif x < 0.20 and self.live:
-            self._stall(rng.choice(self.live))
+            world.stall(rng.choice(self.live))
         elif x < 0.215:
             self._wake([p for p in self.live if p.is_stalled][:1])
         elif x < 0.225:
@@ -158,21 +158,10 @@ class Schedule:
             self.live.remove(process)
 
     def _kill(self, process: Process) -> None:
+        self.world.stall(process)
         self.world.note(f"kill -9 {process.name}")
-        self._stop_pulses(process)
         process.is_dead = True
         self.live.remove(process)
-
-    def _stall(self, process: Process) -> None:
-        if not process.is_stalled:
-            self.world.note(f"{process.name} stalls")
-            self._stop_pulses(process)
-            process.is_stalled = True
-
-    def _stop_pulses(self, process: Process) -> None:
-        if not process.is_stalled:
-            for pulse in process.pulses:
-                pulse.stop()
 
     def _wake(self, processes: Iterable[Process]) -> None:
         for process in processes:

@@ -64,6 +64,8 @@ class Truth:
         self._writes = writes
         self._planned: dict[tuple[str, str], int] = {}
         self._epochs: dict[str, int] = {}
+        self._holders: dict[tuple[str, int], str] = {}
+        self._actor = ""
         self._batch_seq = 0
         self._op_ids: set[str] = set()
         self._by_seq: dict[int, PlanTruth] = {}
@@ -85,8 +87,13 @@ class Truth:
             self._op_ids.add(op_id)
         for event in events:
             see = self._see.get(event.kind)
+            self._actor = event.actor
             if see:
                 see(event.body)
+
+    def compacted(self) -> None:
+        """Older events were folded; whoever lost an answer can no longer find it by its op id."""
+        self._op_ids.clear()
 
     def read(self, batch_id: str, pipeline: str, upstream: str, span: Span) -> None:
         """A run reads a window of its batch."""
@@ -158,11 +165,15 @@ class Truth:
                 ensure(finished, f"G7 {pipeline} leased {plan.seq} before {other.seq} is finished")
         plan.leased = True
         self._epochs[pipeline] = body.epoch
+        if not body.is_external:
+            self._holders[pipeline, body.epoch] = self._actor
         self.status[body.batch_id, pipeline] = "RUNNING"
 
     def _fence(self, body: Any) -> None:
         newest = self._epochs.get(body.pipeline, 0)
         ensure(body.epoch == newest, f"G8 {body.kind} of epoch {body.epoch}, newest is {newest}")
+        holder = self._holders.get((body.pipeline, newest), self._actor)
+        ensure(self._actor == holder, f"G8 {body.kind} by {self._actor}, the lease is {holder}'s")
         status = self.status.get((body.batch_id, body.pipeline))
         ensure(status == "RUNNING", f"G8 {body.kind} of a run that is {status}")
 

@@ -108,6 +108,20 @@ class World:
         self.processes[process.pid] = process
         return process
 
+    def lose_answer(self) -> None:
+        """An answer does not come back; often because its asker stands still."""
+        self.note("the answer is lost")
+        if self.acting and self.rng.random() < 0.4:
+            self.stall(self.acting)
+
+    def stall(self, process: Process) -> None:
+        """The process neither acts nor beats until it is woken."""
+        if not process.is_stalled:
+            self.note(f"{process.name} stalls")
+            process.is_stalled = True
+            for pulse in process.pulses:
+                pulse.stop()
+
     def note(self, text: str) -> None:
         self.trace.append(f"{self.elapsed:8.2f}   {text}")
 
@@ -141,7 +155,7 @@ class SimLog:
             raise CommitUnknown
         self.land(events, position)
         if self._world.happens(0.04):
-            self._world.note("the answer is lost")
+            self._world.lose_answer()
             raise CommitUnknown if self._world.rng.random() < 0.7 else CommitConflict
 
     def land(self, events: Sequence[Event], position: int) -> None:
@@ -161,6 +175,7 @@ class SimLog:
         self._commits.append(())
         self._whole = list(events)
         self._compacted_at = len(self._commits)
+        self._world.truth.compacted()
 
     def last_seq(self) -> int:
         """The number of the newest event."""
