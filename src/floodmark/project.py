@@ -112,6 +112,7 @@ class Project:
         self.settings = file.settings
         self.root = file.root
         self._session = session
+        self._has_session = False
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> Project:
@@ -283,9 +284,10 @@ class Project:
         return batch_view(batch, reused=True)
 
     def _ensure_session(self, watcher: Watcher) -> None:
-        if self.coordinator.spark is None:
+        if not self._has_session:
             watcher.starting_session()
             self.coordinator.spark = self._session()
+            self._has_session = True
 
     def _run_pipeline(
         self, name: str, batch_id: str, function: Callable[..., Any]
@@ -425,7 +427,7 @@ def failure_of(error: Exception, pipeline: str, batch_id: str, root: Path) -> Ru
         found=f"{kind}: {str(error).strip()}"[:_MAX_FOUND],
         state="the run is recorded as FAILED; writes that committed stand and are not repeated; "
         "the watermarks of its upstreams stay",
-        next=f"floodmark retry {batch_id}",
+        next=f"correct the cause, then: floodmark retry {batch_id}",
         details={"batch": batch_id, **({"called": "\n".join(lines[:-1])} if lines[1:] else {})},
     )
 

@@ -9,7 +9,7 @@ import typer
 
 from floodmark.cli import documents, screens
 from floodmark.cli.call import Call
-from floodmark.cli.verb import verb
+from floodmark.cli.verb import at_least, verb
 from floodmark.errors import ControlError
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def attach(app: typer.Typer) -> None:
 def status(
     call: Call,
     batch: Annotated[
-        str | None, typer.Argument(metavar="[BATCH]", help="One batch, in full.")
+        str | None, typer.Argument(metavar="BATCH", help="One batch, in full.")
     ] = None,
 ) -> int:
-    """Show the open batches, what holds them, and the newest finished ones."""
+    """Show open batches, what holds them, and finished ones."""
     coordinator = call.project.coordinator
     if batch is not None:
         batches = coordinator.status(batch)
@@ -53,12 +53,12 @@ def lag(
         typer.Option(
             "--fail-above",
             metavar="N",
-            min=0,
             help="Exit with 1 if an upstream is more than N versions behind, or unknown.",
         ),
     ] = None,
 ) -> int:
-    """Show how far each upstream is behind, worst first, and what holds it."""
+    """Show how far each upstream is behind, and what holds it."""
+    at_least(0, "--fail-above", fail_above)
     lags = _or_empty(call.project.coordinator.lag) or ()
     call.show(documents.lag(lags), lambda screen: screens.lag(screen, call, lags))
     behind = [each.versions_behind for each in lags]
@@ -68,11 +68,10 @@ def lag(
 
 def history(
     call: Call,
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="The newest N events.")
-    ] = 50,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="The newest N events.")] = 50,
 ) -> int:
     """Show what happened, oldest first."""
+    at_least(1, "--limit", limit)
     coordinator = call.project.coordinator
     events = _or_empty(lambda: coordinator.history(limit)) or []
     call.show(documents.history(events), lambda screen: screens.history(screen, events))
@@ -80,7 +79,7 @@ def history(
 
 
 def verify(call: Call) -> int:
-    """Check the guarantees on the journal, the sinks and the published tables."""
+    """Check the guarantees on journal, sinks and tables."""
     return _show_findings(call, call.project.coordinator.verify())
 
 
@@ -91,7 +90,7 @@ def doctor(call: Call) -> int:
 
 
 def validate(call: Call) -> int:
-    """Check floodmark.yaml, its functions and its upstreams; writes nothing."""
+    """Check floodmark.yaml, its functions and its upstreams."""
     project = call.project
     project.validate()
     names = list(project.pipelines)

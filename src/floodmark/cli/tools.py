@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from floodmark.model.state import State
 
 Group = Annotated[
-    str | None, typer.Argument(metavar="[GROUP]", help="A group of jars; all if omitted.")
+    str | None, typer.Argument(metavar="GROUP", help="A group of jars; all if omitted.")
 ]
 
 
@@ -169,7 +169,7 @@ def state_rebuild(call: Call) -> int:
 
 def demo(
     call: Call,
-    words: Annotated[list[str] | None, typer.Argument(metavar="[OPTIONS]...")] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="OPTIONS")] = None,
 ) -> int:
     """Watch a small shop lake being processed, broken and repaired."""
     from importlib import import_module

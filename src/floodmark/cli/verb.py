@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from floodmark.cli.call import Call
+from floodmark.errors import ConfigError
 
 ProjectOption = Annotated[
     str | None,
@@ -29,6 +30,22 @@ _SHARED: dict[str, tuple[Any, Any]] = {
 }
 
 VerbFunction = Callable[..., int]
+
+
+def at_least(minimum: int, option: str, value: int | None) -> int | None:
+    """The value of an option, if it is large enough; raises FM-CONFIG-007.
+
+    Not `min=` of Typer: its message is pydantic's and does not say what to do next.
+    """
+    if value is not None and value < minimum:
+        raise ConfigError(
+            "FM-CONFIG-007",
+            f"{option} is {value}",
+            allowed=f"{minimum} or more",
+            state="nothing was read or written",
+            next="correct the option",
+        )
+    return value
 
 
 def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[VerbFunction], VerbFunction]:

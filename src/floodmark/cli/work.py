@@ -11,7 +11,7 @@ import typer
 from floodmark.cli import documents, screens
 from floodmark.cli.call import Call
 from floodmark.cli.progress import Progress
-from floodmark.cli.verb import verb
+from floodmark.cli.verb import at_least, verb
 from floodmark.errors import ConfigError, PlanError
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ WORK_TO_DO = 5
 
 Pipelines = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[PIPELINE]...", help="Which pipelines; all if none is named."),
+    typer.Argument(metavar="PIPELINE", help="Which pipelines; all if none is named."),
 ]
 MaxVersions = Annotated[
     int | None,
-    typer.Option("--max-versions", metavar="N", min=1, help="At most N versions per upstream."),
+    typer.Option("--max-versions", metavar="N", help="At most N versions per upstream."),
 ]
 BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The id of a batch.")]
 
@@ -73,20 +73,24 @@ def plan(
     """
     project = call.project
     make = project.freeze if freeze else project.plan
-    batches = make(*(pipelines or ()), max_versions=max_versions)
+    batches = make(*(pipelines or ()), max_versions=at_least(1, "--max-versions", max_versions))
     call.show(documents.plans(batches), lambda screen: screens.plans(screen, call, batches))
     has_work = any(batch.status != "NOOP" for batch in batches)
     return WORK_TO_DO if detailed_exitcode and has_work else 0
 
 
 def run(call: Call, pipelines: Pipelines = None, max_versions: MaxVersions = None) -> int:
-    """Plan, run and finalize until everything new is done; open batches first.
+    """Plan, run and finalize until everything new is done.
 
-    A pipeline that fails holds its upstreams, the others go on. To repeat the command is the
+    A batch that was left open is finished first. A pipeline that fails holds its upstreams, the others go on. To repeat the command is the
     retry. Spark is started only when there is something to run.
     """
     with Progress(call) as progress:
-        summary = call.project.run(*(pipelines or ()), max_versions=max_versions, watcher=progress)
+        summary = call.project.run(
+            *(pipelines or ()),
+            max_versions=at_least(1, "--max-versions", max_versions),
+            watcher=progress,
+        )
     return _finish(call, summary)
 
 
@@ -99,7 +103,7 @@ def retry(
         typer.Option("--on-lost-range", help="The way forward after a lost range (not yet)."),
     ] = None,
 ) -> int:
-    """Run the unfinished pipelines of a batch on the same ranges, then finalize it."""
+    """Run the unfinished pipelines of a batch, then finalize it."""
     if on_lost_range is not None:
         raise PlanError(
             "FM-PLAN-011",
@@ -123,8 +127,8 @@ def record(
     batch: BatchId,
     *,
     status: Annotated[RecordedStatus, typer.Option("--status", help="What became of the run.")],
-    rows_read: Annotated[int | None, typer.Option("--rows-read", min=0)] = None,
-    rows_written: Annotated[int | None, typer.Option("--rows-written", min=0)] = None,
+    rows_read: Annotated[int | None, typer.Option("--rows-read")] = None,
+    rows_written: Annotated[int | None, typer.Option("--rows-written")] = None,
     metric: Annotated[
         list[str] | None, typer.Option("--metric", metavar="KEY=VALUE", help="May be repeated.")
     ] = None,
@@ -135,8 +139,8 @@ def record(
         pipeline,
         batch,
         status=status.value,
-        rows_read=rows_read,
-        rows_written=rows_written,
+        rows_read=at_least(0, "--rows-read", rows_read),
+        rows_written=at_least(0, "--rows-written", rows_written),
         metrics=metrics_of(metric or ()),
         error=error,
     )
@@ -161,7 +165,7 @@ def metrics_of(words: Sequence[str]) -> dict[str, str]:
 def finalize(
     call: Call,
     batch: Annotated[
-        str | None, typer.Argument(metavar="[BATCH]", help="A batch; every open one if omitted.")
+        str | None, typer.Argument(metavar="BATCH", help="A batch; every open one if omitted.")
     ] = None,
 ) -> int:
     """Advance every upstream that is ready; say what is held and why."""
@@ -176,7 +180,10 @@ def finalize(
 
 
 def cancel(call: Call, batch: BatchId) -> int:
-    """Give up a batch that no runner has taken; its ranges will be planned again."""
+    """Give up a batch that no runner has taken.
+
+    Its ranges will be planned again.
+    """
     call.project.coordinator.cancel(batch)
     document = {"batch_id": batch, "status": "CANCELLED"}
     call.show(document, lambda screen: screen.line(f"{batch} is cancelled; next: floodmark plan"))

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from floodmark.config import load_file, load_function
+from floodmark.config.document import read_document
+from floodmark.config.durations import seconds_of
+from floodmark.config.places import Report, nearest, place_of
+from floodmark.errors import ConfigError, ConfigErrors, FloodmarkError
+
+GOOD = """\
+project: shop
+control: s3://bucket/control
+schema: silver
+lease_ttl: 2m
+pipelines:
+  - pipeline: a
+    upstreams: [lake/a, "s3://bucket/b"]
+    function: jobs.daily:process
+  - pipeline: b
+    scope: a
+    upstreams:
+      - lake/a
+    function: jobs.daily:Jobs.process
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "floodmark.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_good_file_gives_typed_settings(tmp_path: Path) -> None:
+    loaded = load_file(written(tmp_path, GOOD))
+
+    assert loaded.root == tmp_path
+    assert loaded.settings.catalog_schema == "silver"
+    assert loaded.settings.lease_ttl_seconds == 120
+    assert [p.shared_scope for p in loaded.settings.pipelines] == ["a", "a"]
+
+
+def test_defaults(tmp_path: Path) -> None:
+    text = "project: p\npipelines:\n  - {pipeline: a, upstreams: [x/y], function: 'm:f'}\n"
+
+    loaded = load_file(written(tmp_path, text)).settings
+
+    assert (loaded.control, loaded.catalog_schema) == ("lake/_control", "gold")
+    assert loaded.lease_ttl_seconds == 60
+
+
+def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
+    path = tmp_path / "floodmark.yaml"
+    path.write_bytes(GOOD.encode("utf-8-sig"))
+
+    assert load_file(path).settings.project == "shop"
+
+
+def test_every_value_has_its_place(tmp_path: Path) -> None:
+    loaded = load_file(written(tmp_path, GOOD))
+
+    place = loaded.place("pipelines", 0, "upstreams", 1)
+    assert (place.line, place.column) == (7, 25)
+    assert loaded.key("pipelines", 0, "upstreams", 1) == "pipelines[0].upstreams[1] (pipeline a)"
+
+
+def test_several_errors_are_one_exception_that_holds_each(tmp_path: Path) -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        load_file(written(tmp_path, "project: 1\npipelines: 2\n"))
+
+    assert len(caught.value.errors) == 2
+    assert all(isinstance(error, ConfigError) for error in caught.value.errors)
+    assert str(caught.value).endswith("2 errors in " + str(tmp_path / "floodmark.yaml"))
+
+
+@given(st.text(max_size=200) | st.binary(max_size=200).map(lambda b: b.decode("latin-1")))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_no_text_whatever_makes_anything_but_a_typed_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "floodmark.yaml"
+    path.write_bytes(text.encode("utf-8", errors="surrogatepass"))
+
+    with pytest.raises(FloodmarkError):
+        load_file(path)
+
+
+@given(st.lists(st.sampled_from(GOOD.splitlines(keepends=True)), max_size=20))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_shuffled_lines_make_settings_or_a_typed_error(tmp_path: Path, lines: list[str]) -> None:
+    with suppress(ConfigError):
+        assert load_file(written(tmp_path, "".join(lines))).settings.project == "shop"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("on", "on"), ("No", "No"), ("yes", "yes"), ("true", True), ("False", False),
+        ("0x1F", 31), ("0o17", 15), ("012", 12), ("1_000", "1_000"), ("1e3", 1000.0),
+        ("2026-11-15", "2026-11-15"), ("12:30:45", "12:30:45"), ("~", None), ("null", None),
+        (".inf", ".inf"), ("=", "="), ("'5'", "5"),
+    ],
+)  # fmt: skip
+def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
+    report = Report("f")
+
+    document = read_document(f"a: {text}\n", report)
+
+    assert report.errors == []
+    assert document.data == {"a": value}
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "5 x", "-5s", "1e3s", "5 s s", "٥s", "5S"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a duration"):
+        seconds_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("60s", 60), ("15 minutes", 900), ("1.5h", 5400)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+def test_nearest_forgives_case_and_letters() -> None:
+    assert nearest("Upstream", ["upstreams", "scope"]) == "upstreams"
+    assert nearest("zzz", ["upstreams", "scope"]) is None
+
+
+def test_places_count_from_one() -> None:
+    place = place_of("ab\ncd", 4)
+
+    assert (place.line, place.column) == (2, 2)
+
+
+def test_a_function_is_loaded_from_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "fm_loaded_jobs").mkdir()
+    (tmp_path / "fm_loaded_jobs/daily.py").write_text(
+        "class Jobs:\n    @staticmethod\n    def process(i, r): return 7\n"
+    )
+
+    found = load_function(tmp_path, "fm_loaded_jobs.daily:Jobs.process")
+
+    assert found(None, None) == 7
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("def f(:\n", "SyntaxError"),
+        ("import fm_not_there_at_all\n", "ModuleNotFoundError"),
+        ("raise SystemExit(3)\n", "SystemExit: 3"),
+        ("1 / 0\n", "ZeroDivisionError"),
+    ],
+)
+def test_an_import_that_fails_names_its_line(
+    source: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"fm_failing_{abs(hash(source))}"
+    (tmp_path / f"{name}.py").write_text(source)
+
+    with pytest.raises(ConfigError) as caught:
+        load_function(tmp_path, f"{name}:f")
+
+    assert caught.value.code == "FM-CONFIG-006"
+    assert text in (caught.value.found or "")
+    assert caught.value.details["at"].startswith(f"{name}.py:1")
