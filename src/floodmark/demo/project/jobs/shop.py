@@ -23,7 +23,8 @@ def order_report(inputs, run):
     changes = current.withColumn("_change_type", fn.lit("insert")).unionByName(
         gone.withColumn("_change_type", fn.lit("delete")), allowMissingColumns=True
     )
-    run.write(changes, "lake/order_report", mode="merge", keys=["order_id"])
+    # Each touched order has one row that says what became of it: the changes are handled here.
+    run.write(changes, "lake/order_report", mode="merge", keys=["order_id"], changes="handled")
 
 
 def payment_ledger(inputs, run):
