@@ -19,8 +19,7 @@ PASSES = (1, 2)
 WORKERS = 2
 EXTRA_RUNS = 2
 
-POINTS = [point for point in failpoints.POINTS]
-CASES = [(p, mode, n) for p in POINTS for mode in crash.MODES for n in PASSES]
+CASES = [(p, mode, n) for p in failpoints.POINTS for mode in crash.MODES for n in PASSES]
 
 
 class Case(NamedTuple):
@@ -39,21 +38,12 @@ class Outcome(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    states = {}
-    for mode in crash.MODES:
-        root = tmp_path_factory.mktemp(f"undisturbed-{mode}")
-        states[mode] = play(root, mode, None).state
-    return states
-
-
-@pytest.fixture(scope="module")
 def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Case, Future[Outcome]]]:
     """Every case that was asked for, two at a time in the background."""
     wanted = [
-        Case(*(item.callspec.params[name] for name in Case._fields))
+        Case._make(item.callspec.params[name] for name in Case._fields)
         for item in request.session.items
         if isinstance(item, pytest.Function)
         and item.originalname == test_a_killed_process_leaves_nothing_to_mend.__name__
@@ -70,11 +60,11 @@ def outcomes(
         pool.shutdown(cancel_futures=True)
 
 
-def play(root: Path, mode: WriteMode, failpoint: str | None) -> Outcome:
+def play(root: Path, mode: WriteMode, failpoint: str) -> Outcome:
     """Run the story with a failpoint, then as often as it needs without."""
     log = root / "log"
     assert crash.run(crash.build_lake, root, log=log) == 0, log.read_text()
-    armed = {"FLOODMARK_FAILPOINT": failpoint} if failpoint else {}
+    armed = {"FLOODMARK_FAILPOINT": failpoint}
     code = crash.run(crash.tell, str(root), mode, log=log, environment=armed)
     runs, again = 0, code
     while again != 0 and runs < EXTRA_RUNS:
@@ -102,7 +92,7 @@ def test_a_killed_process_leaves_nothing_to_mend(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", crash.MODES)
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", failpoints.POINTS)
 def test_a_kill_at_every_later_pass_leaves_nothing_to_mend(
     point: str,
     mode: WriteMode,
@@ -127,7 +117,7 @@ def test_two_processes_killed_one_after_the_other_leave_nothing_to_mend(
 ) -> None:
     log = tmp_path / "log"
     crash.run(crash.build_lake, tmp_path, log=log)
-    for point in POINTS:
+    for point in failpoints.POINTS:
         environment = {"FLOODMARK_FAILPOINT": point}
         code = crash.run(crash.tell, str(tmp_path), "append", log=log, environment=environment)
         assert code in (KILLED, 0), log.read_text()

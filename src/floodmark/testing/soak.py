@@ -1,0 +1,422 @@
+"""Planners, runners and finalizers as processes on one store, killed and stopped at random.
+
+Every command of every process is written to a diary: invoked, then ok, fail or unknown; an end
+that is missing is unknown too. Afterwards the normal commands recover what is open, and the
+diaries are judged against the journal and the sinks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from floodmark.control.events import Advanced, Event, Planned, Succeeded
+from floodmark.control.history import read_published
+from floodmark.coordinator import Coordinator
+from floodmark.deltalog import Storage
+from floodmark.errors import FloodmarkError
+from floodmark.run.context import Run
+from floodmark.run.runner import PipelineFunction
+from floodmark.testing import crash
+from floodmark.testing.crash import CUSTOMERS, ORDERS, WRITES, Story
+
+TTL_SECONDS = 2.0
+STARVED_SECONDS = 30.0
+PAUSE_SECONDS = 0.2
+EXPECTED = frozenset({"FM-CONTROL-006", "FM-CONTROL-007", "FM-CONTROL-008", "FM-CONTROL-009"})
+"""What a command may meet among others: a held lease, a fence, an earlier batch, a busy journal."""
+UNKNOWN = frozenset({"FM-CONTROL-014"})
+
+Facts = dict[str, Any]
+
+
+# The clients --------------------------------------------------------------------------------------
+
+
+class Diary:
+    """What one process did, one JSON line for each step, written without a buffer."""
+
+    def __init__(self, root: Path, client: str) -> None:
+        self.client = client
+        path = root / "diary" / f"{client}.{os.getpid()}.jsonl"
+        self._file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        self._number = 0
+
+    def attempt(self, command: str, call: Callable[[], Facts]) -> Facts | None:
+        """Note a command before and after; None if it did not succeed."""
+        self._number += 1
+        self._note("invoke", command, {})
+        try:
+            facts = call()
+        except FloodmarkError as error:
+            ending = "unknown" if error.code in UNKNOWN else "fail"
+            self._note(ending, command, {"code": error.code, "text": str(error)[:500]})
+            return None
+        self._note("ok", command, facts)
+        return facts
+
+    def _note(self, kind: str, command: str, facts: Facts) -> None:
+        line = {
+            "client": self.client,
+            "number": self._number,
+            "kind": kind,
+            "command": command,
+            "at": time.monotonic(),
+            **facts,
+        }
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+
+
+def _client(root: Path, client: str) -> tuple[Coordinator, Diary, Iterator[None]]:
+    """What every client has; the last one yields, with pauses, until it is time to stop."""
+    coordinator = Story(root, "append", TTL_SECONDS).coordinator()
+
+    def turns() -> Iterator[None]:
+        while not (root / "stop").exists():
+            yield
+            time.sleep(random.uniform(0, PAUSE_SECONDS))  # noqa: S311
+
+    return coordinator, Diary(root, client), turns()
+
+
+def planner(root: Path, client: str) -> None:
+    """Plans, and reads the watermarks."""
+    coordinator, diary, turns = _client(root, client)
+
+    def plan() -> Facts:
+        batch = coordinator.create_batch()
+        return {"batch_id": batch.batch_id, "reused": batch.reused}
+
+    for _ in turns:
+        diary.attempt("plan", plan)
+        diary.attempt("read", lambda: _marks(coordinator))
+
+
+def runner(root: Path, client: str) -> None:
+    """Runs the pipelines of open batches."""
+    coordinator, diary, turns = _client(root, client)
+
+    def run(pipeline: str, batch_id: str) -> Facts:
+        result = coordinator.run_pipeline(pipeline, batch_id, function_of(pipeline))
+        return {"pipeline": pipeline, "batch_id": batch_id, "repeat": result.is_repeat}
+
+    for _ in turns:
+        for batch in coordinator.current_plan():
+            for pipeline in random.sample(batch.pipelines, len(batch.pipelines)):
+                diary.attempt("run", partial(run, pipeline, str(batch.batch_id)))
+
+
+def finalizer(root: Path, client: str) -> None:
+    """Advances what is ready, and reads the watermarks."""
+    coordinator, diary, turns = _client(root, client)
+
+    def finalize(batch_id: str) -> Facts:
+        return {"batch_id": batch_id, "advanced": list(coordinator.finalize_batch(batch_id))}
+
+    for _ in turns:
+        for batch in coordinator.current_plan():
+            diary.attempt("finalize", partial(finalize, str(batch.batch_id)))
+        diary.attempt("read", lambda: _marks(coordinator))
+
+
+def grower(root: Path, client: str) -> None:
+    """Adds orders; adds customers and changes them."""
+    _, diary, turns = _client(root, client)
+
+    def grow() -> Facts:
+        number = time.time_ns()
+        crash.append_rows(root, ORDERS, [(number + i, i + 1) for i in range(5)])
+        if number % 3 == 0:
+            crash.append_rows(root, CUSTOMERS, [(number, 7)])
+        elif number % 3 == 1:
+            crash.open_table(root, CUSTOMERS).update({"amount": "amount + 1"})
+        return {}
+
+    for _ in turns:
+        diary.attempt("grow", grow)
+
+
+def function_of(pipeline: str) -> PipelineFunction:
+    """Orders are appended, customers merged."""
+
+    def write_all(inputs: Mapping[str, Any], run: Run) -> None:
+        for upstream, target in WRITES[pipeline]:
+            crash.write(run, inputs, upstream, target, "append" if upstream == ORDERS else "merge")
+
+    return write_all
+
+
+def _marks(coordinator: Coordinator) -> Facts:
+    return {"marks": {c.upstream: c.version for c in coordinator.checkpoints()}}
+
+
+ROLES: Mapping[str, Callable[[Path, str], None]] = {
+    **{f"planner-{n}": planner for n in range(1, 5)},
+    **{f"runner-{n}": runner for n in range(1, 5)},
+    **{f"finalizer-{n}": finalizer for n in range(1, 3)},
+    "grower": grower,
+}
+
+
+# The disturbance ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Soak:
+    """One soak in an empty folder; `seed` decides who is killed or stopped, and when."""
+
+    root: Path
+    seconds: float
+    seed: int
+    kills: int = 0
+    stops: int = 0
+    processes: dict[str, ForkServerProcess] = field(default_factory=dict)
+    asleep: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Stopped clients: since when, and until when."""
+    absences: list[tuple[str, float, float]] = field(default_factory=list)
+    """(client, from, to) in which a client was stopped or dead."""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log"
+
+    def run(self) -> Facts:
+        """Prepare, disturb, stop, recover, judge: the numbers, and every problem found."""
+        (self.root / "diary").mkdir()
+        crash.run(prepare, self.root, log=self.log)
+        begin = time.monotonic()
+        try:
+            self._disturb()
+            self._stop()
+        finally:
+            self._end()
+        span = (begin, time.monotonic())
+        if crash.run(recover, self.root, log=self.log, timeout=300) != 0:
+            self.problems.append(f"recovery failed: {self.log.read_text()[-2000:]}")
+        found = crash.result(judge, self.root, self.absences, span, log=self.log)
+        found["problems"] = [*self.problems, *found["problems"]]
+        return {"seed": self.seed, "kills": self.kills, "stops": self.stops, **found}
+
+    def _disturb(self) -> None:
+        rng = random.Random(self.seed)  # noqa: S311 a soak is its seed
+        for client in ROLES:
+            self._start(client)
+        deadline = time.monotonic() + self.seconds
+        while time.monotonic() < deadline:
+            time.sleep(rng.uniform(0.1, 0.7))
+            victim = rng.choice([c for c in ROLES if c not in self.asleep])
+            if rng.random() < 0.5:
+                self._kill(victim)
+            else:
+                self._sleep(victim, rng.choice((0.2, 1.0, 1.5 * TTL_SECONDS, 3 * TTL_SECONDS)))
+            self._wake(time.monotonic())
+            self._replace_ended()
+
+    def _start(self, client: str) -> None:
+        process = crash.start(ROLES[client], self.root, client, log=self.log)
+        self.processes[client] = process
+
+    def _kill(self, client: str) -> None:
+        since = time.monotonic()
+        self.processes[client].kill()
+        self.processes[client].join()
+        self.kills += 1
+        self._start(client)
+        self.absences.append((client, since, time.monotonic()))
+
+    def _sleep(self, client: str, seconds: float) -> None:
+        self._signal(client, signal.SIGSTOP)
+        now = time.monotonic()
+        self.asleep[client] = (now, now + seconds)
+        self.stops += 1
+
+    def _wake(self, now: float) -> None:
+        for client, (since, until) in list(self.asleep.items()):
+            if now >= until:
+                self._signal(client, signal.SIGCONT)
+                del self.asleep[client]
+                self.absences.append((client, since, time.monotonic()))
+
+    def _signal(self, client: str, number: signal.Signals) -> None:
+        pid = self.processes[client].pid
+        if pid is not None and self.processes[client].is_alive():
+            os.kill(pid, number)
+
+    def _replace_ended(self) -> None:
+        """A client that ended by itself met an error that is not ours: that is a problem."""
+        for client, process in list(self.processes.items()):
+            if process.exitcode is not None:
+                tail = self.log.read_text()[-2000:]
+                self.problems.append(f"{client} ended with {process.exitcode}: {tail}")
+                self._start(client)
+
+    def _stop(self) -> None:
+        self._wake(float("inf"))
+        (self.root / "stop").touch()
+        for client, process in self.processes.items():
+            process.join(60)
+            if process.exitcode != 0:
+                tail = self.log.read_text()[-2000:]
+                self.problems.append(f"{client} stopped with {process.exitcode}: {tail}")
+
+    def _end(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+
+
+def prepare(root: Path) -> None:
+    """The lake and the registry."""
+    crash.build_lake(root)
+    story = Story(root, "append")
+    story.register(story.coordinator())
+
+
+def recover(root: Path) -> None:
+    """The normal commands until there is no news."""
+    coordinator = Story(root, "append", TTL_SECONDS).coordinator()
+    while (batch := coordinator.create_batch()).batch_id is not None:
+        for pipeline in batch.pipelines:
+            coordinator.run_pipeline(pipeline, batch.batch_id, function_of(pipeline))
+        coordinator.finalize_batch(batch.batch_id)
+
+
+# The judgement ------------------------------------------------------------------------------------
+
+
+def judge(root: Path, absences: list[tuple[str, float, float]], span: tuple[float, float]) -> Facts:
+    """What the diaries, the journal and the sinks say together."""
+    coordinator = Story(root, "append").coordinator()
+    lines = list(_lines(root))
+    done = [line for line in lines if line["kind"] == "ok"]
+    events = coordinator.history()
+    problems = [
+        *(finding.text for finding in coordinator.verify() if not finding.ok),
+        *_unexpected(lines),
+        *_unacknowledged(done, events),
+        *_repeated(events),
+        *_moved_back(done),
+        *_starved(done, absences, span),
+        *_lost_amounts(root),
+    ]
+    plans = [line for line in done if line["command"] == "plan"]
+    return {
+        "batches": sum(isinstance(event.body, Planned) for event in events),
+        "events": len(events),
+        "commands": len(done),
+        "per_second": round(len(done) / (span[1] - span[0]), 1),
+        "unknown": len({_id(line) for line in lines}) - len(_ended(lines)),
+        "failed": dict(Counter(line["code"] for line in lines if line["kind"] == "fail")),
+        "planned_or_reused": len(plans),
+        "problems": problems,
+    }
+
+
+def _lines(root: Path) -> Iterator[Facts]:
+    for path in sorted((root / "diary").iterdir()):
+        for text in path.read_text().splitlines():
+            yield {**json.loads(text), "process": path.stem}
+
+
+def _id(line: Facts) -> tuple[str, int]:
+    return line["process"], line["number"]
+
+
+def _ended(lines: list[Facts]) -> set[tuple[str, int]]:
+    return {_id(line) for line in lines if line["kind"] in ("ok", "fail")}
+
+
+def _unexpected(lines: list[Facts]) -> Iterator[str]:
+    for line in lines:
+        if line["kind"] == "fail" and line["code"] not in EXPECTED:
+            yield f"{line['client']}: {line['command']} failed: {line['text']}"
+
+
+def _unacknowledged(done: list[Facts], events: list[Event]) -> Iterator[str]:
+    """What was acknowledged is in the journal (the set of Jepsen)."""
+    facts = set(_facts(events))
+    for line in done:
+        for fact in _acknowledged(line):
+            if fact not in facts:
+                yield f"{line['client']} was told {fact}, the journal does not know it"
+
+
+def _acknowledged(line: Facts) -> Iterator[tuple[str, ...]]:
+    if line["command"] == "plan" and line["batch_id"] is not None:
+        yield "plan", line["batch_id"]
+    if line["command"] == "run":
+        yield "success", line["batch_id"], line["pipeline"]
+    if line["command"] == "finalize":
+        for upstream in line["advanced"]:
+            yield "advance", line["batch_id"], upstream
+
+
+def _facts(events: list[Event]) -> Iterator[tuple[str, ...]]:
+    for event in events:
+        body = event.body
+        if isinstance(body, Planned):
+            yield "plan", body.batch_id
+        if isinstance(body, Succeeded):
+            yield "success", body.batch_id, body.pipeline
+        if isinstance(body, Advanced):
+            yield from (("advance", body.batch_id, upstream) for upstream in body.upstreams)
+
+
+def _repeated(events: list[Event]) -> Iterator[str]:
+    """Nothing happened twice (the queue of Jepsen)."""
+    for fact, count in Counter(_facts(events)).items():
+        if count > 1:
+            yield f"{fact} happened {count} times"
+
+
+def _moved_back(done: list[Facts]) -> Iterator[str]:
+    """No client saw a watermark go back."""
+    seen: dict[tuple[str, str], int] = defaultdict(lambda: -1)
+    for line in sorted(done, key=lambda line: line["at"]):
+        for upstream, version in line.get("marks", {}).items():
+            if version < seen[line["client"], upstream]:
+                yield f"{line['client']} saw {upstream} move back to {version}"
+            seen[line["client"], upstream] = version
+
+
+def _starved(
+    done: list[Facts], absences: list[tuple[str, float, float]], span: tuple[float, float]
+) -> Iterator[str]:
+    """Every planner planned or reused a batch every so often, the time it was away not counted."""
+    for client in (c for c in ROLES if c.startswith("planner")):
+        times = [
+            line["at"] for line in done if (line["client"], line["command"]) == (client, "plan")
+        ]
+        for since, until in pairwise([span[0], *sorted(times), span[1]]):
+            away = sum(
+                max(0.0, min(end, until) - max(begin, since))
+                for name, begin, end in absences
+                if name == client
+            )
+            if until - since - away > STARVED_SECONDS:
+                yield f"{client} got nothing done for {until - since - away:.0f} s"
+
+
+def _lost_amounts(root: Path) -> Iterator[str]:
+    """The amounts of source and sink are the same (the bank of Jepsen); recovery left no news."""
+    for writes in WRITES.values():
+        for upstream, target in writes:
+            source, sink = _amounts(root / upstream), _amounts(root / target)
+            if source != sink:
+                yield f"{target} holds {sink} of {upstream}, which holds {source} (rows, amount)"
+
+
+def _amounts(path: Path) -> list[Any]:
+    table = read_published(str(path), Storage(), "SELECT count(*), sum(amount) FROM t")
+    return [] if table is None else list(table.to_pylist()[0].values())

@@ -1,0 +1,218 @@
+"""Crashes with a real Spark: exceptions in one session, and drivers killed by SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from floodmark.failpoints import FailpointReached
+from floodmark.model.write import WriteMode
+from floodmark.run.context import Run
+from floodmark.testing import crash
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+KILLED = -signal.SIGKILL
+SHORT_TTL = 0.3
+PIPELINES = ("copy",)
+COMPARED = ("rows", "receipts", "marks", "watermarks", "problems", "history")
+
+RAISED: Mapping[WriteMode, tuple[str, ...]] = {
+    "append": (
+        "sink.after_commit",
+        "run.after_lease",
+        "run.after_read",
+        "sink.before_commit",
+        "sink.between_sinks",
+        "run.after_success",
+    ),
+    "merge": (
+        "sink.before_commit",
+        "sink.before_commit:2",
+        "sink.after_commit",
+        "run.before_done",
+        "run.after_done:2",
+    ),
+    "overwrite": ("sink.after_commit", "run.after_source_check", "sink.before_commit:2"),
+}
+"""One batch each; the first of a mode creates the targets."""
+
+
+def story(root: Path, mode: WriteMode) -> crash.Story:
+    return crash.Story(root, mode, SHORT_TTL, PIPELINES)
+
+
+def twin_of(root: Path) -> Path:
+    """A second project over the same lake, told without Spark and without faults."""
+    twin = root / "twin"
+    twin.mkdir(exist_ok=True)
+    if not (twin / "lake").exists():
+        (twin / "lake").symlink_to(root / "lake")
+    return twin
+
+
+def tell_twin(root: Path, mode: WriteMode) -> None:
+    twin = story(twin_of(root), mode)
+    coordinator = twin.coordinator()
+    twin.register(coordinator)
+    twin.step(coordinator)
+
+
+def compared(root: Path) -> dict[str, Any]:
+    state = crash.end_state(str(root), PIPELINES)
+    return {name: state[name] for name in COMPARED}
+
+
+# By exception -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", crash.MODES)
+def test_an_exception_at_any_point_of_a_run_on_spark_is_mended_by_the_retry(
+    mode: WriteMode, spark: SparkSession, tmp_path: Path
+) -> None:
+    crash.build_lake(tmp_path)
+    told = story(tmp_path, mode)
+    coordinator = told.coordinator(spark=spark)
+    told.register(coordinator)
+    for number, point in enumerate(RAISED[mode]):
+        crash.churn_lake(tmp_path, number)
+        with crash.armed(point), pytest.raises(FailpointReached):
+            told.step(coordinator)
+        assert told.step(coordinator).reused
+        tell_twin(tmp_path, mode)
+        assert compared(tmp_path) == compared(twin_of(tmp_path)), point
+
+
+# By SIGKILL ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A driver that is killed: at a failpoint, or some time into a slow write."""
+
+    name: str
+    mode: WriteMode
+    point: str | None = None
+
+
+KILLS = (
+    Kill("leased", "append", "run.after_lease"),
+    Kill("before the commit", "append", "sink.before_commit"),
+    Kill("after the commit", "append", "sink.after_commit"),
+    Kill("after a merge", "merge", "sink.after_commit"),
+    Kill("after success", "merge", "run.after_success"),
+    Kill("while the JVM writes", "append"),
+)
+ORPHANED = Kill("while the JVM, which lives on, commits", "append")
+
+SLOW_SECONDS = 3
+
+
+def prepare(root: Path, mode: WriteMode) -> None:
+    """The lake; for a merge also its targets, so that a MERGE is what is killed."""
+    root.mkdir()
+    crash.build_lake(root)
+    if mode == "merge":
+        told = story(root, mode)
+        coordinator = told.coordinator()
+        told.register(coordinator)
+        told.step(coordinator)
+        tell_twin(root, mode)
+        crash.grow_lake(root)
+
+
+def spark_step(root: Path, mode: WriteMode) -> None:
+    told = story(root, mode)
+    coordinator = told.coordinator(spark=new_session())
+    told.register(coordinator)
+    told.step(coordinator)
+
+
+def new_session() -> SparkSession:
+    from floodmark.engines.spark import local_session
+
+    return local_session({"spark.driver.memory": "1g"})
+
+
+def write_slowly_and_die(root: Path, orphans_jvm: bool) -> None:
+    """Be killed while the JVM computes the rows of a write; it may be left alive."""
+    told = story(root, "append")
+    spark = new_session()
+    coordinator = told.coordinator(spark=spark)
+    told.register(coordinator)
+    batch = coordinator.create_batch()
+    if orphans_jvm:
+        keep_jvm_alive(root)
+    assert batch.batch_id
+    coordinator.run_pipeline("copy", batch.batch_id, slow_and_deadly)
+
+
+def slow_and_deadly(inputs: Mapping[str, Any], run: Run) -> None:
+    from pyspark.sql import functions as fn
+
+    nap = f"java_method('java.lang.Thread', 'sleep', {1000 * SLOW_SECONDS}L)"
+    frame = inputs[crash.ORDERS].coalesce(1).limit(1)
+    rest = inputs[crash.ORDERS].exceptAll(frame)
+    slow = frame.withColumn("amount", fn.expr(f"amount + coalesce(0 * cast({nap} as bigint), 0)"))
+    threading.Timer(SLOW_SECONDS / 2, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    run.write(slow.unionAll(rest), crash.WRITES["copy"][0][1], mode="append", changes="log")
+
+
+def keep_jvm_alive(root: Path) -> None:
+    """Spark's JVM ends when its standard input does: let a child of ours hold it open.
+
+    It lets go two seconds after the commit, or if there is none, after a minute.
+    """
+    if os.fork():
+        return
+    commit = root / crash.WRITES["copy"][0][1] / "_delta_log" / f"{0:020d}.json"
+    deadline = time.monotonic() + 60
+    while not commit.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    (root / "committed by the orphan").write_text(str(commit.exists()))
+    time.sleep(2)
+    os._exit(0)
+
+
+def recover(places: list[tuple[Path, WriteMode]]) -> None:
+    """The normal commands for every project, in one fresh process."""
+    for root, mode in places:
+        spark_step(root, mode)
+
+
+@pytest.mark.slow
+def test_drivers_that_are_killed_are_mended_by_the_normal_commands(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    places = {kill: tmp_path / kill.name for kill in (*KILLS, ORPHANED)}
+    for kill, root in places.items():
+        assert crash.run(prepare, root, kill.mode, log=log) == 0, log.read_text()
+    for kill in KILLS:
+        assert die(kill, places[kill], log) == KILLED, f"{kill.name}: {log.read_text()}"
+    assert die(ORPHANED, places[ORPHANED], log) == KILLED, log.read_text()
+    # The orphaned JVM is still at work, and holds its target's lock.
+    assert not (places[ORPHANED] / "committed by the orphan").exists()
+    order = [(places[kill], kill.mode) for kill in (ORPHANED, *KILLS)]
+    assert crash.run(recover, order, log=log, timeout=300) == 0, log.read_text()
+    assert (places[ORPHANED] / "committed by the orphan").read_text() == "True"
+    for kill, root in places.items():
+        assert crash.run(tell_twin, root, kill.mode, log=log) == 0, log.read_text()
+        ours, twin = (crash.result(compared, r, log=log) for r in (root, twin_of(root)))
+        assert ours == twin, kill.name
+
+
+def die(kill: Kill, root: Path, log: Path) -> int:
+    if kill.point is None:
+        return crash.run(write_slowly_and_die, root, kill is ORPHANED, log=log)
+    environment = {"FLOODMARK_FAILPOINT": kill.point}
+    return crash.run(spark_step, root, kill.mode, log=log, environment=environment)
