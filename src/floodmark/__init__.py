@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from floodmark.errors import FloodmarkError
     from floodmark.model.results import Batch, Metrics, RunResult
     from floodmark.model.window import Window
+    from floodmark.project import Project
     from floodmark.sinks.changes import deletes, upserts
 
 __version__ = "0.1.0"
@@ -21,6 +22,7 @@ _HOMES = {
     "Coordinator": "floodmark.coordinator",
     "FloodmarkError": "floodmark.errors",
     "Metrics": "floodmark.model.results",
+    "Project": "floodmark.project",
     "RunResult": "floodmark.model.results",
     "Window": "floodmark.model.window",
     "deletes": "floodmark.sinks.changes",
@@ -33,6 +35,7 @@ __all__ = [
     "Coordinator",
     "FloodmarkError",
     "Metrics",
+    "Project",
     "RunResult",
     "Window",
     "deletes",

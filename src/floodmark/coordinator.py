@@ -315,6 +315,24 @@ class Coordinator:
         self._writer().commit(decide)
         self._publish()
 
+    # What this version refuses --------------------------------------------------------------------
+
+    def pause(self, pipeline: str) -> None:
+        """Refused in this version, with FM-PLAN-011: nothing is changed."""
+        raise not_yet(f"pausing pipeline {pipeline}")
+
+    def resume(self, pipeline: str) -> None:
+        """Refused in this version, with FM-PLAN-011: nothing is changed."""
+        raise not_yet(f"resuming pipeline {pipeline}")
+
+    def backfill(self, upstream: str, *, start: int, end: int, pipelines: Sequence[str]) -> Batch:
+        """Refused in this version, with FM-PLAN-011: nothing is changed."""
+        raise not_yet(f"a backfill of {upstream} {start}-{end} for {', '.join(pipelines)}")
+
+    def replay(self, batch_id: str) -> Batch:
+        """Refused in this version, with FM-PLAN-011: nothing is changed."""
+        raise not_yet(f"a replay of {batch_id}")
+
     # Looking --------------------------------------------------------------------------------------
 
     def state(self) -> State:
@@ -566,6 +584,16 @@ def refuse_catalog_name(name: str) -> None:
             state="nothing was journaled",
             next=f"give the path of the table, for example ./{name}",
         )
+
+
+def not_yet(what: str) -> PlanError:
+    """The refusal of what a later version brings: said, never ignored."""
+    return PlanError(
+        "FM-PLAN-011",
+        f"{what} is not possible in this version",
+        state="nothing was changed",
+        next="see docs/requirements.md for what is there",
+    )
 
 
 def nothing_to_plan(scope: str) -> PlanError:

@@ -290,6 +290,10 @@ BAD_CALLS: dict[str, tuple[str, Callable[[fm.Coordinator, Append], object]]] = {
     "unknown pipeline": ("FM-CONTROL-005", lambda c, g: c.create_batch(pipelines=["p"])),
     "unknown batch": ("FM-CONTROL-004", lambda c, g: (c.register("p", [g("a")]), c.finalize("b"))),
     "bad status": ("FM-CONFIG-007", lambda c, g: c.record_run("p", "b", status="DONE")),  # type: ignore[arg-type]
+    "pause": ("FM-PLAN-011", lambda c, g: c.pause("p")),
+    "resume": ("FM-PLAN-011", lambda c, g: c.resume("p")),
+    "backfill": ("FM-PLAN-011", lambda c, g: c.backfill("./a", start=0, end=1, pipelines=["p"])),
+    "replay": ("FM-PLAN-011", lambda c, g: c.replay("b")),
     "no store": ("FM-CONTROL-001", lambda c, g: c.state()),
 }
 
