@@ -1,0 +1,100 @@
+"""The judges of the crash tests find what they are there to find."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from floodmark.control.events import Advanced, Event, Succeeded
+from floodmark.model.write import WriteMode
+from floodmark.testing import arrow, crash, soak
+
+SPAN = (0.0, 100.0)
+
+
+def ok(client: str, command: str, at: float = 0.0, **facts: Any) -> dict[str, Any]:
+    return {"client": client, "command": command, "kind": "ok", "at": at, **facts}
+
+
+def event(seq: int, body: Any) -> Event:
+    return Event(seq, body, op_id="op", actor="somebody", at=datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def tell_without_looking_for_receipts(root: str, mode: WriteMode) -> None:
+    arrow.ArrowSink.committed = lambda self, receipt: None  # type: ignore[method-assign]
+    arrow._refuse_moved = lambda table, receipt: None
+    crash.tell(root, mode)
+
+
+def test_a_sink_that_does_not_look_for_its_receipt_is_caught(
+    tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    log = tmp_path / "log"
+    crash.run(crash.build_lake, tmp_path, log=log)
+    armed = {"FLOODMARK_FAILPOINT": "sink.after_commit:5"}
+    crash.run(crash.tell, str(tmp_path), "append", log=log, environment=armed)
+    crash.run(tell_without_looking_for_receipts, str(tmp_path), "append", log=log)
+    state = crash.result(crash.end_state, str(tmp_path), log=log)
+    assert state["rows"] != undisturbed["append"]["rows"]
+    assert any("2 times" in problem for problem in state["problems"])
+
+
+def test_an_acknowledgement_that_the_journal_does_not_know_is_found() -> None:
+    done = [
+        ok("p", "plan", batch_id="b1"),
+        ok("r", "run", batch_id="b1", pipeline="copy"),
+        ok("f", "finalize", batch_id="b1", advanced=["u"]),
+    ]
+    assert len(list(soak._unacknowledged(done, []))) == 3
+    known = [event(1, Succeeded("b1", "copy", 1)), event(2, Advanced("b1", {"u": 3}))]
+    assert len(list(soak._unacknowledged(done, known))) == 1
+
+
+def test_what_happened_twice_is_found() -> None:
+    advance = Advanced("b1", {"u": 3})
+    assert list(soak._repeated([event(1, advance), event(2, advance)]))
+    assert not list(soak._repeated([event(1, advance)]))
+
+
+def test_a_watermark_that_moves_back_is_found_for_each_client() -> None:
+    reads = [ok("a", "read", 1, marks={"u": 5}), ok("b", "read", 2, marks={"u": 4})]
+    assert not list(soak._moved_back(reads))
+    assert list(soak._moved_back([*reads, ok("a", "read", 3, marks={"u": 4})]))
+
+
+def test_a_planner_that_gets_nothing_done_is_found_unless_it_was_away() -> None:
+    others = [ok(c, "plan", t) for c in soak.ROLES for t in range(0, 100, 10) if c != "planner-1"]
+    lonely = [*others, ok("planner-1", "plan", 20), ok("planner-1", "plan", 80)]
+    assert list(soak._starved(lonely, [], SPAN))
+    assert not list(soak._starved(lonely, [("planner-1", 25.0, 75.0)], SPAN))
+
+
+def test_an_error_that_no_command_should_meet_is_found() -> None:
+    line = {"client": "r", "command": "run", "kind": "fail", "code": "FM-CONTROL-010", "text": "x"}
+    assert list(soak._unexpected([line]))
+    assert not list(soak._unexpected([{**line, "code": "FM-CONTROL-006"}]))
+
+
+def test_lost_and_doubled_rows_are_found(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    crash.run(soak.prepare, tmp_path, log=log)
+    crash.run(soak.recover, tmp_path, log=log)
+    assert crash.result(lost_amounts, tmp_path, log=log) == []
+    crash.run(crash.append_rows, tmp_path, "./lake/orders", [(1, 1)], log=log)
+    assert len(crash.result(lost_amounts, tmp_path, log=log)) == 3
+
+
+def lost_amounts(root: Path) -> list[str]:
+    return list(soak._lost_amounts(root))
+
+
+def test_a_process_that_does_not_end_is_killed_and_told(tmp_path: Path) -> None:
+    process = crash.start(time.sleep, 60, log=tmp_path / "log")
+    with pytest.raises(TimeoutError):
+        crash.ended(process, timeout=0.5)
+    process.join(10)
+    assert process.exitcode == -9
