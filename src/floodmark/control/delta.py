@@ -109,7 +109,7 @@ class DeltaEventLog:
         events: list[Event] = []
         position = after
         while (commit := self._commit_file(position + 1)) is not None:
-            added = added_files(commit)
+            added = self._added_files(commit)
             self.file_count = self.file_count + len(added) if added else 1
             for path in added:
                 rows = self._read_data_file(path)
@@ -119,8 +119,19 @@ class DeltaEventLog:
             position += 1
         return Tail(sorted(events, key=_seq), position, is_whole=False)
 
+    def _added_files(self, commit: str) -> list[str]:
+        try:
+            return added_files(commit)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise unreadable(self.path, ValueError(f"a commit file is damaged: {error}")) from error
+
     def _read_whole(self) -> Tail:
         table = self._open()
+        # A newest commit that a crash of the machine left empty would hide the last events: a
+        # hole further back shows in their numbers, this one would not.
+        newest = self._commit_file(table.version())
+        if newest is not None:
+            self._added_files(newest)
         events: list[Event] = []
         paths = _active_files(table)
         self.file_count = len(paths)
@@ -257,8 +268,13 @@ def events_of(table: pa.Table) -> list[Event]:
 
 
 def added_files(commit: str) -> list[str]:
-    """The data files that a commit adds; none for a compaction, which adds no event."""
+    """The data files that a commit adds; none for a compaction, which adds no event.
+
+    Raises ValueError for a commit that is empty or no JSON.
+    """
     actions = [json.loads(line) for line in commit.splitlines() if line]
+    if not actions:
+        raise ValueError("it is empty")
     if any(COMPACTION_MARK in action.get("commitInfo", {}) for action in actions):
         return []
     return [action["add"]["path"] for action in actions if "add" in action]

@@ -18,10 +18,11 @@ from floodmark.control import fold, journal, upkeep
 from floodmark.control.events import Advanced, Body, Cancelled, Event, Leased
 from floodmark.control.fold import RULES, Rule
 from floodmark.finalize import held
-from floodmark.model.results import Finalized
+from floodmark.model.results import Finalized, Metrics
 from floodmark.model.state import PlannedBatch, State
 from floodmark.model.window import Window
 from floodmark.plan import planner
+from floodmark.plan.windows import next_window as next_window_as_it_is
 from floodmark.run import context, leases, runner
 from floodmark.testing.world import SimLog, SimSink
 
@@ -65,7 +66,7 @@ def unchecked(*bodies: type[Any]) -> Patch:
 
 @mutant
 def append_without_compare_and_swap() -> list[Patch]:
-    def land(self: SimLog, events: Sequence[Event], position: int) -> None:
+    def land(self: SimLog, events: Sequence[Event], _: int) -> None:
         first = self.last_seq() + 1
         numbered = [replace(event, seq=first + i) for i, event in enumerate(events)]
         original(self, numbered, len(self._commits))
@@ -76,7 +77,7 @@ def append_without_compare_and_swap() -> list[Patch]:
 
 @mutant
 def no_look_up_after_a_lost_answer() -> list[Patch]:
-    def has_landed(self: journal.Journal, op_id: str) -> bool:
+    def has_landed(self: journal.Journal, _: str) -> bool:
         self._catch_up()
         return False
 
@@ -88,7 +89,7 @@ def compaction_forgets_epochs() -> list[Patch]:
     def snapshot_of(state: State, keep_windows: int) -> Any:
         return replace(original(state, keep_windows), epochs={})
 
-    original = upkeep.snapshot_of
+    original = fold.snapshot_of
     return [(upkeep, "snapshot_of", snapshot_of)]
 
 
@@ -98,7 +99,7 @@ def compaction_forgets_open_batches() -> list[Patch]:
         kept = original(state, keep_windows)
         return replace(kept, batches=tuple(b for b in kept.batches if not b.is_open))
 
-    original = upkeep.snapshot_of
+    original = fold.snapshot_of
     return [(upkeep, "snapshot_of", snapshot_of)]
 
 
@@ -116,7 +117,7 @@ def shifted_start(by: int) -> list[Patch]:
         is_room = window.after_version >= 0 and window.versions > by
         return replace(window, after_version=window.after_version + by) if is_room else window
 
-    original = planner.next_window
+    original = next_window_as_it_is
     return [
         (planner, "next_window", next_window),
         (planner, "refuse_latecomers", nothing),
@@ -185,7 +186,7 @@ def cancelled_batch_is_run() -> list[Patch]:
 
 @mutant
 def older_epoch_may_record() -> list[Patch]:
-    def check_fence(state: State, batch_id: str, pipeline: str, epoch: int) -> str | None:
+    def check_fence(state: State, batch_id: str, pipeline: str, _: int) -> str | None:
         batch = state.batches.get(batch_id)
         return None if batch and pipeline in batch.runs else "there is no such run"
 
@@ -245,7 +246,7 @@ def success_before_the_writes() -> list[Patch]:
             name_of=self.name_of,
         )
         inputs = self._read(run, engine)
-        result = self._succeed(lease, run, runner.Metrics())
+        result = self._succeed(lease, run, Metrics())
         function(inputs, run)
         return result
 
@@ -272,7 +273,7 @@ def sink_without_receipt() -> list[Patch]:
 
 @mutant
 def two_writes_share_an_app_id() -> list[Patch]:
-    def forward_app_id(control_id: str, pipeline: str, write_name: str) -> str:
+    def forward_app_id(control_id: str, pipeline: str, _: str) -> str:
         return f"floodmark/{control_id}/{pipeline}"
 
     return [(context, "forward_app_id", forward_app_id)]
@@ -280,7 +281,7 @@ def two_writes_share_an_app_id() -> list[Patch]:
 
 @mutant
 def two_pipelines_share_an_app_id() -> list[Patch]:
-    def forward_app_id(control_id: str, pipeline: str, write_name: str) -> str:
+    def forward_app_id(control_id: str, _: str, write_name: str) -> str:
         return f"floodmark/{control_id}/{write_name}"
 
     return [(context, "forward_app_id", forward_app_id)]

@@ -203,7 +203,7 @@ class Schedule:
 @contextmanager
 def folding_once() -> Iterator[None]:
     """Every process folds the same events on the same states: do each step of it once."""
-    fold_one = journal.apply
+    fold_one = fold.apply
     seen: dict[tuple[int, int], tuple[State, Event, State]] = {}
 
     def apply(state: State, event: Event) -> State:
@@ -348,7 +348,7 @@ class _Published:
 
     world: World
 
-    def published_through(self, name: str) -> int:
+    def published_through(self, _: str) -> int:
         return self.world.log.last_seq() - self.world.rng.choice((0, 0, 1, 3))
 
     def compact(self) -> None:
@@ -453,7 +453,9 @@ def rare_garbage_collection() -> Iterator[None]:
 def campaign(schedules: int, processes: int = 2, begin: int = 0) -> Failure | None:
     """Play many schedules of the protocol as it is; the failure with the lowest seed, if any."""
     chunk = 250
-    chunks = [range(s, min(s + chunk, begin + schedules)) for s in range(begin, begin + schedules, chunk)]
+    chunks = [
+        range(s, min(s + chunk, begin + schedules)) for s in range(begin, begin + schedules, chunk)
+    ]
     return next((f for f in _spread(first_failure, chunks, processes) if f), None)
 
 
@@ -497,7 +499,9 @@ def _all_mutants(schedules: int) -> int:
     for name in MUTANTS:
         failure = first_failure(range(schedules), name)
         survivors += failure is None
-        verdict = f"caught by schedule {failure.seed + 1}: {failure.violation}" if failure else "SURVIVES"
+        verdict = (
+            f"caught by schedule {failure.seed + 1}: {failure.violation}" if failure else "SURVIVES"
+        )
         _say(f"{name:<32} {verdict}")
     return int(survivors > 0)
 

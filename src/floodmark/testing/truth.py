@@ -218,9 +218,11 @@ class Truth:
                 latest = self.latest[upstream]
                 if self.committed.get((scope, upstream), -1) != latest:
                     late.append(f"{scope}:{upstream} is not at {latest}")
-                for write in self._writes[pipeline]:
-                    if self.sinks[pipeline, write].through.get(upstream, -1) != latest:
-                        late.append(f"{pipeline}/{write} does not hold {upstream} to {latest}")
+                late += [
+                    f"{pipeline}/{write} does not hold {upstream} to {latest}"
+                    for write in self._writes[pipeline]
+                    if self.sinks[pipeline, write].through.get(upstream, -1) != latest
+                ]
         return late
 
     def latecomers(self) -> dict[str, tuple[str, ...]]:

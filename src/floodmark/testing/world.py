@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, Self, cast
 
 import greenlet
 
@@ -27,6 +27,7 @@ from floodmark.model.receipt import Receipt, WriteResult
 from floodmark.model.state import Holder, Mark, SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
+from floodmark.run.engine import Engine
 from floodmark.testing.truth import Span, Truth
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -197,7 +198,13 @@ def describe(body: Any) -> str:
     parts = [body.kind]
     if body.kind == "PLAN":
         spans = ",".join(f"{w.upstream}[{w.start}-{w.end}]" for w in body.windows)
-        parts += [f"#{body.batch_seq}", body.batch_id[-6:], body.scope, spans, "/".join(body.required)]
+        parts += [
+            f"#{body.batch_seq}",
+            body.batch_id[-6:],
+            body.scope,
+            spans,
+            "/".join(body.required),
+        ]
     elif body.kind == "REGISTER":
         parts += [body.pipeline, body.scope, ",".join(body.upstreams)]
     elif body.kind == "ADVANCE":
@@ -259,7 +266,7 @@ class SimPulse(Pulse):
         self._stopped_at: float | None = None
         self._was_stopped = False
 
-    def __enter__(self) -> SimPulse:
+    def __enter__(self) -> Self:
         self._try_beat()
         self._world.heartbeats.pulses[self._run_id] = self
         self._process.pulses.append(self)
@@ -371,7 +378,9 @@ class SimEngine:
     def source(self) -> SimSource:
         return SimSource(self.world, self.process)
 
-    def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> SimSink:
+    def sink(
+        self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None
+    ) -> SimSink:
         return SimSink(self.world, spec)
 
     def is_lost_file(self, error: BaseException) -> bool:
@@ -392,7 +401,7 @@ class SimCoordinator(Coordinator):
         self._log = world.log
         self._heartbeats = world.heartbeats
         self._projector = None
-        self._engine = SimEngine(world, process)
+        self._engine = cast("Engine", SimEngine(world, process))
 
     def _is_known_dead(self, holder: Holder) -> bool:
         # Half of the time the dead ran on another host, where nobody can tell.
