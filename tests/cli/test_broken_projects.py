@@ -163,6 +163,8 @@ BROKEN: dict[str, tuple[str | bytes, str, str]] = {
         "FM-CONFIG-005",
         "4:25",
     ),
+    "an unknown scheme": (ONE.replace("lake/a", "'s4://b/a'"), "FM-CONFIG-004", "4:17"),
+    "control with an unknown scheme": (with_top("control: zz://b/c"), "FM-CONFIG-004", "1:10"),
     "a URI twice": (
         ONE.replace("[lake/a]", "['s3://b/a', 's3://b/a/']"),
         "FM-CONFIG-005",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -331,6 +332,33 @@ def test_nothing_to_do_is_fine_and_starts_nothing(shop: Path, floodmark: Command
     assert answer.out == "everything is up to date: nothing to run\n"
 
 
+def test_an_interrupted_run_is_recorded_and_names_the_command_that_goes_on(
+    shop: Path, capsys: pytest.CaptureFixture[str], arrow_call: MakeCall
+) -> None:
+    (shop / "jobs.py").write_text("def process(inputs, run):\n    raise KeyboardInterrupt\n")
+    call = arrow_call()
+
+    code = call.run(lambda: work.run(call, ["solo"]))
+
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (code, error["code"]) == (130, "FM-CLI-002")
+    batch = call.project.coordinator.status()[0]
+    assert error["next"] == f"floodmark retry {batch.batch_id}"
+    assert batch.runs["solo"].status == "FAILED"
+
+
+def test_an_error_of_floodmark_inside_a_function_names_the_line_of_the_function(
+    shop: Path, capsys: pytest.CaptureFixture[str], arrow_call: MakeCall
+) -> None:
+    (shop / "jobs.py").write_text("def process(inputs, run):\n    run.table('lake/nope')\n")
+
+    code = work.run(arrow_call(), ["solo"])
+
+    error = json.loads(capsys.readouterr().out)["pipelines"][0]["error"]
+    assert (code, error["code"]) == (1, "FM-RUN-003")
+    assert error["at"] == "jobs.py:2 in process: run.table('lake/nope')"
+
+
 def test_what_nobody_foresaw_is_exit_code_3_with_a_short_text(
     shop: Path, floodmark: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -414,6 +442,27 @@ def test_an_interrupt_is_exit_code_130_and_says_what_stays(
     assert text.startswith("FM-CLI-002  interrupted")
     assert "nothing was changed" in text
     assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_a_terminal_gets_colour_unless_it_says_no(no_color: str, shop: Path) -> None:
+    primary, secondary = pty.openpty()
+    environment = {**os.environ, "NO_COLOR": no_color, "TERM": "xterm"}
+    subprocess.run(
+        [sys.executable, "-m", "floodmark", "plan", "solo"],
+        cwd=shop,
+        env=environment,
+        stdout=secondary,
+        check=True,
+        timeout=120,
+    )
+    os.close(secondary)
+
+    text = os.read(primary, 100_000).decode()
+
+    os.close(primary)
+    assert ("\x1b[" in text) is not bool(no_color)
+    assert "lake/customers" in text
 
 
 def test_a_closed_pipe_ends_quietly(shop: Path) -> None:

@@ -46,13 +46,16 @@ class Screen:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self.is_terminal = stream.isatty()
+        self._is_tty = stream.isatty()
+        is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+        self.is_terminal = self._is_tty and not is_plain
+        """Whether colour and movement are welcome."""
         self._console: Console | None = None
 
     @property
     def width(self) -> int:
         """The columns there are; 80 where nobody says otherwise."""
-        if self.is_terminal:
+        if self._is_tty:
             return shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns
         said = os.environ.get("COLUMNS", "")
         return int(said) if said.isdigit() and int(said) >= 40 else PLAIN_WIDTH

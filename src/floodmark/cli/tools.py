@@ -30,8 +30,7 @@ def attach(app: typer.Typer) -> None:
     verb(state, "show")(state_show)
     verb(state, "rebuild")(state_rebuild)
     app.add_typer(state, name="state")
-    settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-    verb(app, "demo", context_settings=settings, add_help_option=False)(demo)
+    verb(app, "demo")(demo)
 
 
 def _group(text: str) -> typer.Typer:
@@ -169,11 +168,12 @@ def state_rebuild(call: Call) -> int:
 
 def demo(
     call: Call,
-    words: Annotated[list[str] | None, typer.Argument(metavar="OPTIONS")] = None,
+    folder: Annotated[
+        str | None, typer.Argument(metavar="FOLDER", help="Where; else ./floodmark-demo.")
+    ] = None,
 ) -> int:
     """Watch a small shop lake being processed, broken and repaired."""
-    from importlib import import_module
+    from floodmark.demo import main
 
-    arguments = list(words or ()) + (["--json"] if call.as_json else [])
-    code: int = import_module("floodmark.demo").main(arguments)
-    return code
+    call.what_stays = "the demo's folder stays as it is; the next demo starts anew"
+    return main([folder] if folder else [])

@@ -9,12 +9,16 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from floodmark.config import durations
+from floodmark.config.places import choices
 
 DEFAULT_CONTROL = "lake/_control"
 MIN_TTL_SECONDS, MAX_TTL_SECONDS = 1.0, 86_400.0
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
+_STORES = ("file", "s3", "s3a", "abfs", "abfss", "az", "azure", "adl", "gs", "gcs")
+"""Where tables can be: the schemes that delta-rs and Spark both know."""
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -41,6 +45,10 @@ def _path(value: str) -> str:
         raise _refused("the path is empty", "a path or URI")
     if any(ord(character) < 32 or ord(character) == 127 for character in value):
         raise _refused("the path has a control character", "a path or URI without them")
+    scheme = _SCHEME.match(value)
+    if scheme and scheme[1].lower() not in _STORES:
+        known = choices(list(_STORES), scheme[1])
+        raise _refused(f'unknown scheme "{scheme[1]}"', f"a path, or a URI with one of {known}")
     return value
 
 
