@@ -19,9 +19,16 @@ from floodmark.config import (
 from floodmark.config.places import Report, choices
 from floodmark.coordinator import Coordinator, refuse_catalog_name
 from floodmark.deltalog import DeltaLog
-from floodmark.errors import ConfigError, ControlError, FloodmarkError, RunError
+from floodmark.errors import (
+    ConfigError,
+    ControlError,
+    FloodmarkError,
+    RunError,
+    SetupError,
+)
 from floodmark.model.results import Batch, Finalized, Held, RunResult
 from floodmark.model.state import PlannedBatch
+from floodmark.run.leases import batch_for_run
 
 OutcomeStatus = Literal["SUCCESS", "FAILED", "REFUSED"]
 
@@ -222,7 +229,7 @@ class Project:
                 catch_up = _CatchUp(self, scope, chosen, max_versions, watcher or _Nobody())
                 try:
                     catch_up.run(summary)
-                except ConfigError:
+                except (ConfigError, SetupError):  # true for every scope: said once
                     raise
                 except FloodmarkError as error:  # this scope is refused; the others still run
                     summary.refused.append(error)
@@ -255,10 +262,13 @@ class Project:
         batch_id = batch.batch_id or ""
         outcomes = []
         for name, function in functions.items():
-            self._ensure_session(watcher)
-            watcher.started(name, batch_id)
-            outcomes.append(self._run_pipeline(name, batch_id, function))
-            watcher.finished(outcomes[-1])
+            outcome = self._refusal(name, batch_id)
+            if outcome is None:
+                self._ensure_session(watcher)
+                watcher.started(name, batch_id)
+                outcome = self._run_pipeline(name, batch_id, function)
+            watcher.finished(outcome)
+            outcomes.append(outcome)
         done: Finalized = self.coordinator.finalize(batch_id)
         return BatchOutcome(batch, tuple(outcomes), done.advanced, done.held)
 
@@ -288,6 +298,14 @@ class Project:
             watcher.starting_session()
             self.coordinator.spark = self._session()
             self._has_session = True
+
+    def _refusal(self, name: str, batch_id: str) -> PipelineOutcome | None:
+        """Why a pipeline may not run now, told before Spark is started for it."""
+        try:
+            batch_for_run(self.coordinator.state(), batch_id, name)
+        except ControlError as error:
+            return PipelineOutcome(name, batch_id, "REFUSED", error=error)
+        return None
 
     def _run_pipeline(
         self, name: str, batch_id: str, function: Callable[..., Any]

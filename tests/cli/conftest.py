@@ -75,6 +75,15 @@ def add_version(path: Path, *ids: int, feed: bool = True) -> None:
     write_deltalake(str(path), rows, mode="append", configuration=settings)
 
 
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """Commands set up logging for their process; the process of the tests gets its own back."""
+    logger = logging.getLogger("floodmark")
+    before = (list(logger.handlers), logger.level, logger.propagate)
+    yield
+    logger.handlers[:], logger.level, logger.propagate = before
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty project folder as the working directory; imports of it are undone afterwards."""
@@ -102,10 +111,8 @@ def shop(project: Path) -> Path:
 
 
 @pytest.fixture
-def floodmark(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
+def floodmark(capsys: pytest.CaptureFixture[str]) -> Command:
     """Calls the command line in this process."""
-    logger = logging.getLogger("floodmark")
-    before = (list(logger.handlers), logger.level, logger.propagate)
 
     def call(*arguments: str) -> Answer:
         capsys.readouterr()
@@ -113,8 +120,7 @@ def floodmark(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
         captured = capsys.readouterr()
         return Answer(code, captured.out, captured.err)
 
-    yield call
-    logger.handlers[:], logger.level, logger.propagate = before
+    return call
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from floodmark.cli import work
 from floodmark.cli.call import Call
+from floodmark.engines import jars
 
 Command = Callable[..., Any]
 MakeCall = Callable[..., Call]
@@ -305,6 +306,45 @@ def test_retry_runs_only_what_is_unfinished(
     document = json.loads(capsys.readouterr().out)
     assert code == 1
     assert [pipeline["name"] for pipeline in document["pipelines"]] == ["report"]
+
+
+def test_a_cancelled_batch_is_refused_before_spark_is_started(
+    shop: Path, floodmark: Command
+) -> None:
+    batch = freeze(floodmark, "solo")
+    floodmark("cancel", batch)
+
+    answer = floodmark("retry", batch, "--json")
+
+    assert answer.code == 4
+    assert answer.document["pipelines"][0]["status"] == "REFUSED"
+    assert answer.document["pipelines"][0]["error"]["code"] == "FM-CONTROL-012"
+    assert "Spark" not in answer.err
+
+
+def test_retry_of_a_finished_batch_has_nothing_to_do(shop: Path, floodmark: Command) -> None:
+    batch = freeze(floodmark, "solo")
+    floodmark("record", "solo", batch, "--status", "SUCCESS")
+    floodmark("finalize", batch)
+
+    answer = floodmark("retry", batch)
+
+    assert answer.code == 0
+    assert "nothing was left to do" in answer.out
+
+
+def test_a_broken_set_up_is_said_once_and_the_batches_stand(
+    shop: Path, floodmark: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for jar in jars.groups()["delta"]:
+        (tmp_path / jar.filename).write_text("not a jar")
+    monkeypatch.setenv("FLOODMARK_JARS", str(tmp_path))
+
+    answer = floodmark("run", "--json")
+
+    assert answer.code == 2
+    assert answer.document["error"]["code"] == "FM-SETUP-004"
+    assert floodmark("status", "--json").document["batches"][0]["status"] == "PENDING"
 
 
 def test_a_scope_that_is_refused_does_not_stop_the_others(

@@ -99,6 +99,8 @@ def _batch_outcome(screen: Screen, call: Call, outcome: BatchOutcome) -> None:
     if rows:
         screen.table(["pipeline", "status", "rows read", "rows written", "time"], rows, indent=2)
     _advanced(screen, call, outcome.advanced, outcome.held)
+    if not rows and not outcome.advanced and not outcome.held:
+        screen.line("  nothing was left to do")
     if outcome.held:
         screen.line(f"  next: {_way_forward(call, outcome)}")
     screen.line()
