@@ -72,6 +72,7 @@ CODES: dict[str, str] = {
     "FM-SINK-012": "the target already holds a later batch of this pipeline",
     "FM-SINK-013": "several upstreams with rows make missing= ambiguous",
     "FM-SINK-014": "the target could not be locked",
+    "FM-SINK-015": "the target holds a batch that this control store did not write",
     "FM-CONTROL-001": "there is no control store at that place",
     "FM-CONTROL-002": "the control store cannot be read",
     "FM-CONTROL-003": "the control store was written by a newer floodmark",

@@ -15,7 +15,7 @@ from floodmark import failpoints
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import SinkError
 from floodmark.model.delta import ChangeKind
-from floodmark.model.receipt import Receipt, commit_metadata
+from floodmark.model.receipt import Receipt, WriteResult, commit_metadata
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Method, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
@@ -26,15 +26,59 @@ APP = "floodmark/store/pipe/out/0"
 Row = dict[str, Any]
 
 
-class Harness(Protocol):
+class Implementation(Protocol):
     """What the suite asks of an implementation."""
 
     def sink(
-        self, spec: WriteSpec, windows: tuple[Window, ...] = (), previous: SinkDone | None = None
+        self, spec: WriteSpec, windows: tuple[Window, ...], previous: SinkDone | None
     ) -> Sink: ...
 
     def frame(self, rows: list[tuple[Any, ...]], fields: dict[str, str], parts: int = 1) -> Any:
         """A frame; `fields` are Spark's names of types: long, string, timestamp."""
+
+
+class Harness:
+    """An implementation, with the memory of its writes that the control store keeps in life."""
+
+    def __init__(self, implementation: Implementation) -> None:
+        self.implementation = implementation
+        self.frame = implementation.frame
+        self.memory: dict[tuple[str, str], SinkDone] = {}
+
+    def sink(
+        self, spec: WriteSpec, windows: tuple[Window, ...] = (), previous: SinkDone | None = None
+    ) -> RememberedSink:
+        return RememberedSink(self, spec, windows, previous)
+
+
+class RememberedSink:
+    """Each call is that of a new run: it knows the last write the store was told of."""
+
+    def __init__(
+        self,
+        harness: Harness,
+        spec: WriteSpec,
+        windows: tuple[Window, ...],
+        previous: SinkDone | None,
+    ) -> None:
+        self._harness, self._spec, self._windows = harness, spec, windows
+        self._previous = previous
+
+    def committed(self, receipt: Receipt) -> WriteResult | None:
+        return self._sink(receipt).committed(receipt)
+
+    def write(self, frame: Any, receipt: Receipt) -> WriteResult:
+        result = self._sink(receipt).write(frame, receipt)
+        done = SinkDone(
+            self._spec.name, receipt.app_id, result.target, result.table_id, result.version, None
+        )
+        self._harness.memory[self._spec.target, receipt.app_id] = done
+        return result
+
+    def _sink(self, receipt: Receipt) -> Sink:
+        key = (self._spec.target, receipt.app_id)
+        previous = self._previous or self._harness.memory.get(key)
+        return self._harness.implementation.sink(self._spec, self._windows, previous)
 
 
 PLAIN = {"id": "long", "name": "string", "n": "long"}
@@ -360,6 +404,24 @@ class SinkContract:
         assert known is not None
         assert known.version == 0
         assert caught.value.code == "FM-SINK-012"
+        assert names_of(target) == {1: "a", 2: "b"}
+
+    def test_a_batch_that_the_store_has_forgotten_is_found_in_the_target(
+        self, harness: Harness, target: Path
+    ) -> None:
+        sink = harness.sink(self.spec(target))
+        sink.write(self.plain(harness, (1, "a", 1)), receipt(1))
+        before = dict(harness.memory)
+        sink.write(self.plain(harness, (2, "b", 1)), receipt(2))
+        harness.memory = before  # an older copy of the control store is put back
+        same_number = commit_metadata("store", "batch_other", 2, "pipe", {"/up": (1, 9)})
+
+        with pytest.raises(SinkError) as reused:
+            sink.write(self.plain(harness, (3, "c", 1)), Receipt(APP, 2, same_number))
+        with pytest.raises(SinkError) as later:
+            sink.write(self.plain(harness, (3, "c", 1)), receipt(3))
+
+        assert reused.value.code == later.value.code == "FM-SINK-015"
         assert names_of(target) == {1: "a", 2: "b"}
 
     def test_another_table_in_its_place_is_refused(self, harness: Harness, target: Path) -> None:

@@ -24,10 +24,8 @@ ARROW_TYPES = {
 }
 
 
-class ArrowHarness:
-    def sink(
-        self, spec: WriteSpec, windows: tuple[Window, ...] = (), previous: SinkDone | None = None
-    ) -> Sink:
+class ArrowSinks:
+    def sink(self, spec: WriteSpec, windows: tuple[Window, ...], previous: SinkDone | None) -> Sink:
         return ArrowSink(spec, windows, previous)
 
     def frame(self, rows: list[tuple[Any, ...]], fields: dict[str, str], parts: int = 1) -> Any:
@@ -36,13 +34,11 @@ class ArrowHarness:
         return pa.Table.from_pylist(listed, schema=schema)
 
 
-class SparkHarness:
+class SparkSinks:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def sink(
-        self, spec: WriteSpec, windows: tuple[Window, ...] = (), previous: SinkDone | None = None
-    ) -> Sink:
+    def sink(self, spec: WriteSpec, windows: tuple[Window, ...], previous: SinkDone | None) -> Sink:
         from floodmark.sinks.delta import DeltaSink
 
         return DeltaSink(self._spark, spec, windows, previous)
@@ -59,11 +55,11 @@ class SparkHarness:
 class TestArrowSink(SinkContract):
     @pytest.fixture
     def harness(self) -> Harness:
-        return ArrowHarness()
+        return Harness(ArrowSinks())
 
 
 @pytest.mark.spark
 class TestDeltaSink(SinkContract):
     @pytest.fixture
     def harness(self, spark: SparkSession) -> Harness:
-        return SparkHarness(spark)
+        return Harness(SparkSinks(spark))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,22 @@ def commit_metadata(
         "windows": {name: list(span) for name, span in sorted(windows.items())},
     }
     return json.dumps({"floodmark": content}, separators=(",", ":"), sort_keys=True)
+
+
+def batch_of(user_metadata: str | None) -> str | None:
+    """The batch that a commit says it holds; None for commits of others."""
+    said = metadata_of(user_metadata)
+    return str(said["batch_id"]) if "batch_id" in said else None
+
+
+def metadata_of(user_metadata: str | None) -> dict[str, Any]:
+    """What floodmark said in a commit; empty for commits of others."""
+    try:
+        said = json.loads(user_metadata or "null")
+    except ValueError:
+        return {}
+    found = said.get("floodmark") if isinstance(said, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ a mistake in those is found here. It is also the oracle of the crash and soak te
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from floodmark.control.tables import committed_rows, watermark_rows
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import VersionFacts
+from floodmark.model.receipt import metadata_of
 from floodmark.model.results import Finding, bad, good
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
@@ -197,13 +197,24 @@ def exact_ranges(evidence: Evidence) -> Iterator[str]:
     plans = evidence.plans()
     for target, commits in evidence.commits.items():
         for commit in commits:
-            said = _metadata(commit)
-            plan = plans.get(said.get("batch_id", "")) if said else None
-            if said and plan:
+            said = metadata_of(commit.user_metadata)
+            plan = plans.get(said.get("batch_id", ""))
+            if plan:
                 planned = {w.upstream: [w.start, w.end] for w in plan.windows}
-                for upstream, span in said["windows"].items():
+                for upstream, span in said.get("windows", {}).items():
                     if planned.get(upstream) != span:
                         yield f"{target} version {commit.version}: {upstream} {span} was not planned"
+
+
+def known_writers(evidence: Evidence) -> Iterator[str]:
+    """G11: every batch that a sink holds under our name is one that the journal knows."""
+    plans = evidence.plans()
+    control_ids = {event.body.key for event in evidence.events if event.kind == "CREATE"}
+    for target, commits in evidence.commits.items():
+        for commit in commits:
+            said = metadata_of(commit.user_metadata)
+            if said.get("control_id") in control_ids and said.get("batch_id") not in plans:
+                yield f"{target} version {commit.version} holds {said.get('batch_id')}"
 
 
 def in_order(evidence: Evidence) -> Iterator[str]:
@@ -254,6 +265,7 @@ CHECKS: tuple[tuple[str, str, Callable[[Evidence], Iterable[str]]], ...] = (
     ("G6", "sinks were written from exactly the planned windows", exact_ranges),
     ("G7", "batches of a pipeline apply in order", in_order),
     ("G8", "only the newest lease records, success is final", fenced),
+    ("G11", "sinks hold no batch that this store has forgotten", known_writers),
 )
 
 
@@ -286,16 +298,6 @@ def _differences(
 ) -> Iterator[str]:
     for row in [*(wanted - found), *(found - wanted)][:SHOWN]:
         yield f"{name} differs at {', '.join(map(str, row))}"
-
-
-def _metadata(commit: VersionFacts) -> dict[str, Any] | None:
-    """What floodmark said in a commit; None for commits of others."""
-    try:
-        said = json.loads(commit.user_metadata or "null")
-    except ValueError:
-        return None
-    found = said.get("floodmark") if isinstance(said, dict) else None
-    return found if isinstance(found, dict) and "windows" in found else None
 
 
 def _finding(name: str, text: str, problems: Iterable[str]) -> Finding:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
 from floodmark.errors import SinkError
-from floodmark.model.delta import TableFacts
-from floodmark.model.receipt import Receipt, WriteResult
+from floodmark.model.delta import TableFacts, VersionFacts
+from floodmark.model.receipt import Receipt, WriteResult, batch_of
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.sinks.outcome import result_of
@@ -52,6 +52,7 @@ class DeltaTarget:
     ) -> WriteResult:
         commit = log.find_transaction(receipt.app_id, receipt.seq)
         if commit is not None:
+            self._refuse_other_batch(commit, receipt)
             self._refuse_restored(log, facts, commit.version)
             return result_of(self.path, facts.table_id, commit, already_applied=True)
         if stored > receipt.seq:
@@ -70,7 +71,8 @@ class DeltaTarget:
         stored = log.transaction_version(receipt.app_id)
         last = self._last_write(log, receipt.app_id, stored)
         if last is not None:
-            self._refuse_restored(log, facts, last)
+            self._refuse_unknown_writes(last, receipt)
+            self._refuse_restored(log, facts, last.version)
         return Target(
             exists=True,
             table_id=facts.table_id,
@@ -82,12 +84,9 @@ class DeltaTarget:
             has_feed=facts.feed_enabled,
         )
 
-    def _last_write(self, log: DeltaLog, app_id: str, stored: int | None) -> int | None:
-        """The version of our last commit there, as the store or else the log knows it."""
-        if self.previous is not None:
-            return self.previous.version
-        commit = None if stored is None else log.find_transaction(app_id, stored)
-        return None if commit is None else commit.version
+    def _last_write(self, log: DeltaLog, app_id: str, stored: int | None) -> VersionFacts | None:
+        """Our last commit there, while its commit file is still in the log."""
+        return None if stored is None else log.find_transaction(app_id, stored)
 
     def read_back(self, receipt: Receipt, seen: Target, notes: Mapping[str, str]) -> WriteResult:
         """The result of a write that has just returned, proven from the log.
@@ -103,6 +102,7 @@ class DeltaTarget:
             raise _no_receipt(self.path, receipt, log.transaction_version(receipt.app_id))
         if seen.table_id is not None and facts.table_id != seen.table_id:
             raise _replaced_meanwhile(self.path, seen.table_id, facts.table_id)
+        self._refuse_other_batch(commit, receipt)
         is_ours = commit.version > seen.version
         return result_of(
             self.path, facts.table_id, commit, already_applied=not is_ours, notes=notes
@@ -117,6 +117,22 @@ class DeltaTarget:
         if not is_delta_table(self.path, self.storage):
             return None
         return DeltaLog(self.path, self.storage)
+
+    def _refuse_other_batch(self, commit: VersionFacts, receipt: Receipt) -> None:
+        """A receipt of the right number that another batch left is no proof of ours.
+
+        It is there if an older copy of the control store was put back: its numbers come again.
+        """
+        found, ours = batch_of(commit.user_metadata), batch_of(receipt.user_metadata)
+        if found != ours:
+            raise _holds_other(self.path, commit, f"batch {found} has number {receipt.seq} there")
+
+    def _refuse_unknown_writes(self, last: VersionFacts, receipt: Receipt) -> None:
+        """The last write there must be the last one the store knows of, or this very batch."""
+        is_known = self.previous is not None and self.previous.version == last.version
+        found = batch_of(last.user_metadata)
+        if not is_known and found != batch_of(receipt.user_metadata):
+            raise _holds_other(self.path, last, f"batch {found} is unknown to this control store")
 
     def _refuse_restored(self, log: DeltaLog, facts: TableFacts, since: int) -> None:
         first = max(since + 1, facts.earliest_version)
@@ -144,6 +160,18 @@ def _holds_later(path: str, receipt: Receipt, stored: int) -> SinkError:
         allowed=f"receipts up to {receipt.seq}, applied in order",
         state=NOTHING_WRITTEN,
         next="floodmark verify shows which store wrote it; use the control store that is current",
+    )
+
+
+def _holds_other(path: str, commit: VersionFacts, found: str) -> SinkError:
+    return SinkError(
+        "FM-SINK-015",
+        "the target holds a batch that this control store did not write",
+        where=f"{path} version {commit.version}",
+        found=found,
+        allowed="writes of this pipeline by one control store, none of them forgotten",
+        state=f"{NOTHING_WRITTEN}; an older copy of the control store seems to be in use",
+        next="put the newest copy of the control store back, then run the batch again",
     )
 
 
