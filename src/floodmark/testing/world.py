@@ -178,6 +178,10 @@ class SimLog:
         self._compacted_at = len(self._commits)
         self._world.truth.compacted()
 
+    def all_events(self) -> list[Event]:
+        """Every event that ever landed, as if nothing had been compacted."""
+        return [event for commit in self._commits for event in commit]
+
     def last_seq(self) -> int:
         """The number of the newest event."""
         return self._whole[-1].seq if self._whole else 0

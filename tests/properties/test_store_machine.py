@@ -1,0 +1,312 @@
+"""The real store on a local disk, step by step in any order, with crashes between any two writes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+import floodmark as fm
+from floodmark import failpoints
+from floodmark.control.delta import DeltaEventLog
+from floodmark.control.fold import fold
+from floodmark.control.history import read_published
+from floodmark.control.tables import committed_rows, registry_rows, watermark_rows
+from floodmark.control.upkeep import compact
+from floodmark.deltalog import Storage
+from floodmark.errors import FloodmarkError
+from floodmark.model.state import Holder, PlannedBatch, SinkDone, State
+from floodmark.model.window import Window
+from floodmark.model.write import WriteSpec
+from floodmark.testing.arrow import ArrowSink, ArrowSource
+
+pytestmark = pytest.mark.slow
+
+UPSTREAMS = ("a", "b")
+PIPELINES = {"P": ("a", "b"), "Q": ("b",)}
+CRASHES = [point for point in failpoints.POINTS if not point.startswith("compact.")]
+
+
+class Engine:
+    spark = None
+
+    def source(self) -> ArrowSource:
+        return ArrowSource()
+
+    def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Any:
+        return ArrowSink(spec, tuple(windows), previous)
+
+    def is_lost_file(self, error: BaseException) -> bool:
+        return False
+
+
+class UserError(Exception):
+    pass
+
+
+@contextmanager
+def armed(point: str) -> Iterator[None]:
+    """A process that dies when it comes to a point."""
+    failpoints.rearm()
+    setting = {"FLOODMARK_FAILPOINT": point, "FLOODMARK_FAILPOINT_ACTION": "raise"}
+    with patch.dict(os.environ, setting):
+        yield
+
+
+class Store(RuleBasedStateMachine):
+    """One lake, one control store, and one process after the other that works on them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp(prefix="floodmark-machine-"))
+        self.control = str(self.root / "control")
+        self.ids: dict[str, list[int]] = {upstream: [] for upstream in UPSTREAMS}
+        self.processes = 0
+        self.marks: dict[tuple[str, str], int] = {}
+        self.plans: dict[str, Any] = {}
+
+    def teardown(self) -> None:
+        try:
+            if self.processes:
+                self.reopen()
+                self.undisturbed()
+                self.everything_agrees()
+        finally:
+            shutil.rmtree(self.root)
+
+    # Steps ----------------------------------------------------------------------------------------
+
+    @initialize()
+    def begin(self) -> None:
+        for upstream in UPSTREAMS:
+            self.grow(upstream, 1)
+        self.reopen()
+        for pipeline, upstreams in PIPELINES.items():
+            self.coordinator.register(pipeline, [self.path(u) for u in upstreams])
+
+    @rule(upstream=st.sampled_from(UPSTREAMS), commits=st.integers(1, 2))
+    def grow(self, upstream: str, commits: int) -> None:
+        for _ in range(commits):
+            self.ids[upstream].append(len(self.ids[upstream]))
+            rows = pa.table({"id": pa.array(self.ids[upstream][-1:], pa.int64())})
+            is_new = not Path(self.path(upstream)).exists()
+            feed = {"delta.enableChangeDataFeed": "true"} if is_new else None
+            write_deltalake(self.path(upstream), rows, mode="append", configuration=feed)
+
+    @rule(limit=st.sampled_from([None, None, 1, 2]), named=st.sampled_from([None, ["a"], ["b"]]))
+    def plan(self, limit: int | None, named: list[str] | None) -> None:
+        upstreams = None if named is None else [self.path(u) for u in named]
+        self.attempt(lambda: self.coordinator.create_batch(upstreams, max_versions=limit))
+
+    @precondition(lambda self: self.open_batch())
+    @rule(pipeline=st.sampled_from(list(PIPELINES)), raises=st.sampled_from([None, None, 0, 1]))
+    def run(self, pipeline: str, raises: int | None) -> None:
+        batch = self.open_batch()
+        assert batch
+        function = self.function(pipeline, raises)
+        self.attempt(lambda: self.coordinator.run_pipeline(pipeline, batch.batch_id, function))
+
+    @precondition(lambda self: self.open_batch())
+    @rule()
+    def finalize(self) -> None:
+        batch = self.open_batch()
+        assert batch
+        self.attempt(lambda: self.coordinator.finalize_batch(batch.batch_id))
+
+    @precondition(lambda self: self.open_batch())
+    @rule()
+    def cancel(self) -> None:
+        batch = self.open_batch()
+        assert batch
+        self.attempt(lambda: self.coordinator.cancel(batch.batch_id))
+
+    @rule(upstream=st.sampled_from(UPSTREAMS))
+    def cycle(self, upstream: str) -> None:
+        """What a scheduler does all day, without a fault."""
+        self.grow(upstream, 1)
+        self.work(list(PIPELINES))
+
+    @rule(point=st.sampled_from(CRASHES), upstream=st.sampled_from([None, *UPSTREAMS]))
+    def crash(self, point: str, upstream: str | None) -> None:
+        """Work until the process dies at a point, or is done without coming to it."""
+        if upstream:
+            self.grow(upstream, 1)
+        with armed(point):
+            try:
+                self.work(list(PIPELINES))
+            except failpoints.FailpointReached:
+                self.reopen()
+
+    @rule()
+    def reopen(self) -> None:
+        """The next process; the one before is dead, and that can be proven."""
+        self.processes += 1
+        me = self.processes
+        coordinator = fm.Coordinator(self.control, actor=f"process {me}", lease_ttl=2)
+        coordinator._engine = Engine()
+        coordinator._holder = Holder("here", "boot", me, "start")
+        coordinator._is_gone = lambda holder: holder.pid != me
+        self.coordinator = coordinator
+
+    @rule(keep_windows=st.sampled_from([2, 4, 1000]), dies=st.booleans())
+    def compact(self, keep_windows: int, dies: bool) -> None:
+        projector = self.coordinator._projector
+        assert projector
+        log = DeltaEventLog(self.control, Storage(None))
+        with armed("compact.after_commit" if dies else "nowhere"):
+            try:
+                compact(log, projector, keep_windows=keep_windows)
+            except failpoints.FailpointReached:
+                self.reopen()
+
+    # What must hold -------------------------------------------------------------------------------
+
+    @invariant()
+    def watermarks_never_move_back(self) -> None:
+        if self.processes:
+            marks = {key: mark.version for key, mark in self.state().marks.items()}
+            assert all(marks[key] >= version for key, version in self.marks.items())
+            self.marks = marks
+
+    @invariant()
+    def a_plan_never_changes(self) -> None:
+        if self.processes:
+            for batch in self.state().batches.values():
+                planned = (batch.seq, dict(batch.windows), dict(batch.required))
+                assert self.plans.setdefault(batch.batch_id, planned) == planned
+
+    @rule()
+    def everything_agrees(self) -> None:
+        """The journal, the loaded state, the published tables, the checker and the sinks."""
+        state = self.state()
+        events = DeltaEventLog(self.control, Storage(None)).read(None).events
+        assert without_old(fold(events)) == without_old(state)
+        self.coordinator._publish()
+        self.tables_show(self.state())
+        assert [f for f in self.coordinator.verify() if not f.ok] == []
+        self.nothing_is_there_twice()
+
+    def tables_show(self, state: State) -> None:
+        shown = self.published("committed_watermarks")
+        assert sorted(shown, key=str) == sorted(committed_rows(state), key=str)
+        assert sorted(self.published("pipeline_registry"), key=str) == sorted(
+            registry_rows(state), key=str
+        )
+        rows = [row for b in state.batches.values() for row in watermark_rows(b)]
+        known = [r for r in self.published("watermarks") if r["batch_id"] in state.batches]
+        assert sorted(known, key=str) == sorted(rows, key=str)
+        seqs = sorted(row["seq"] for row in self.published("history"))
+        assert seqs == list(range(1, state.seq + 1))
+
+    def nothing_is_there_twice(self) -> None:
+        for pipeline, upstreams in PIPELINES.items():
+            for upstream in upstreams:
+                count = Counter(self.rows(pipeline, upstream))
+                assert max(count.values(), default=0) <= 1, (pipeline, upstream, count)
+                committed = self.state().committed_version("default", self.path(upstream))
+                assert set(count) >= set(range(committed + 1)), (pipeline, upstream)
+
+    def undisturbed(self) -> None:
+        """G10: plan, run, finalize until nothing is new; then each sink holds every row once."""
+        for _ in range(10):
+            if not self.work(list(PIPELINES)):
+                break
+        for pipeline, upstreams in PIPELINES.items():
+            for upstream in upstreams:
+                assert sorted(self.rows(pipeline, upstream)) == self.ids[upstream]
+
+    # ----------------------------------------------------------------------------------------------
+
+    def work(self, pipelines: list[str]) -> bool:
+        """Plan, run and finalize once; whether there was something to do."""
+        batch = self.coordinator.create_batch()
+        if batch.batch_id is None:
+            return False
+        for pipeline in pipelines:
+            if pipeline in batch.pipelines:
+                function = self.function(pipeline, None)
+                self.coordinator.run_pipeline(pipeline, batch.batch_id, function)
+        self.coordinator.finalize_batch(batch.batch_id)
+        return True
+
+    def function(self, pipeline: str, raises: int | None) -> Callable[[Any, Any], None]:
+        """Writes each input to a target of its own; may raise before one of the writes."""
+
+        def function(inputs: Any, run: Any) -> None:
+            for position, upstream in enumerate(PIPELINES[pipeline]):
+                if raises == position:
+                    raise UserError
+                frame = inputs[self.path(upstream)]
+                run.write(frame, self.target(pipeline, upstream), mode="append")
+
+        return function
+
+    def attempt(self, command: Callable[[], object]) -> None:
+        """A refusal and a user's error are answers, too."""
+        try:
+            command()
+        except (FloodmarkError, UserError):
+            return
+
+    def state(self) -> State:
+        return self.coordinator.state()
+
+    def open_batch(self) -> PlannedBatch | None:
+        return next(self.state().open_batches(), None) if self.processes else None
+
+    def path(self, upstream: str) -> str:
+        return str(self.root / "lake" / upstream)
+
+    def target(self, pipeline: str, upstream: str) -> str:
+        return str(self.root / "sinks" / f"{pipeline}_{upstream}")
+
+    def rows(self, pipeline: str, upstream: str) -> list[int]:
+        found = read_published(self.target(pipeline, upstream), Storage(None), "SELECT id FROM t")
+        return found.column("id").to_pylist() if found is not None else []
+
+    def published(self, name: str) -> list[dict[str, Any]]:
+        found = read_published(f"{self.control}/{name}", Storage(None), "SELECT * FROM t")
+        assert found is not None
+        rows: list[dict[str, Any]] = found.to_pylist()
+        return rows
+
+
+def without_old(state: State) -> State:
+    """What a reader must know whether or not it saw the batches that compaction let go of."""
+    return replace(state, batches={k: b for k, b in state.batches.items() if b.is_open})
+
+
+@pytest.mark.timeout(3600)
+def test_the_store_keeps_its_promises_in_any_order_of_steps(full_size: bool) -> None:
+    run_state_machine_as_test(
+        Store,
+        settings=settings(
+            max_examples=300 if full_size else 40,
+            stateful_step_count=60 if full_size else 40,
+            derandomize=not full_size,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
