@@ -302,7 +302,7 @@ def test_the_store_keeps_its_promises_in_any_order_of_steps(full_size: bool) -> 
     run_state_machine_as_test(
         Store,
         settings=settings(
-            max_examples=300 if full_size else 40,
+            max_examples=300 if full_size else 20,
             stateful_step_count=60 if full_size else 40,
             derandomize=not full_size,
             deadline=None,
