@@ -1,0 +1,1 @@
+"""Public doubles and contract suites."""
