@@ -112,11 +112,11 @@ KILLS = (
     Kill("after the commit", "append", "sink.after_commit"),
     Kill("after a merge", "merge", "sink.after_commit"),
     Kill("after success", "merge", "run.after_success"),
-    Kill("while the JVM writes", "append"),
 )
+TORN_DOWN = Kill("while the JVM writes", "append")
 ORPHANED = Kill("while the JVM, which lives on, commits", "append")
 
-SLOW_SECONDS = 3
+NAP_SECONDS = 4
 
 
 def prepare(root: Path, mode: WriteMode) -> None:
@@ -153,7 +153,7 @@ def write_slowly_and_die(root: Path, orphans_jvm: bool) -> None:
     told.register(coordinator)
     batch = coordinator.create_batch()
     if orphans_jvm:
-        keep_jvm_alive(root)
+        keep_jvm_alive(spark, root)
     assert batch.batch_id
     coordinator.run_pipeline("copy", batch.batch_id, slow_and_deadly)
 
@@ -161,21 +161,33 @@ def write_slowly_and_die(root: Path, orphans_jvm: bool) -> None:
 def slow_and_deadly(inputs: Mapping[str, Any], run: Run) -> None:
     from pyspark.sql import functions as fn
 
-    nap = f"java_method('java.lang.Thread', 'sleep', {1000 * SLOW_SECONDS}L)"
-    frame = inputs[crash.ORDERS].coalesce(1).limit(1)
-    rest = inputs[crash.ORDERS].exceptAll(frame)
-    slow = frame.withColumn("amount", fn.expr(f"amount + coalesce(0 * cast({nap} as bigint), 0)"))
-    threading.Timer(SLOW_SECONDS / 2, os.kill, (os.getpid(), signal.SIGKILL)).start()
-    run.write(slow.unionAll(rest), crash.WRITES["copy"][0][1], mode="append", changes="log")
+    nap = f"java_method('java.lang.Thread', 'sleep', {1000 * NAP_SECONDS}L)"
+    one = inputs[crash.ORDERS].coalesce(1).limit(1)
+    rest = inputs[crash.ORDERS].exceptAll(one)
+    slow = one.withColumn("amount", fn.expr(f"amount + coalesce(0 * try_cast({nap} as bigint), 0)"))
+    target = crash.WRITES["copy"][0][1]
+    threading.Thread(target=die_once_written, args=(run, target), daemon=True).start()
+    run.write(slow.unionAll(rest), target, mode="append", changes="log")
 
 
-def keep_jvm_alive(root: Path) -> None:
-    """Spark's JVM ends when its standard input does: let a child of ours hold it open.
+def die_once_written(run: Run, target: str) -> None:
+    """Kill this process as soon as the JVM has begun a data file: one of its tasks naps."""
+    folder = Path(run._name_of(target))
+    while not any(folder.glob("part-*.parquet")):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def keep_jvm_alive(spark: SparkSession, root: Path) -> None:
+    """Spark's JVM ends when its standard input does: let a child of ours hold just that open.
 
     It lets go two seconds after the commit, or if there is none, after a minute.
     """
+    held = spark.sparkContext._gateway.proc.stdin.fileno()  # type: ignore[union-attr]
     if os.fork():
         return
+    os.closerange(0, held)
+    os.closerange(held + 1, os.sysconf("SC_OPEN_MAX"))
     commit = root / crash.WRITES["copy"][0][1] / "_delta_log" / f"{0:020d}.json"
     deadline = time.monotonic() + 60
     while not commit.exists() and time.monotonic() < deadline:
@@ -192,27 +204,55 @@ def recover(places: list[tuple[Path, WriteMode]]) -> None:
 
 
 @pytest.mark.slow
-def test_drivers_that_are_killed_are_mended_by_the_normal_commands(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    places = {kill: tmp_path / kill.name for kill in (*KILLS, ORPHANED)}
+@pytest.mark.timeout(1200)
+def test_drivers_killed_at_a_point_of_the_protocol_are_mended_by_the_normal_commands(
+    tmp_path: Path,
+) -> None:
+    places = {kill: prepared(tmp_path, kill) for kill in KILLS}
     for kill, root in places.items():
-        assert crash.run(prepare, root, kill.mode, log=log) == 0, log.read_text()
-    for kill in KILLS:
-        assert die(kill, places[kill], log) == KILLED, f"{kill.name}: {log.read_text()}"
-    assert die(ORPHANED, places[ORPHANED], log) == KILLED, log.read_text()
-    # The orphaned JVM is still at work, and holds its target's lock.
-    assert not (places[ORPHANED] / "committed by the orphan").exists()
-    order = [(places[kill], kill.mode) for kill in (ORPHANED, *KILLS)]
-    assert crash.run(recover, order, log=log, timeout=300) == 0, log.read_text()
-    assert (places[ORPHANED] / "committed by the orphan").read_text() == "True"
+        assert die(kill, root) == KILLED, read_log(root)
+    assert_mended_by_normal_commands(places)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_driver_killed_while_its_jvm_writes_has_written_once_or_not_at_all(
+    tmp_path: Path,
+) -> None:
+    places = {kill: prepared(tmp_path, kill) for kill in (ORPHANED, TORN_DOWN)}
+    assert die(TORN_DOWN, places[TORN_DOWN]) == KILLED, read_log(places[TORN_DOWN])
+    assert die(ORPHANED, places[ORPHANED]) == KILLED, read_log(places[ORPHANED])
+    # The orphaned JVM is still at work and holds the lock of its target: recovery has to wait.
+    said = places[ORPHANED] / "committed by the orphan"
+    assert not said.exists()
+    assert_mended_by_normal_commands(places)
+    assert said.read_text() == "True"
+
+
+def prepared(folder: Path, kill: Kill) -> Path:
+    root = folder / kill.name
+    assert crash.run(prepare, root, kill.mode, log=folder / "log") == 0
+    return root
+
+
+def die(kill: Kill, root: Path) -> int:
+    log = root / "log"
+    if kill.point is None:
+        return crash.run(write_slowly_and_die, root, kill is ORPHANED, log=log, timeout=300)
+    environment = {"FLOODMARK_FAILPOINT": kill.point}
+    return crash.run(spark_step, root, kill.mode, log=log, environment=environment, timeout=300)
+
+
+def assert_mended_by_normal_commands(places: Mapping[Kill, Path]) -> None:
+    log = next(iter(places.values())) / "log"
+    work = [(root, kill.mode) for kill, root in places.items()]
+    assert crash.run(recover, work, log=log, timeout=600) == 0, log.read_text()
     for kill, root in places.items():
         assert crash.run(tell_twin, root, kill.mode, log=log) == 0, log.read_text()
         ours, twin = (crash.result(compared, r, log=log) for r in (root, twin_of(root)))
         assert ours == twin, kill.name
+        assert not ours["problems"], kill.name
 
 
-def die(kill: Kill, root: Path, log: Path) -> int:
-    if kill.point is None:
-        return crash.run(write_slowly_and_die, root, kill is ORPHANED, log=log)
-    environment = {"FLOODMARK_FAILPOINT": kill.point}
-    return crash.run(spark_step, root, kill.mode, log=log, environment=environment)
+def read_log(root: Path) -> str:
+    return (root / "log").read_text()
