@@ -85,7 +85,7 @@ class Coordinator:
         self.control = absolute(control, base)
         self.base = base
         self.spark = spark
-        self.actor = actor or getpass.getuser()
+        self.actor = actor or current_user()
         self.schema = schema
         self._lease_ttl = lease_ttl
         self._clock: Clock = SystemClock()
@@ -525,6 +525,14 @@ class Coordinator:
             from floodmark.engines.catalog import register_control_tables
 
             register_control_tables(self.spark, self.control, self.schema)
+
+
+def current_user() -> str:
+    """Who runs this, for the records; a container may have no name for its user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
 
 
 def registration(state: State, body: Registered) -> list[Body]:

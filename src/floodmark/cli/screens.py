@@ -250,12 +250,19 @@ def history(screen: Screen, events: Sequence[Event]) -> None:
     screen.table(["seq", "at", "what", "pipeline", "batch"], rows)
 
 
+SHORT_FINDING = 62
+"""A finding that fits into one line of 80 columns takes one."""
+
+
 def findings(screen: Screen, call: Call, found: Sequence[Finding]) -> None:
     for finding in found:
         word = "ok" if finding.ok else "problem"
         name = call.short(finding.name)
-        screen.line((f"{word:<8}", STYLES[word]), f" {name}")
-        screen.paragraph(finding.text, indent=9)
+        if len(name) + len(finding.text) < SHORT_FINDING:
+            screen.line((f"{word:<8}", STYLES[word]), f" {name:<7} {finding.text}")
+        else:
+            screen.line((f"{word:<8}", STYLES[word]), f" {name}")
+            screen.paragraph(finding.text, indent=9)
         if finding.next:
             screen.line(f"         next: {finding.next}")
     problems = sum(not finding.ok for finding in found)
