@@ -82,4 +82,6 @@ def _project(folder: Path) -> Path:
 
 def _call(project: Path, verb: str) -> None:
     command = [str(Path(sys.executable).with_name("floodmark")), verb]
-    subprocess.run(command, cwd=project, check=True, capture_output=True)
+    # Compiled once and kept, as an installed package is; the warm-up round compiles.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run(command, cwd=project, env=environment, check=True, capture_output=True)
