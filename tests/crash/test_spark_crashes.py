@@ -133,10 +133,11 @@ def prepare(root: Path, mode: WriteMode) -> None:
 
 
 def spark_step(root: Path, mode: WriteMode) -> None:
+    """Plan and finalize as the commands do, without Spark; run with it."""
     told = story(root, mode)
-    coordinator = told.coordinator(spark=new_session())
+    coordinator = told.coordinator()
     told.register(coordinator)
-    told.step(coordinator)
+    told.step(coordinator, runner=told.coordinator(spark=new_session()))
 
 
 def new_session() -> SparkSession:
@@ -148,14 +149,14 @@ def new_session() -> SparkSession:
 def write_slowly_and_die(root: Path, orphans_jvm: bool) -> None:
     """Be killed while the JVM computes the rows of a write; it may be left alive."""
     told = story(root, "append")
-    spark = new_session()
-    coordinator = told.coordinator(spark=spark)
+    coordinator = told.coordinator()
     told.register(coordinator)
     batch = coordinator.create_batch()
+    spark = new_session()
     if orphans_jvm:
         keep_jvm_alive(spark, root)
     assert batch.batch_id
-    coordinator.run_pipeline("copy", batch.batch_id, slow_and_deadly)
+    told.coordinator(spark=spark).run_pipeline("copy", batch.batch_id, slow_and_deadly)
 
 
 def slow_and_deadly(inputs: Mapping[str, Any], run: Run) -> None:

@@ -154,12 +154,16 @@ class Story:
         for pipeline in self.pipelines:
             coordinator.register(pipeline, PIPELINES[pipeline])
 
-    def step(self, coordinator: Coordinator) -> Batch:
-        """Plan, run every pipeline, finalize; nothing but the plan if there is no news."""
+    def step(self, coordinator: Coordinator, runner: Coordinator | None = None) -> Batch:
+        """Plan, run every pipeline, finalize; nothing but the plan if there is no news.
+
+        `runner` runs the pipelines, if that is somebody else.
+        """
         batch = coordinator.create_batch()
         if batch.batch_id is not None:
             for pipeline in batch.pipelines:
-                coordinator.run_pipeline(pipeline, batch.batch_id, self.function(pipeline))
+                runs = runner or coordinator
+                runs.run_pipeline(pipeline, batch.batch_id, self.function(pipeline))
             coordinator.finalize_batch(batch.batch_id)
         return batch
 
