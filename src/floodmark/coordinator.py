@@ -10,6 +10,7 @@ import getpass
 import hashlib
 import json
 import logging
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from floodmark.deltalog import Storage, absolute
 from floodmark.errors import ConfigError, ControlError, PlanError
 from floodmark.finalize import advance_watermarks
 from floodmark.model.clock import Clock, SystemClock
+from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
 from floodmark.model.plan import DEFAULT_SCOPE, Draft, PlanRequest, Probe
 from floodmark.model.results import (
     Batch,
@@ -79,7 +81,7 @@ class Coordinator:
         *,
         lease_ttl: float = DEFAULT_TTL_SECONDS,
         base: str | None = None,
-        schema: str = "gold",
+        schema: str | None = "gold",
     ) -> None:
         self.storage = Storage(storage_options)
         self.control = absolute(control, base)
@@ -107,6 +109,7 @@ class Coordinator:
         Registering the same again changes nothing. Batches that are planned keep the registry of
         their moment. Raises FM-CONTROL-011 if the name is taken in another scope.
         """
+        refuse_odd_name(pipeline)
         names = self._names(upstreams, what=f"pipeline {pipeline}")
         body = Registered(pipeline, scope, names, definition_hash(pipeline, scope, names))
         self._writer().commit(lambda state: registration(state, body))
@@ -121,13 +124,18 @@ class Coordinator:
         pipelines: Sequence[str] | None = None,
         scope: str = DEFAULT_SCOPE,
         max_versions: int | None = None,
+        registry: Mapping[str, Sequence[str]] | None = None,
+        fallback: str | None = None,
     ) -> Batch:
         """Freeze what is new in the upstreams as one batch, in one commit.
 
         Every other upstream of the pipelines concerned is frozen with it. An open batch on any of
         them is returned instead (`reused`). With no news at all nothing is journaled and status
-        NOOP comes back. Called twice, the second call returns the batch of the first.
+        NOOP comes back. Called twice, the second call returns the batch of the first. `registry`
+        and `fallback` are refused in this version (FM-PLAN-011).
         """
+        if registry is not None or fallback is not None:
+            raise not_yet("a registry or a fallback given to create_batch")
         store = self._writer()
         batch_id = self._new_batch_id()
         outcome: list[Batch] = []
@@ -222,13 +230,21 @@ class Coordinator:
 
     # Run ------------------------------------------------------------------------------------------
 
-    def run_pipeline(self, pipeline: str, batch_id: str, function: PipelineFunction) -> RunResult:
+    def run_pipeline(
+        self,
+        pipeline: str,
+        batch_id: str,
+        function: PipelineFunction,
+        on_lost_range: str | None = None,
+    ) -> RunResult:
         """Run a pipeline's function on exactly the windows of a batch.
 
         What it writes with `run.write` happens exactly once. An error is recorded as FAILED and
         raised again; calling this again is the retry. After SUCCESS the function is not called
-        again and the stored result comes back.
+        again and the stored result comes back. `on_lost_range` is refused in this version.
         """
+        if on_lost_range is not None:
+            raise not_yet("a way forward after a lost range")
         store = self._writer()
         earlier = self._batch(batch_id).runs.get(pipeline)
         if earlier and earlier.status == "SUCCESS":
@@ -274,7 +290,11 @@ class Coordinator:
             said=Metrics(rows_read, rows_written, metrics or {}),
             error=error,
         )
-        state = self._writer().commit(report.events)
+        store = self._writer()
+        earlier = self._batch(batch_id).runs.get(pipeline)
+        if earlier and earlier.status == status == "SUCCESS":
+            return result_of(earlier, is_repeat=True)
+        state = store.commit(report.events)
         self._publish()
         return result_of(state.batches[batch_id].runs[pipeline])
 
@@ -328,6 +348,18 @@ class Coordinator:
     def backfill(self, upstream: str, *, start: int, end: int, pipelines: Sequence[str]) -> Batch:
         """Refused in this version, with FM-PLAN-011: nothing is changed."""
         raise not_yet(f"a backfill of {upstream} {start}-{end} for {', '.join(pipelines)}")
+
+    def inputs(self, batch_id: str, pipeline: str) -> Mapping[str, Any]:
+        """Refused in this version, with FM-PLAN-011: nothing is changed."""
+        raise not_yet(f"reading the inputs of {pipeline} for {batch_id} outside a run")
+
+    def plan_schemas(self, schemas: Sequence[str]) -> Batch:
+        """Refused in this version, with FM-PLAN-011: nothing is changed."""
+        raise not_yet(f"planning whole schemas ({', '.join(schemas)})")
+
+    def gaps(self) -> tuple[str, ...]:
+        """Refused in this version, with FM-PLAN-011: nothing is changed."""
+        raise not_yet("listing gaps")
 
     def replay(self, batch_id: str) -> Batch:
         """Refused in this version, with FM-PLAN-011: nothing is changed."""
@@ -494,7 +526,7 @@ class Coordinator:
         if self._store is None:
             if self._log is self._delta_log and not self._delta_log.exists():
                 self._delta_log.create()
-                log.info("created the control store %s", self.control)
+                sys.stderr.write(f"floodmark: created the control store {self.control}\n")
             self._store = self._journal()
             self._store.commit(
                 lambda state: [] if state.control_id else [Created(uuid.uuid4().hex)]
@@ -509,19 +541,30 @@ class Coordinator:
         return f"batch_{self._clock.now():%Y%m%dT%H%M%S%fZ}_{uuid.uuid4().hex[:8]}"
 
     def _publish(self) -> None:
-        """Refresh the published tables, and compact the journal if that is due."""
+        """Refresh the published tables, and compact the journal if that is due.
+
+        What was journaled stands whatever happens here: a table that cannot be refreshed lags
+        behind and is warned about, it never changes the outcome of a call.
+        """
         if self._projector is None or self._store is None or self._is_coalescing:
             return
-        self._projector.refresh(self._store.state())
-        compact_if_due(self._delta_log, self._projector)
-        self._register_tables()
+        try:
+            self._projector.refresh(self._store.state())
+            compact_if_due(self._delta_log, self._projector)
+            self._register_tables()
+        except ControlError as error:
+            log.warning("%s", error)
 
     def _publish_running(self, store: Journal) -> None:
-        if self._projector is not None:
+        if self._projector is None:
+            return
+        try:
             self._projector.refresh(store.state(), only=("pipeline_checkpoints",))
+        except ControlError as error:
+            log.warning("%s", error)
 
     def _register_tables(self) -> None:
-        if self.spark is not None:
+        if self.spark is not None and self.schema:
             from floodmark.engines.catalog import register_control_tables
 
             register_control_tables(self.spark, self.control, self.schema)
@@ -580,6 +623,18 @@ def known_pipeline(state: State, pipeline: str, scope: str) -> tuple[str, ...]:
             next=f"register {pipeline} first",
         )
     return known.upstreams
+
+
+def refuse_odd_name(pipeline: str) -> None:
+    """A pipeline's name is a part of its receipts' ids, between slashes."""
+    if not PIPELINE_NAME.fullmatch(pipeline):
+        raise ConfigError(
+            "FM-CONFIG-007",
+            f"a pipeline cannot be named {pipeline!r}",
+            allowed=PIPELINE_NAME_RULE,
+            state="nothing was journaled",
+            next="choose another name",
+        )
 
 
 def refuse_catalog_name(name: str) -> None:

@@ -108,6 +108,12 @@ def _local_session() -> Any:
     return local_session()
 
 
+def _dies_with_the_process(spark: Any) -> bool:
+    """Whether the session's catalog is in memory: tables registered there, nobody could read."""
+    conf = getattr(spark, "conf", None)
+    return conf is None or conf.get("spark.sql.catalogImplementation", "") == "in-memory"
+
+
 class Project:
     """The pipelines of a project file and the coordinator they share.
 
@@ -297,6 +303,8 @@ class Project:
         if not self._has_session:
             watcher.starting_session()
             self.coordinator.spark = self._session()
+            if _dies_with_the_process(self.coordinator.spark):
+                self.coordinator.schema = None
             self._has_session = True
 
     def _refusal(self, name: str, batch_id: str) -> PipelineOutcome | None:

@@ -34,7 +34,7 @@ import floodmark as fm
 from floodmark import failpoints
 from floodmark.control.delta import DeltaEventLog
 from floodmark.control.fold import fold
-from floodmark.control.history import read_published
+from floodmark.control.reading import read_published
 from floodmark.control.tables import committed_rows, registry_rows, watermark_rows
 from floodmark.control.upkeep import compact
 from floodmark.deltalog import Storage
@@ -310,7 +310,7 @@ def without_old(state: State) -> State:
 
 def keep_promises(seed: int, examples: int, steps: int) -> None:
     """Run examples from a seed of their own; the failing one prints itself, shrunk."""
-    hypothesis.core.global_force_seed = seed
+    hypothesis.core.global_force_seed = seed  # type: ignore[assignment]
     run_state_machine_as_test(
         Store,
         settings=settings(

@@ -84,7 +84,9 @@ GROUP BY pipeline_name
 def lake(spark: SparkSession, tmp_lake: Path) -> str:
     """Two upstreams with a change feed: orders and customers."""
     for name, rows in {"orders": "(1, 'a', 10), (2, 'b', 20)", "customers": "('a', 'Ada')"}.items():
-        columns = "id INT, customer STRING, amount INT" if name == "orders" else "id STRING, name STRING"
+        columns = (
+            "id INT, customer STRING, amount INT" if name == "orders" else "id STRING, name STRING"
+        )
         spark.sql(
             f"CREATE TABLE delta.`{tmp_lake}/{name}` ({columns}) USING delta "
             "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
@@ -203,7 +205,9 @@ def test_the_published_tables_answer_the_read_only_sql_people_have(
     batch_id = str(coordinator.create_batch([orders, customers]).batch_id)
 
     def ask(query: str) -> list[tuple[Any, ...]]:
-        return sorted(tuple(row) for row in spark.sql(query.replace(":BATCH_ID", batch_id)).collect())
+        return sorted(
+            tuple(row) for row in spark.sql(query.replace(":BATCH_ID", batch_id)).collect()
+        )
 
     pending = ask(PENDING)
     coordinator.record_run("pipeline_b", batch_id, status="FAILED", error="no")

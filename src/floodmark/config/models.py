@@ -10,11 +10,11 @@ from pydantic_core import PydanticCustomError
 
 from floodmark.config import durations
 from floodmark.config.places import choices
+from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
 
 DEFAULT_CONTROL = "lake/_control"
 MIN_TTL_SECONDS, MAX_TTL_SECONDS = 1.0, 86_400.0
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
 _STORES = ("file", "s3", "s3a", "abfs", "abfss", "az", "azure", "adl", "gs", "gcs")
@@ -27,10 +27,8 @@ def _refused(title: str, allowed: str) -> PydanticCustomError:
 
 
 def _name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise _refused(
-            "not a name", "letters, digits, _ - and ., at most 128, not beginning with - or ."
-        )
+    if not PIPELINE_NAME.fullmatch(value):
+        raise _refused("not a name", PIPELINE_NAME_RULE)
     return value
 
 

@@ -43,6 +43,7 @@ class DeltaEventLog:
     """The event log at `<control>/_journal`; the position is the Delta version."""
 
     def __init__(self, control: str, storage: Storage) -> None:
+        self.control = control
         self.path = f"{control}/{JOURNAL}"
         self._storage = storage
         self._table: Any = None
@@ -50,6 +51,10 @@ class DeltaEventLog:
         """Set when the table proved newer than what the commit files had shown."""
         self.file_count = 0
         """How many data files a fresh reader would have to open, as far as this one has seen."""
+
+    def reopened(self) -> DeltaEventLog:
+        """The same log with handles of its own."""
+        return DeltaEventLog(self.control, self._storage)
 
     def exists(self) -> bool:
         """Whether there is a journal; raises FM-CONTROL-002 if that cannot be told."""
@@ -91,7 +96,7 @@ class DeltaEventLog:
         table = self._table_at(position)
         action = self._write_data_file(events)
         failpoints.reached("journal.after_data_file")
-        self._commit(table, [action], "append", {})
+        self._commit(table, position, action, "append", {})
         self.file_count += 1
         failpoints.reached("journal.after_commit")
 
@@ -100,12 +105,16 @@ class DeltaEventLog:
         table = self._table_at(position)
         action = self._write_data_file(events)
         failpoints.reached("compact.before_commit")
-        self._commit(table, [action], "overwrite", {COMPACTION_MARK: True})
+        self._commit(table, position, action, "overwrite", {COMPACTION_MARK: True})
         self.file_count = 1
         failpoints.reached("compact.after_commit")
 
     def _read_commits(self, after: int) -> Tail | None:
-        """What the commit files after a position hold, None if one of them is gone."""
+        """What the commit files after a position hold, None if a data file of theirs is gone.
+
+        A log whose commit files were cleaned away reads as one with no news; the first attempt to
+        commit shows that it is newer, and then it is read whole.
+        """
         events: list[Event] = []
         position = after
         while (commit := self._commit_file(position + 1)) is not None:
@@ -183,14 +192,16 @@ class DeltaEventLog:
         )
 
     def _commit(
-        self, table: Any, actions: list[Any], mode: str, metadata: Mapping[str, Any]
+        self, table: Any, position: int, action: Any, mode: str, metadata: Mapping[str, Any]
     ) -> None:
         from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError, DeltaError
 
+        if table.version() != position:
+            raise CommitConflict  # somebody who shares this handle moved it on
         properties = CommitProperties(custom_metadata=dict(metadata), max_commit_retries=0)
         try:
-            table.create_write_transaction(actions, mode, SCHEMA, commit_properties=properties)
+            table.create_write_transaction([action], mode, SCHEMA, commit_properties=properties)
         except CommitFailedError as error:
             raise CommitConflict from error
         except (DeltaError, OSError) as error:
@@ -200,11 +211,20 @@ class DeltaEventLog:
         """A handle at exactly `position`: only then is the commit a compare-and-swap."""
         table = self._table or self._open()
         if table.version() < position:
-            table.update_incremental()
+            self._update(table)
         if table.version() != position:
             self._outran = True
             raise CommitConflict
         return table
+
+    def _update(self, table: Any) -> None:
+        from deltalake.exceptions import DeltaError
+
+        try:
+            table.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise unreadable(self.path, error) from error
+        refuse_newer_format(self.path, table.metadata().configuration)
 
     def _open(self) -> Any:
         from deltalake import DeltaTable

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
-
-import pyarrow as pa
 
 from floodmark.control import ControlReader
-from floodmark.control.delta import SCHEMA, events_of, unreadable
+from floodmark.control.delta import SCHEMA, events_of
 from floodmark.control.events import Event
 from floodmark.control.fold import RULES
+from floodmark.control.reading import read_published
 from floodmark.deltalog import Storage
 from floodmark.model.state import PlannedBatch, State
 
@@ -56,20 +54,3 @@ def past_batch(control: str, storage: Storage, batch_id: str) -> PlannedBatch | 
         # What is past was checked when it happened; here only its effects are of interest.
         state = RULES[type(event.body)].effect(state, event)
     return state.batches.get(batch_id)
-
-
-def read_published(path: str, storage: Storage, query: str) -> pa.Table | None:
-    """The answer of a query on a published table, named `t` in it; None if there is no table.
-
-    Read by delta-rs itself: a pyarrow dataset over it sometimes aborts the interpreter at exit.
-    """
-    from deltalake import DeltaTable, QueryBuilder
-    from deltalake.exceptions import DeltaError, TableNotFoundError
-
-    try:
-        table: Any = DeltaTable(path, storage_options=storage.options)
-        return pa.table(QueryBuilder().register("t", table).execute(query))
-    except TableNotFoundError:
-        return None
-    except (DeltaError, OSError) as error:
-        raise unreadable(path, error) from error

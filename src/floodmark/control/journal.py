@@ -124,7 +124,7 @@ class Journal:
                 if unknown > UNKNOWN_LIMIT:
                     raise _cannot_commit(failure) from failure
                 if self._clock.monotonic() > deadline:
-                    raise _too_busy(attempt) from failure
+                    raise too_busy(attempt) from failure
                 self._clock.sleep(random.uniform(0, min(0.5, 0.005 * 2**attempt)))  # noqa: S311
 
     def _attempt(self, state: State, bodies: Sequence[Body], op_id: str) -> Exception | None:
@@ -173,7 +173,7 @@ def number_events(
     ]
 
 
-def _too_busy(attempts: int) -> ControlError:
+def too_busy(attempts: int) -> ControlError:
     return ControlError(
         "FM-CONTROL-009",
         f"other processes kept committing first, {attempts} times",
@@ -189,7 +189,8 @@ def _cannot_commit(failure: Exception) -> ControlError:
         "FM-CONTROL-014",
         "the journal could not be written",
         found=f"{type(cause).__name__}: {cause}",
-        state="nothing was journaled by this call: the journal was read again and does not hold it",
+        state="the journal was read again and does not hold this call; a late answer of the storage "
+        "may still bring it, and would be found by the next command",
         next="mend the cause, then run the same command again",
         retryable=True,
     )

@@ -7,6 +7,7 @@ twice, and whoever comes next goes on where it stopped.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,10 +17,10 @@ import pyarrow as pa
 
 from floodmark import failpoints
 from floodmark.control import tables
-from floodmark.control.delta import unreadable, unwritable
 from floodmark.control.events import Event
+from floodmark.control.reading import read_published
 from floodmark.control.tables import PublishedTable
-from floodmark.deltalog import Storage
+from floodmark.deltalog import Storage, is_local
 from floodmark.errors import ControlError
 from floodmark.model.state import State
 
@@ -57,12 +58,17 @@ class Projector:
     _pending: list[Pending] = field(default_factory=list)
     _seen: int = 0
     _has_tables: bool = False
+    _guard: threading.RLock = field(default_factory=threading.RLock)
+    """Threads of one coordinator observe and refresh at the same time."""
 
     def observe(self, event: Event, state: State) -> None:
         """Take note of an event; see control.journal.Observer. One seen before is passed over."""
-        if event.seq <= self._seen:
-            return
-        self._seen = event.seq
+        with self._guard:
+            if event.seq > self._seen:
+                self._seen = event.seq
+                self._take(event, state)
+
+    def _take(self, event: Event, state: State) -> None:
         if event.kind == "SNAPSHOT":
             return  # what it stands for was published before it was folded
         self._pending.append(
@@ -78,6 +84,10 @@ class Projector:
 
     def refresh(self, state: State, only: Collection[str] | None = None) -> None:
         """Publish everything up to `state`; `only` names tables, by default all."""
+        with self._guard:
+            self._refresh(state, only)
+
+    def _refresh(self, state: State, only: Collection[str] | None) -> None:
         failpoints.reached("project.before")
         self._ensure_tables()
         for table in tables.TABLES:
@@ -95,19 +105,38 @@ class Projector:
                 _ = self._open(table) or self._create(table)
             self._has_tables = True
 
-    def rewrite(self, state: State) -> None:
-        """Write every table but `history` from nothing; complete `history`."""
-        checkpoints = [p.checkpoint for p in self._pending if p.checkpoint]
-        rows = {
-            "watermarks": [r for b in state.batches for r in _rows(state, b)],
-            "committed_watermarks": tables.committed_rows(state),
-            "pipeline_registry": tables.registry_rows(state),
-            "pipeline_checkpoints": checkpoints,
-        }
-        for table in tables.TABLES:
-            if table.name in rows:
-                self._rewrite_table(table, rows[table.name], state.seq)
-        self.refresh(state, only=("history",))
+    def rewrite(self, state: State, *, is_complete: bool) -> bool:
+        """Write the tables anew; False, with nothing lost, if one shows more than `state`.
+
+        With every event since the beginning at hand, all of them are written from nothing. Without,
+        rows that only the tables remember stay: `pipeline_checkpoints` and `history` are completed,
+        and of `watermarks` only the batches of the state are replaced.
+        """
+        with self._guard:
+            if any(self._is_ahead(table, state.seq) for table in tables.TABLES):
+                return False
+            rows = {
+                "committed_watermarks": tables.committed_rows(state),
+                "pipeline_registry": tables.registry_rows(state),
+            }
+            if is_complete:
+                rows["watermarks"] = [r for b in state.batches for r in _rows(state, b)]
+                rows["pipeline_checkpoints"] = [p.checkpoint for p in self._pending if p.checkpoint]
+                rows["history"] = [p.history for p in self._pending]
+            for table in tables.TABLES:
+                if table.name in rows:
+                    self._rewrite_table(table, rows[table.name], state.seq)
+            if not is_complete:
+                handle = self._open(tables.TABLES[0]) or self._create(tables.TABLES[0])
+                self._replace(tables.TABLES[0], handle, state, set(state.batches))
+                self.refresh(state)
+            return True
+
+    def history_is_complete(self, through: int) -> bool:
+        """Whether `history` really has every event up to a number; the marker alone is no proof."""
+        query = f"SELECT count(DISTINCT seq) AS n FROM t WHERE seq <= {int(through)}"
+        found = read_published(f"{self.control}/history", self.storage, query)
+        return found is not None and found.column("n")[0].as_py() == through
 
     def published_through(self, name: str) -> int:
         """The number of the last event that a table shows; 0 if there is no table yet."""
@@ -134,12 +163,22 @@ class Projector:
                 return
         raise self._stuck(table)
 
+    def _is_ahead(self, table: PublishedTable, seq: int) -> bool:
+        try:
+            return self.published_through(table.name) > seq
+        except ControlError as error:
+            if error.retryable:
+                raise
+            return False  # damaged: it shows nothing
+
     def _rewrite_table(self, table: PublishedTable, rows: list[Any], seq: int) -> None:
         for _ in range(ATTEMPTS):
             try:
                 handle = self._open(table) or self._create(table)
-            except ControlError:
-                # The table itself is damaged; all its rows are about to be written from events.
+            except ControlError as error:
+                # Damage of a local table is mended, all its rows are at hand; an outage is not.
+                if error.retryable or not is_local(self._path(table)):
+                    raise
                 self.storage.delete_dir(self._path(table))
                 handle = self._create(table)
             if self._write(partial(self._commit, table, handle, rows, seq, mode="overwrite")):
@@ -194,7 +233,7 @@ class Projector:
         except CommitFailedError:
             return False
         except (DeltaError, OSError) as error:
-            raise unwritable(self.control, OSError(str(error))) from error
+            raise lagging(self.control, error) from error
         return True
 
     def _open(self, table: PublishedTable) -> Any:
@@ -206,7 +245,7 @@ class Projector:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            raise unreadable(self._path(table), error) from error
+            raise lagging(self._path(table), error) from error
 
     def _create(self, table: PublishedTable) -> Any:
         from deltalake import DeltaTable
@@ -235,6 +274,19 @@ class Projector:
             next="floodmark state rebuild",
             retryable=True,
         )
+
+
+def lagging(path: str, error: BaseException) -> ControlError:
+    """A published table could not be refreshed: the truth is in the journal, and complete."""
+    return ControlError(
+        "FM-CONTROL-015",
+        "a published table cannot be refreshed",
+        where=path,
+        found=f"{type(error).__name__}: {error}",
+        state="the journal is complete and right; only the table lags behind it",
+        next="floodmark state rebuild",
+        retryable=isinstance(error, OSError),
+    )
 
 
 def _concerns(table: PublishedTable, pending: Pending) -> bool:

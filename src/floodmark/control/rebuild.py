@@ -5,22 +5,28 @@ from __future__ import annotations
 from floodmark.control import ControlReader
 from floodmark.control.fold import apply
 from floodmark.control.history import all_events
+from floodmark.control.journal import too_busy
 from floodmark.control.projections import Projector
 from floodmark.deltalog import Storage
 from floodmark.model.state import State
 
+ATTEMPTS = 5
+
 
 def rebuild_tables(reader: ControlReader, control: str, storage: Storage) -> bool:
-    """Write every published table anew; whether all events since the beginning were at hand.
+    """Write the published tables anew; whether all events since the beginning were at hand.
 
-    `history` is only completed, never rewritten: it may be the last place of folded events. The
-    journal is not touched. Called twice, the second call writes the same rows again.
+    If they are not (the journal was compacted and `history` is lost), rows that no event can bring
+    back are left alone. The journal is not touched. Called twice, the second call writes the same
+    rows again.
     """
-    events = all_events(reader, control, storage)
-    projector = Projector(control, storage)
-    state = State()
-    for event in events:
-        state = apply(state, event)
-        projector.observe(event, state)
-    projector.rewrite(state)
-    return not events or events[0].kind != "SNAPSHOT"
+    for _ in range(ATTEMPTS):
+        events = all_events(reader, control, storage)
+        is_complete = not events or events[0].kind != "SNAPSHOT"
+        projector, state = Projector(control, storage), State()
+        for event in events:
+            state = apply(state, event)
+            projector.observe(event, state)
+        if projector.rewrite(state, is_complete=is_complete):
+            return is_complete
+    raise too_busy(ATTEMPTS)

@@ -16,8 +16,12 @@ KEEP_WINDOWS = 2_000
 
 
 def compact_if_due(log: DeltaEventLog, projector: Projector) -> bool:
-    """Compact once the journal has many small files; whether it was done."""
-    return log.file_count > COMPACT_AFTER_FILES and compact(log, projector)
+    """Compact once the journal has many small files; whether it was done.
+
+    Works on a log of its own: the handle of `log` moves on with every commit of other threads, and
+    a compare-and-swap must not move with it.
+    """
+    return log.file_count > COMPACT_AFTER_FILES and compact(log.reopened(), projector)
 
 
 def compact(log: DeltaEventLog, projector: Projector, *, keep_windows: int = KEEP_WINDOWS) -> bool:
@@ -29,7 +33,7 @@ def compact(log: DeltaEventLog, projector: Projector, *, keep_windows: int = KEE
     tail = log.read(None)
     published = projector.published_through("history")
     old = [event for event in tail.events if event.seq <= published]
-    if len(old) < 2:
+    if len(old) < 2 or not projector.history_is_complete(published):
         return False
     try:
         log.replace([_folded(old, keep_windows), *tail.events[len(old) :]], tail.position)

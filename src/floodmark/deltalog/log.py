@@ -139,6 +139,16 @@ class DeltaLog:
             return None
         return self._guarded(self._reader(listing, floor).transactions).get(app_id)
 
+    def transactions(self) -> dict[str, int]:
+        """Every transaction id of the table with its newest version."""
+        listing = self.list()
+        floor = _floor(listing, listing.latest)
+        found: dict[str, int] = {}
+        for commit in self._newest_first(listing, listing.latest, floor + 1):
+            found = {**self._facts_of(commit, _AddedRows()).transactions, **found}
+        known = {} if floor < 0 else self._guarded(self._reader(listing, floor).transactions)
+        return {**known, **found}
+
     def find_transaction(self, app_id: str, version: int) -> VersionFacts | None:
         """The commit that set exactly this version for an app id.
 

@@ -61,7 +61,12 @@ def draft_batch(state: State, request: PlanRequest, probes: Mapping[str, Probe])
 
 def refuse_two_names(state: State, scope: str, probes: Mapping[str, Probe]) -> None:
     """One table is one upstream: two names would process its rows twice."""
-    names = {mark.table_id: mark.upstream for mark in state.marks.values() if mark.scope == scope}
+    names = {
+        window.table_id: window.upstream
+        for batch in state.open_batches(scope)
+        for window in batch.windows.values()
+    }
+    names |= {mark.table_id: mark.upstream for mark in state.marks.values() if mark.scope == scope}
     for upstream, probe in probes.items():
         other = names.setdefault(probe.facts.table_id, upstream)
         if other != upstream:
@@ -106,5 +111,5 @@ def _latecomer(pipeline: str, window: Window, seen: int) -> PlanError:
         found=f"{seen_text}; the watermark of the scope is {window.after_version}",
         allowed="pipelines that have processed everything up to the watermark",
         state="nothing was planned; without this refusal it would silently miss those rows",
-        next=f"register {pipeline} in a scope of its own; it then starts with a full load",
+        next=f"register {pipeline} in a scope and with targets of its own: it starts with a full load",
     )

@@ -117,7 +117,8 @@ def _feed_prefix(versions: tuple[VersionFacts, ...], mark: Mark) -> list[Version
     It ends before the feed is switched off and before the schema changes again: Spark reads a
     range with one schema only.
     """
-    feed_on, covered = mark.feed_enabled, []
+    feed_on = mark.feed_enabled
+    covered: list[VersionFacts] = []
     for position, version in enumerate(versions):
         feed_on = feed_on if version.feed_enabled is None else version.feed_enabled
         if not feed_on or (position > 0 and _changes_schema(version, covered, mark)):
@@ -195,5 +196,5 @@ def _history_gone(upstream: str, facts: TableFacts, mark: Mark) -> PlanError:
         found=f"oldest commit {facts.earliest_version}",
         allowed=f"every commit from {mark.version + 1}",
         state=f"nothing was planned; the committed watermark stays at {mark.version}",
-        next="register the upstream in a new scope to load it again from a snapshot",
+        next="load it again from a snapshot: a new scope, and new targets",
     )

@@ -23,7 +23,8 @@ from floodmark.control.events import (
     Snapshot,
     Succeeded,
 )
-from floodmark.control.history import all_events, read_published
+from floodmark.control.history import all_events
+from floodmark.control.reading import read_published
 from floodmark.control.tables import committed_rows, watermark_rows
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
@@ -151,6 +152,11 @@ def exactly_once_in_sinks(evidence: Evidence) -> Iterator[str]:
         readable, plan = evidence.commits.get(sink.target), plans.get(done.batch_id)
         if readable is not None and plan and not _holds(readable, sink, plan.batch_seq):
             yield f"{sink.target} does not hold {done.batch_id} of {done.pipeline}"
+    for target, commits in evidence.commits.items():
+        written = [sink.version for _, sink in evidence.sinks() if sink.target == target]
+        for commit in commits:
+            if commit.operation == "RESTORE" and commit.version > min(written):
+                yield f"{target} was restored by version {commit.version}: rows may be gone"
 
 
 def _holds(commits: list[VersionFacts], sink: SinkDone, seq: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from floodmark import failpoints
 from floodmark.control.events import SinkWritten
@@ -41,6 +41,8 @@ class Run:
             batch.windows[upstream] for upstream in batch.required[pipeline]
         )
         self.writes: dict[str, WriteResult] = {}
+        self._unfinished: dict[str, WriteSpec] = {}
+        """Writes that raised and were not repeated with success."""
         self._control_id = control_id
         self._engine = engine
         self._lease = lease
@@ -72,7 +74,7 @@ class Run:
         spec = WriteSpec(
             target=path,
             mode=mode,
-            name=name or target,
+            name=name or self._default_name(path),
             keys=(keys,) if isinstance(keys, str) else tuple(keys),
             changes=changes,
             missing=missing,
@@ -123,7 +125,9 @@ class Run:
             raise _same_name(spec)
         if self.writes:
             failpoints.reached("sink.between_sinks")
+        self._unfinished[spec.name] = spec
         state = self._lease.ensure_held()
+        self._check_sources()
         receipt = self._receipt(spec)
         sink = self._engine.sink(spec, self.windows, state.sinks.get(receipt.app_id))
         result = sink.committed(receipt) or sink.write(frame, receipt)
@@ -131,7 +135,32 @@ class Run:
         self._record(spec, receipt, result)
         failpoints.reached("run.after_done")
         self.writes[spec.name] = result
+        del self._unfinished[spec.name]
         return result
+
+    def _check_sources(self) -> None:
+        """Prove the feed windows again: frames are read only now, and Spark tolerates holes."""
+        source = self._engine.source()
+        for window in self.windows:
+            if window.has_news and window.method == "feed":
+                source.check(window)
+
+    def refuse_unfinished_writes(self) -> None:
+        """Raise FM-RUN-006 if a write failed and the function went on as if it had not."""
+        for spec in self._unfinished.values():
+            raise RunError(
+                "FM-RUN-006",
+                f"the write {spec.name} failed, and the function went on without it",
+                where=f"pipeline {self.pipeline}, batch {self.batch.batch_id}, {spec.target}",
+                allowed="every write that was begun succeeds, or the function raises",
+                state="other writes of this run stand and are not repeated; nothing advances",
+                next=f"let the error through, then: floodmark retry {self.batch.batch_id}",
+            )
+
+    def _default_name(self, path: str) -> str:
+        """The target relative to the project, so that every spelling of it is one name."""
+        root = self._name_of(".")
+        return path.removeprefix(f"{root}/")
 
     def _record(self, spec: WriteSpec, receipt: Receipt, result: WriteResult) -> None:
         done = SinkDone(
@@ -162,7 +191,7 @@ class Run:
                 f"the target {target} is not a path",
                 allowed="a path with a slash, or a URI; catalog names follow in a later version",
                 state="nothing was written",
-                next=f"write to a path, for example lake/{cast('str', target).replace('.', '/')}",
+                next=f"write to a path, for example lake/{target.replace('.', '/')}",
             )
         return absolute(self._name_of(target))
 

@@ -88,7 +88,8 @@ class LeaseOffice:
         )
 
     def _is_dead(self, run: Run) -> bool:
-        return self.is_gone(run.holder) or self._stands_still(run)
+        # A run elsewhere shows no signs of life; its silence proves nothing.
+        return not run.is_external and (self.is_gone(run.holder) or self._stands_still(run))
 
     def _stands_still(self, run: Run) -> bool:
         """Whether the heartbeat does not change for a whole ttl; wall clocks are not asked."""
@@ -239,21 +240,33 @@ def is_proven_dead(holder: Holder) -> bool:
     """Whether the holder ran on this host, in this boot, and is gone. No proof means False."""
     if (holder.host, holder.boot_id) != (platform.node(), _boot_id()) or not holder.started:
         return False
-    return process_start(holder.pid) != holder.started
+    started = process_start(holder.pid)
+    return not _exists(holder.pid) if started is None else started != holder.started
 
 
 def process_start(pid: int) -> str | None:
-    """When a process of this host started, as the system tells it; None if there is none."""
+    """When a live process of this host started, as the system tells it; None if it does not."""
     if sys.platform == "linux":
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
-        except (FileNotFoundError, ProcessLookupError):
+        except OSError:
             return None
         fields = stat.rpartition(")")[2].split()
-        return None if fields[0] in "ZX" else fields[19]  # state; start time in ticks since boot
+        return "dead" if fields[0] in "ZX" else fields[19]  # state; start in ticks since boot
     command = ["ps", "-o", "lstart=", "-p", str(pid)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     return found.stdout.strip() or None
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is such a process; one that we may not ask counts as there."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @cache

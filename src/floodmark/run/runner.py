@@ -48,8 +48,8 @@ class Runner:
         if record.status == "SUCCESS":
             return result_of(record, is_repeat=True)
         failpoints.reached("run.after_lease")
-        self.on_lease()
         with self.pulse(record.run_id, record.ttl_seconds) as pulse:
+            self.on_lease()
             return self._run_leased(Lease(self.store, record, pulse), function, engine)
 
     def _run_leased(self, lease: Lease, function: PipelineFunction, engine: Engine) -> RunResult:
@@ -58,8 +58,8 @@ class Runner:
             return self._execute(lease, function, engine)
         except FencedError:
             raise
-        except KeyboardInterrupt:
-            self._fail(lease, "interrupted")
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._fail(lease, f"interrupted: {type(error).__name__}")
             raise
         except Exception as error:
             failure = _lost_file(lease, error) if engine.is_lost_file(error) else error
@@ -80,6 +80,7 @@ class Runner:
         )
         inputs = self._read(run, engine)
         returned = metrics_of(run, function(inputs, run))
+        run.refuse_unfinished_writes()
         return self._succeed(lease, run, returned)
 
     def _read(self, run: Run, engine: Engine) -> Mapping[str, Any]:
@@ -98,7 +99,7 @@ class Runner:
             epoch=lease.run.epoch,
             rows_read=_first(returned.rows_read, rows_in(run.windows)),
             rows_written=_first(returned.rows_written, rows_out(run)),
-            metrics={str(name): str(value) for name, value in returned.metrics.items()},
+            metrics={str(n)[:200]: str(v)[:MAX_TEXT] for n, v in returned.metrics.items()},
         )
         state = lease.record(lambda _: body)
         failpoints.reached("run.after_success")

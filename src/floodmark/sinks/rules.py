@@ -167,9 +167,9 @@ def check_changes(spec: WriteSpec, windows: Sequence[Window], columns: Sequence[
     changed = changed_upstreams(windows)
     if not changed or spec.changes is not None:
         return
-    if spec.mode != "merge":
+    if spec.mode == "append" or (spec.mode == "overwrite" and has_type):
         raise _unsaid(spec, windows, "the write does not say changes=")
-    if not has_type:
+    if spec.mode == "merge" and not has_type:
         raise _unsaid(spec, windows, "the frame has lost _change_type, so deletes cannot be told")
 
 
@@ -200,8 +200,8 @@ def check_partial_overwrite(spec: WriteSpec, windows: Sequence[Window]) -> None:
             "a feed window would overwrite a whole target",
             where=_where(spec),
             found=f"read as change feed: {_upstreams(feeds)}",
-            allowed='the whole upstream, run.table(name, at="end"); or mode merge; or'
-            " allow_partial=True if only the changes shall stay",
+            allowed="mode merge; or allow_partial=True, if the frame is whole all the same (made"
+            ' from run.table(name, at="end")) or only the changes shall stay',
             state=_STATE,
             next="change the write, then run the batch again",
         )
@@ -212,15 +212,18 @@ def check_missing(spec: WriteSpec, windows: Sequence[Window], target: Target) ->
     snapshots = _snapshots(windows)
     if spec.mode != "merge" or not snapshots:
         return
-    feeds = _feeds_with_rows(windows)
-    if spec.missing == "delete" and feeds:
+    partly = _feeds_with_rows(windows)
+    if not spec.allow_full:
+        partly = [window for window in windows if window not in snapshots]
+    if spec.missing == "delete" and partly:
         raise SinkError(
             "FM-SINK-013",
             'missing="delete" is ambiguous: the frame is not the whole truth',
             where=_where(spec),
-            found=f"snapshot: {_upstreams(snapshots)}; change feed: {_upstreams(feeds)}",
-            allowed='missing="keep" for this batch, or missing="delete" where every upstream with'
-            " rows is read as snapshot",
+            found=f"snapshot: {_upstreams(snapshots)}; only news: {_upstreams(partly)}",
+            allowed='missing="keep" for this batch; missing="delete" where every upstream with'
+            " rows is read as snapshot; with an upstream without news also allow_full=True, which"
+            " says that the frame is whole all the same",
             state=_STATE,
             next="change the write, then run the batch again",
         )

@@ -72,14 +72,16 @@ class DeltaTarget:
         last = self._last_write(log, receipt.app_id, stored)
         if last is not None:
             self._refuse_unknown_writes(last, receipt)
-            self._refuse_restored(log, facts, last.version)
+        since = last or self.previous
+        if since is not None:
+            self._refuse_restored(log, facts, since.version)
         return Target(
             exists=True,
             table_id=facts.table_id,
             version=facts.latest_version,
             columns=_column_names(facts.schema_json),
             has_rows=needs_rows(windows) and _has_rows(log, facts),
-            holds_ours=stored is not None,
+            holds_ours=_holds_rows_of_ours(log, receipt),
             properties=facts.properties,
             has_feed=facts.feed_enabled,
         )
@@ -139,6 +141,20 @@ class DeltaTarget:
         for commit in log.versions(first, facts.latest_version):
             if commit.operation == "RESTORE":
                 raise restored(self.path, commit.version, since)
+
+
+def _holds_rows_of_ours(log: DeltaLog, receipt: Receipt) -> bool:
+    """Whether any floodmark pipeline wrote to the table, except for this very batch.
+
+    Also one of another control store or under another name: a store that was lost, or a pipeline
+    that was renamed, starts with a snapshot of rows that are there already.
+    """
+    store = "/".join(receipt.app_id.split("/")[:2]) + "/"
+    return any(
+        app_id.startswith("floodmark/")
+        and not (app_id.startswith(store) and version == receipt.seq)
+        for app_id, version in log.transactions().items()
+    )
 
 
 def _has_rows(log: DeltaLog, facts: TableFacts) -> bool:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from floodmark import failpoints
 from floodmark.control import upkeep
-from floodmark.control.history import read_published
+from floodmark.control.reading import read_published
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.control.events import Advanced, Event, Planned, Succeeded
-from floodmark.control.history import read_published
+from floodmark.control.reading import read_published
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import Storage
 from floodmark.errors import FloodmarkError

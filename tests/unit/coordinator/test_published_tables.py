@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 import floodmark as fm
-from floodmark.control.history import read_published
+from floodmark.control.reading import read_published
 from floodmark.deltalog import Storage
 
 Append = Callable[..., str]
@@ -154,7 +154,7 @@ def test_statuses_follow_the_latest_runs(coordinator: fm.Coordinator, grow: Appe
     batch_id = str(coordinator.create_batch([a]).batch_id)
     seen = []
     for status in ("RUNNING", "FAILED", "RUNNING", "SUCCESS"):
-        coordinator.record_run("p", batch_id, status=status, error="broken")  # type: ignore[arg-type]
+        coordinator.record_run("p", batch_id, status=status, error="broken")
         row = published(coordinator, "watermarks", "batch_id")[0]
         seen.append((row["status"], row["error_message"]))
     coordinator.finalize_batch(batch_id)

@@ -116,8 +116,14 @@ BROKEN: dict[str, tuple[str, list[Body]]] = {
     "moved back": (
         "G5",
         [
-            *[plan(1, window(-1, 3)), lease(1), succeeded(1), Advanced("b1", {"/a": 3})],
-            *[plan(2, window(3, 2)), lease(2), succeeded(2), Advanced("b2", {"/a": 2})],
+            plan(1, window(-1, 3)),
+            lease(1),
+            succeeded(1),
+            Advanced("b1", {"/a": 3}),
+            plan(2, window(3, 2)),
+            lease(2),
+            succeeded(2),
+            Advanced("b2", {"/a": 2}),
         ],
     ),
     "finished out of order": (
@@ -125,8 +131,10 @@ BROKEN: dict[str, tuple[str, list[Body]]] = {
         [
             plan(1, window(-1, 0)),
             plan(2, window(0, 1)),
-            *[lease(2), succeeded(2)],
-            *[lease(1), succeeded(1)],
+            lease(2),
+            succeeded(2),
+            lease(1),
+            succeeded(1),
         ],
     ),
     "record of an older epoch": (

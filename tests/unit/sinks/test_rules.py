@@ -230,8 +230,13 @@ class TestSnapshots:
 
         assert refused(write, snapshot(), feed("insert"), target=OURS).code == "FM-SINK-013"
         assert refused(write, snapshot(), feed("insert", rows=None)).code == "FM-SINK-013"
-        accepted(write, snapshot(), feed(rows=0), target=OURS)
-        accepted(write, snapshot(), feed("insert", versions=0), target=OURS)
+
+    def test_upstreams_without_news_make_a_frame_whole_only_if_that_is_said(self) -> None:
+        write = spec("merge", keys=("id",), missing="delete")
+
+        for quiet in (feed(rows=0), feed("insert", versions=0), snapshot(versions=0)):
+            assert refused(write, snapshot(), quiet, target=OURS).code == "FM-SINK-013"
+            accepted(replace(write, allow_full=True), snapshot(), quiet, target=OURS)
 
     def test_missing_acts_only_on_snapshots(self) -> None:
         write = spec("merge", keys=("id",), missing="delete")
