@@ -98,7 +98,8 @@ def _check_merge_options(spec: WriteSpec) -> None:
             spec,
             'deletes="apply" or "soft" with missing="delete"; or missing="keep"',
         )
-    _refuse_flags(spec, allow_full=spec.allow_full, allow_partial=spec.allow_partial)
+    is_pointless = spec.allow_full and spec.missing != "delete"
+    _refuse_flags(spec, allow_full=is_pointless, allow_partial=spec.allow_partial)
 
 
 def _check_plain_options(spec: WriteSpec) -> None:
@@ -121,7 +122,10 @@ def _check_plain_options(spec: WriteSpec) -> None:
 def _refuse_flags(spec: WriteSpec, **given: bool) -> None:
     for option, is_given in given.items():
         if is_given:
-            belongs = {"allow_full": "append", "allow_partial": "overwrite"}.get(option, "merge")
+            belongs = {
+                "allow_full": 'append, or merge with missing="delete"',
+                "allow_partial": "overwrite",
+            }.get(option, "merge")
             raise _option(
                 f"{option}= has no meaning for mode {spec.mode}", spec, f"{option}= with {belongs}"
             )
