@@ -38,13 +38,12 @@ def measure(spark: SparkSession, folder: Path) -> list[Figure]:
         paths = small_tables(folder / "upstreams", UPSTREAMS)
     names = folder / "paths.json"
     names.write_text(json.dumps(paths))
-    with step("planning in fresh processes"):
+    with step("first batches in fresh processes"):
         first = [_plan_in_child(names, folder / f"first{turn}") for turn in range(3)]
-        following = _plan_following(names, paths, folder / "following")
-    with step(f"the port on {PORTED} upstreams"):
+    with step(f"change feeds in fresh processes, in turn with the port on {PORTED} upstreams"):
         port = SeedPort(spark, paths[:PORTED])
         port.create_batch()
-        ported = [seconds(port.create_batch) for _ in range(3)]
+        following, ported = _in_turn(names, paths, folder / "following", port)
     ours = median([run["seconds"] for run in following])
     slowest = max(ours, median([run["seconds"] for run in first]))
     ratio = (median(ported) / PORTED) / (slowest / UPSTREAMS)
@@ -67,13 +66,15 @@ def measure(spark: SparkSession, folder: Path) -> list[Figure]:
     ]
 
 
-def _plan_following(names: Path, paths: list[str], control: Path) -> list[dict[str, float]]:
-    """Three batches after the first: every upstream has one new version each time."""
+def _in_turn(
+    names: Path, paths: list[str], control: Path, port: SeedPort
+) -> tuple[list[dict[str, float]], list[float]]:
+    """Three batches after the first, each upstream with one new version; the port between them."""
     import floodmark as fm
 
     coordinator = fm.Coordinator(str(control), actor="bench")
     coordinator.register("all", paths)
-    runs = []
+    runs, ported = [], []
     batch = coordinator.create_batch(paths)
     for _ in range(3):
         coordinator.record_run("all", str(batch.batch_id), status="SUCCESS")
@@ -81,9 +82,10 @@ def _plan_following(names: Path, paths: list[str], control: Path) -> list[dict[s
         for path in paths:
             append_small(path)
         runs.append(_plan_in_child(names, control))
+        ported.append(seconds(port.create_batch))
         batch = coordinator.create_batch(paths)
         assert batch.reused
-    return runs
+    return runs, ported
 
 
 def _plan_in_child(names: Path, control: Path) -> dict[str, float]:

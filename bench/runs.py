@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import floodmark as fm
-from bench.harness import Figure, median, spread, step
+from bench.harness import Figure, median, seconds, spread, step
 from bench.tables import append_change, append_small, big_table, small_tables
 
 if TYPE_CHECKING:
@@ -48,91 +48,117 @@ class TimedEngine:
         self.spark = inner.spark
 
     def source(self) -> Any:
-        return _Timed(self._inner.source(), self._watch, ("check", "read", "table"))
+        inner = self._inner.source()
+        return _Timed(inner, self._watch, timed=("read", "table"), plain=("check",))
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Any:
         inner = self._inner.sink(spec, windows, previous)
-        return _Timed(inner, self._watch, ("committed", "write"))
+        return _Timed(inner, self._watch, timed=("write",), plain=("committed",))
 
     def is_lost_file(self, error: BaseException) -> bool:
         return self._inner.is_lost_file(error)
 
 
 class _Timed:
-    def __init__(self, inner: Any, watch: Stopwatch, names: tuple[str, ...]) -> None:
-        for name in names:
+    """A source or sink of which some methods are timed."""
+
+    def __init__(
+        self, inner: Any, watch: Stopwatch, timed: tuple[str, ...], plain: tuple[str, ...]
+    ) -> None:
+        for name in timed:
             setattr(self, name, watch.timed(getattr(inner, name)))
+        for name in plain:
+            setattr(self, name, getattr(inner, name))
+
+
+PROJECT = """\
+project: bench
+pipelines:
+  - pipeline: p
+    upstreams: [{upstreams}]
+    function: jobs:process
+"""
+JOBS = """\
+def process(inputs, run):
+    run.write(inputs[{source!r}], {target!r}, mode="append")
+"""
 
 
 def bookkeeping(spark: SparkSession, folder: Path) -> list[Figure]:
-    """Everything of a run of 10 upstreams that is not reading or writing data."""
-    from floodmark.run.engine import SparkEngine
+    """Everything of a run of 10 upstreams but reading frames and `Sink.write`.
 
+    What is timed is `Project.run`, which `floodmark run` calls, and the same by separate calls of
+    the coordinator. Planning, leases, checks of the sources, looking for receipts, recording,
+    advancing and the published tables all count.
+    """
+    watch = Stopwatch()
     with step("bookkeeping of a run of 10 upstreams"):
         paths = small_tables(folder / "ten", 10)
-        watch = Stopwatch()
-        runs = {}
-        for name in ("coalesced", "separate"):
-            coordinator = fm.Coordinator(str(folder / f"control_{name}"), spark, actor="bench")
-            coordinator._engine = TimedEngine(SparkEngine(spark, coordinator.storage), watch)
-            coordinator.register("p", paths)
-            runs[name] = _bookkeeping_run(coordinator, paths, folder / name, watch)
-
-        def with_one_refresh() -> float:
-            return runs["coalesced"](True)
-
-        times: dict[str, list[float]] = {"coalesced": [], "separate": []}
+        samples = {
+            "run": _project_run(spark, folder / "project", paths, watch),
+            "calls": _separate_calls(spark, folder / "calls", paths, watch),
+        }
+        times: dict[str, list[float]] = {name: [] for name in samples}
         for turn in range(ROUNDS + 1):
             for path in paths:
                 append_small(path)
-            for name, sample in (
-                ("coalesced", with_one_refresh),
-                ("separate", lambda: runs["separate"](False)),
-            ):
-                taken = sample()
+            for name, sample in samples.items():
+                watch.seconds = 0.0
+                taken = seconds(sample) - watch.seconds
                 if turn:
                     times[name].append(taken * 1000)
+    names = {"run": ("`floodmark run`", 400), "calls": ("separate calls", 600)}
     return [
         Figure(
-            "bookkeeping of 10 upstreams, `floodmark run`",
-            median(times["coalesced"]),
+            f"bookkeeping of 10 upstreams, {text}",
+            median(times[n]),
             "ms",
-            400,
-            note=spread(times["coalesced"]),
-        ),
-        Figure(
-            "bookkeeping of 10 upstreams, separate calls",
-            median(times["separate"]),
-            "ms",
-            600,
-            note=spread(times["separate"]),
-        ),
+            target,
+            note=spread(times[n]),
+        )
+        for n, (text, target) in names.items()
     ]
 
 
-def _bookkeeping_run(
-    coordinator: fm.Coordinator, paths: list[str], target: Path, watch: Stopwatch
-) -> Callable[[bool], float]:
-    def function(inputs: Mapping[str, Any], run: Any) -> None:
-        run.write(inputs[paths[0]], str(target), mode="append")
+def _project_run(
+    spark: SparkSession, folder: Path, paths: list[str], watch: Stopwatch
+) -> Callable[[], object]:
+    folder.mkdir(parents=True)
+    (folder / "floodmark.yaml").write_text(PROJECT.format(upstreams=", ".join(paths)))
+    (folder / "jobs.py").write_text(JOBS.format(source=paths[0], target=str(folder / "copy")))
+    project = fm.Project.load(folder)
+    project._session = lambda: spark
+    project.coordinator._engine = timed_engine(spark, project.coordinator, watch)
 
-    def whole() -> None:
+    def run() -> None:
+        summary = project.run()
+        assert [outcome.status for outcome in summary.outcomes] == ["SUCCESS"], summary
+
+    return run
+
+
+def _separate_calls(
+    spark: SparkSession, folder: Path, paths: list[str], watch: Stopwatch
+) -> Callable[[], object]:
+    coordinator = fm.Coordinator(str(folder / "control"), spark, actor="bench", schema=None)
+    coordinator._engine = timed_engine(spark, coordinator, watch)
+
+    def function(inputs: Mapping[str, Any], run: Any) -> None:
+        run.write(inputs[paths[0]], str(folder / "copy"), mode="append")
+
+    def run() -> None:
         coordinator.register("p", paths)
         batch_id = str(coordinator.create_batch(pipelines=["p"]).batch_id)
         coordinator.run_pipeline("p", batch_id, function)
-        coordinator.finalize_batch(batch_id)
+        assert coordinator.finalize_batch(batch_id)
 
-    def sample(coalesce: bool) -> float:
-        watch.seconds = 0.0
-        started = time.perf_counter()
-        if coalesce:
-            with coordinator.coalesce():
-                whole()
-        else:
-            whole()
-        return time.perf_counter() - started - watch.seconds
+    return run
 
-    return sample
+
+def timed_engine(spark: SparkSession, coordinator: fm.Coordinator, watch: Stopwatch) -> TimedEngine:
+    from floodmark.run.engine import SparkEngine
+
+    return TimedEngine(SparkEngine(spark, coordinator.storage), watch)
 
 
 class Job:
