@@ -191,7 +191,7 @@ def _run_row(batch: PlannedBatch, name: str) -> Row:
 def _upstream_row(call: Call, batch: PlannedBatch, upstream: str) -> Row:
     window = batch.windows[upstream]
     status = batch.window_status(upstream)
-    held = batch.held_because(upstream) if upstream in batch.pending_upstreams() else None
+    held = batch.held_because(upstream) if batch.is_pending(upstream) else None
     method = window.method if window.has_news else "-"
     return Row([call.short(upstream), status, method, _range(window)], held)
 

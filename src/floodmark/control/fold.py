@@ -310,7 +310,7 @@ def _check_advanced(state: State, body: Advanced) -> str | None:
 
 
 def _check_advance(batch: PlannedBatch, upstream: str, version: int) -> str | None:
-    if upstream not in batch.pending_upstreams():
+    if not batch.is_pending(upstream):
         return "it is not pending in this batch"
     if version != batch.windows[upstream].through_version:
         return f"version {version} is not the planned end"

@@ -112,9 +112,13 @@ class PlannedBatch:
 
     def pending_upstreams(self) -> list[str]:
         """The upstreams with news that have not advanced."""
-        if self.is_cancelled:
-            return []
-        return [u for u, w in self.windows.items() if w.has_news and u not in self.advanced]
+        return [upstream for upstream in self.windows if self.is_pending(upstream)]
+
+    def is_pending(self, upstream: str) -> bool:
+        """Whether an upstream of the batch has news and has not advanced."""
+        window = self.windows.get(upstream)
+        is_fresh = window is not None and window.has_news
+        return is_fresh and upstream not in self.advanced and not self.is_cancelled
 
     @property
     def can_be_cancelled(self) -> bool:
