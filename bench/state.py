@@ -56,7 +56,7 @@ def _plan_on_both(paths: list[str], folder: Path) -> dict[str, list[float]]:
     stores["empty"].register("q", paths, scope="fresh")
     stores["long"].register("q", paths, scope="fresh")
     times: dict[str, list[float]] = {"long": [], "empty": []}
-    for turn in range(8):
+    for turn in range(12):
         for path in paths:
             append_small(path)
         for name, coordinator in stores.items():
