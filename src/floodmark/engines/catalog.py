@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from floodmark.errors import ControlError
+from floodmark.model.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,8 +67,3 @@ def _not_registered(where: str, found: str) -> ControlError:
         state="the journal and the tables are complete; only the catalog does not name them",
         next="give fm.Coordinator another schema=, or read the tables by path",
     )
-
-
-def quoted(name: str) -> str:
-    """A name as one Spark identifier."""
-    return "`" + name.replace("`", "``") + "`"

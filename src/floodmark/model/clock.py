@@ -50,3 +50,9 @@ class FrozenClock:
     def sleep(self, seconds: float) -> None:
         self.at += timedelta(seconds=seconds)
         self.elapsed += seconds
+
+
+def epoch_micros(at: datetime) -> int:
+    """Microseconds since 1970 in UTC, exactly: a float would lose some of them."""
+    delta = at - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

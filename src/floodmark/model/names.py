@@ -1,8 +1,40 @@
-"""What names may look like."""
+"""Names: what those of pipelines may look like, and how Spark SQL takes those of columns."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 PIPELINE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 PIPELINE_NAME_RULE = "letters, digits, _ - and ., at most 128, not beginning with - or ."
+
+
+def quoted(name: str) -> str:
+    """One identifier for Spark SQL, whatever is in it; raises ValueError for empty and NUL.
+
+    >>> quoted("a.b `c`")
+    '`a.b ``c```'
+    """
+    if not name or "\0" in name:
+        raise ValueError(f"not a column name: {name!r}")
+    return "`" + name.replace("`", "``") + "`"
+
+
+def unquoted(text: str) -> str:
+    """The name that `quoted` was given; raises ValueError if `text` is not one quoted name."""
+    inner = text[1:-1]
+    is_quoted = len(text) > 2 and text[0] == text[-1] == "`"
+    if not is_quoted or "`" in inner.replace("``", ""):
+        raise ValueError(f"not a quoted name: {text!r}")
+    return inner.replace("``", "`")
+
+
+def matching(name: str, columns: Sequence[str]) -> str | None:
+    """The column a name means: exactly, else the only one that differs by case; None without.
+
+    Delta keeps the case of names and ignores it when it compares them.
+    """
+    if name in columns:
+        return name
+    alike = [column for column in columns if column.lower() == name.lower()]
+    return alike[0] if len(alike) == 1 else None

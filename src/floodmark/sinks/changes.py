@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from floodmark.model.names import quoted
 from floodmark.model.write import CHANGE_COLUMNS
-from floodmark.sinks.naming import quoted
 from floodmark.sinks.rules import LOG_COLUMNS, RESERVED_PREFIX, data_columns
 
 if TYPE_CHECKING:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
 from floodmark.deltalog import Storage
 from floodmark.engines.jvm import child_session, file_lock, is_connect
 from floodmark.errors import SinkError
+from floodmark.model.clock import epoch_micros
+from floodmark.model.names import matching, quoted
 from floodmark.model.receipt import Receipt, WriteResult
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import changes, rules
-from floodmark.sinks.naming import matching, quoted
 from floodmark.sinks.rules import Target
 from floodmark.sinks.target import DeltaTarget
 
@@ -333,7 +334,4 @@ def _seen_at(windows: Sequence[Window]) -> datetime | None:
 def _timestamp_sql(at: datetime | None) -> str:
     if at is None:
         return "current_timestamp()"
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    delta = at - epoch
-    micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-    return f"timestamp_micros({micros})"
+    return f"timestamp_micros({epoch_micros(at)})"

@@ -12,10 +12,10 @@ from typing import get_args
 
 from floodmark.errors import SinkError
 from floodmark.model.delta import TableFacts
+from floodmark.model.names import matching, quoted
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import CHANGE_COLUMNS, Changes, Deletes, Missing, WriteMode, WriteSpec
-from floodmark.sinks.naming import matching, quoted
 
 SOFT_DELETE_COLUMNS = ("is_deleted", "deleted_at")
 """Columns that `deletes="soft"` adds to the target: a boolean and a timestamp."""

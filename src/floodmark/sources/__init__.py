@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from floodmark.model.delta import TableFacts
@@ -27,6 +26,3 @@ class Source(Protocol):
 
     def table(self, window: Window, at_version: int) -> Any:
         """The whole upstream as of `at_version`, without change columns; -1 gives it empty."""
-
-
-Frames = Mapping[str, Any]

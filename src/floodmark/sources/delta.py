@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import SourceError
+from floodmark.model.clock import epoch_micros
 from floodmark.model.delta import TableFacts
+from floodmark.model.names import quoted
 from floodmark.model.window import NOTHING_PROCESSED, Window
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources import ranges
@@ -23,7 +25,6 @@ _LOST_FILES = "FAILED_READ_FILE.FILE_NOT_EXIST"
 _NO_FEED = "DELTA_MISSING_CHANGE_DATA"
 _OTHER_SCHEMA = "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE"
 _TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DeltaSource:
@@ -90,7 +91,7 @@ class DeltaSource:
             raise _retold(window, error) from error
         # The feed always has the newest schema of the table: columns of later versions go.
         names = [field.name for field in self._schema(window, window.end).fields]
-        return frame.select(*[fn.col(_quoted(n)) for n in (*names, *CHANGE_COLUMNS)])
+        return frame.select(*[fn.col(quoted(n)) for n in (*names, *CHANGE_COLUMNS)])
 
     def _as_of(self, window: Window, version: int) -> DataFrame:
         reader = self._spark.read.format("delta").option("versionAsOf", version)
@@ -183,10 +184,8 @@ def _instant(at: datetime | None) -> Column:
 
     if at is None:
         return fn.lit(None).cast("timestamp")
-    delta = at - _EPOCH
-    micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
     # Not lit(datetime): that goes through the time zone of the Python process.
-    return fn.timestamp_micros(fn.lit(micros).cast("long"))
+    return fn.timestamp_micros(fn.lit(epoch_micros(at)).cast("long"))
 
 
 def _without_metadata(data_type: Any) -> Any:
@@ -197,7 +196,3 @@ def _without_metadata(data_type: Any) -> Any:
         return data_type
     cleaned = {key: _without_metadata(value) for key, value in data_type.items()}
     return {**cleaned, "metadata": {}} if "metadata" in data_type else cleaned
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

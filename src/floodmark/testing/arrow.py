@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from floodmark import failpoints
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.model.delta import TableFacts
+from floodmark.model.names import matching
 from floodmark.model.receipt import Receipt, WriteResult
 from floodmark.model.state import SinkDone
 from floodmark.model.window import NOTHING_PROCESSED, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.sinks import rules
-from floodmark.sinks.naming import matching
 from floodmark.sinks.rules import Target
 from floodmark.sinks.target import DeltaTarget
 from floodmark.sources import ranges

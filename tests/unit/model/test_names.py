@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.sinks.naming import matching, quoted, unquoted
+from floodmark.model.names import matching, quoted, unquoted
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 
