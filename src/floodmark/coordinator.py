@@ -7,8 +7,6 @@ watermark advances only when every pipeline that depends on it has succeeded.
 from __future__ import annotations
 
 import getpass
-import hashlib
-import json
 import logging
 import sys
 import uuid
@@ -30,12 +28,18 @@ from floodmark.control.heartbeats import FileHeartbeats, Heartbeats, Pulse
 from floodmark.control.history import all_events, past_batch
 from floodmark.control.journal import EventLog, Journal
 from floodmark.control.projections import Projector
+from floodmark.control.refusals import cannot_cancel, no_store
+from floodmark.control.registry import (
+    definition_hash,
+    known_pipeline,
+    refuse_odd_name,
+    registration,
+)
 from floodmark.control.upkeep import compact_if_due
 from floodmark.deltalog import Storage, absolute
 from floodmark.errors import ConfigError, ControlError, PlanError
 from floodmark.finalize import advance_watermarks
 from floodmark.model.clock import Clock, SystemClock
-from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
 from floodmark.model.plan import DEFAULT_SCOPE, Draft, PlanRequest, Probe
 from floodmark.model.results import (
     Batch,
@@ -49,6 +53,7 @@ from floodmark.model.results import (
 )
 from floodmark.model.state import Holder, Mark, PlannedBatch, State
 from floodmark.plan import planner
+from floodmark.plan.refusals import not_yet, nothing_to_plan, refuse_catalog_name
 from floodmark.run.engine import Engine, spark_engine
 from floodmark.run.external import ExternalReport
 from floodmark.run.leases import (
@@ -578,26 +583,6 @@ def current_user() -> str:
         return "unknown"
 
 
-def registration(state: State, body: Registered) -> list[Body]:
-    """What registering a pipeline has to journal: nothing if it is known as it is."""
-    known = state.pipelines.get(body.pipeline)
-    if known and known.scope != body.scope:
-        raise ControlError(
-            "FM-CONTROL-011",
-            f"pipeline {body.pipeline} is registered in scope {known.scope}",
-            found=f"scope {body.scope}",
-            state="nothing was changed; a pipeline's receipts belong to its name",
-            next="use another name for the pipeline in the other scope",
-        )
-    is_same = known is not None and known.definition_hash == body.definition_hash
-    return [] if is_same else [body]
-
-
-def definition_hash(pipeline: str, scope: str, upstreams: Sequence[str]) -> str:
-    text = json.dumps([pipeline, scope, list(upstreams)])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def draft_view(draft: Draft, batch_id: str | None = None, seq: int | None = None) -> Batch:
     """A draft as the user sees it; journaled if it has an id."""
     return Batch(
@@ -607,83 +592,4 @@ def draft_view(draft: Draft, batch_id: str | None = None, seq: int | None = None
         status="PENDING" if draft.has_news else "NOOP",
         windows=draft.windows,
         pipelines=tuple(draft.required),
-    )
-
-
-def known_pipeline(state: State, pipeline: str, scope: str) -> tuple[str, ...]:
-    """The upstreams of a registered pipeline; raises FM-CONTROL-005."""
-    known = state.pipelines.get(pipeline)
-    if known is None or known.scope != scope:
-        names = ", ".join(p.name for p in state.pipelines_in(scope)) or "none"
-        raise ControlError(
-            "FM-CONTROL-005",
-            f"pipeline {pipeline} is not registered in scope {scope}",
-            found=f"registered there: {names}",
-            state="nothing was planned",
-            next=f"register {pipeline} first",
-        )
-    return known.upstreams
-
-
-def refuse_odd_name(pipeline: str) -> None:
-    """A pipeline's name is a part of its receipts' ids, between slashes."""
-    if not PIPELINE_NAME.fullmatch(pipeline):
-        raise ConfigError(
-            "FM-CONFIG-007",
-            f"a pipeline cannot be named {pipeline!r}",
-            allowed=PIPELINE_NAME_RULE,
-            state="nothing was journaled",
-            next="choose another name",
-        )
-
-
-def refuse_catalog_name(name: str) -> None:
-    """Names without a slash are catalog names, which this version cannot resolve yet."""
-    if "/" not in name:
-        raise PlanError(
-            "FM-PLAN-011",
-            f"upstream {name} is a catalog name",
-            allowed="paths with a slash and URIs; catalog names follow in a later version",
-            state="nothing was journaled",
-            next=f"give the path of the table, for example ./{name}",
-        )
-
-
-def not_yet(what: str) -> PlanError:
-    """The refusal of what a later version brings: said, never ignored."""
-    return PlanError(
-        "FM-PLAN-011",
-        f"{what} is not possible in this version",
-        state="nothing was changed",
-        next="see docs/requirements.md for what is there",
-    )
-
-
-def nothing_to_plan(scope: str) -> PlanError:
-    return PlanError(
-        "FM-PLAN-004",
-        "there is nothing to plan",
-        found=f"no upstream was named and no pipeline is registered in scope {scope}",
-        state="nothing was journaled",
-        next="name upstreams, or register pipelines first",
-    )
-
-
-def no_store(control: str) -> ControlError:
-    return ControlError(
-        "FM-CONTROL-001",
-        "there is no control store",
-        where=control,
-        state="nothing was read or written",
-        next="floodmark run creates one with the first batch; check the path if there should be one",
-    )
-
-
-def cannot_cancel(batch: PlannedBatch) -> ControlError:
-    return ControlError(
-        "FM-CONTROL-012",
-        f"batch {batch.batch_id} can no longer be cancelled",
-        found=f"leased by {', '.join(batch.runs)}",
-        state="nothing was changed; a batch that somebody may be running only goes forward",
-        next=f"floodmark retry {batch.batch_id}",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from floodmark.config import (
     load_function,
 )
 from floodmark.config.places import Report, choices
-from floodmark.coordinator import Coordinator, refuse_catalog_name
+from floodmark.coordinator import Coordinator
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import (
     ConfigError,
@@ -28,6 +29,7 @@ from floodmark.errors import (
 )
 from floodmark.model.results import Batch, Finalized, Held, RunResult
 from floodmark.model.state import PlannedBatch
+from floodmark.plan.refusals import refuse_catalog_name
 from floodmark.run.leases import batch_for_run
 
 OutcomeStatus = Literal["SUCCESS", "FAILED", "REFUSED"]
@@ -106,6 +108,12 @@ def _local_session() -> Any:
     from floodmark.engines.spark import local_session
 
     return local_session()
+
+
+def _has_active_session() -> bool:
+    """Whether somebody has started Spark in this process; asks without importing it."""
+    pyspark = sys.modules.get("pyspark.sql")
+    return pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
 
 
 def _dies_with_the_process(spark: Any) -> bool:
@@ -301,7 +309,8 @@ class Project:
 
     def _ensure_session(self, watcher: Watcher) -> None:
         if not self._has_session:
-            watcher.starting_session()
+            if not _has_active_session():
+                watcher.starting_session()
             self.coordinator.spark = self._session()
             if _dies_with_the_process(self.coordinator.spark):
                 self.coordinator.schema = None

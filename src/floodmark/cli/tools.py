@@ -161,9 +161,12 @@ def state_rebuild(call: Call) -> int:
     document = {"control": coordinator.control, "is_complete": is_complete}
     text = "the published tables are written anew from the journal"
     if not is_complete:
-        text += "; events from before the oldest snapshot were not at hand"
+        text += (
+            ", as far as it goes: events from before its snapshot are in no table any more, and "
+            "rows that only they could bring back were left as they are"
+        )
     call.show(document, lambda screen: screen.paragraph(text))
-    return 0
+    return 0 if is_complete else 1
 
 
 def demo(

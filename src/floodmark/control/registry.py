@@ -1,0 +1,59 @@
+"""The registry of pipelines: who reads what, and so holds it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from floodmark.control.events import Body, Registered
+from floodmark.errors import ConfigError, ControlError
+from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
+from floodmark.model.state import State
+
+
+def registration(state: State, body: Registered) -> list[Body]:
+    """What registering a pipeline has to journal: nothing if it is known as it is."""
+    known = state.pipelines.get(body.pipeline)
+    if known and known.scope != body.scope:
+        raise ControlError(
+            "FM-CONTROL-011",
+            f"pipeline {body.pipeline} is registered in scope {known.scope}",
+            found=f"scope {body.scope}",
+            state="nothing was changed; a pipeline's receipts belong to its name",
+            next="use another name for the pipeline in the other scope",
+        )
+    is_same = known is not None and known.definition_hash == body.definition_hash
+    return [] if is_same else [body]
+
+
+def definition_hash(pipeline: str, scope: str, upstreams: Sequence[str]) -> str:
+    text = json.dumps([pipeline, scope, list(upstreams)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def known_pipeline(state: State, pipeline: str, scope: str) -> tuple[str, ...]:
+    """The upstreams of a registered pipeline; raises FM-CONTROL-005."""
+    known = state.pipelines.get(pipeline)
+    if known is None or known.scope != scope:
+        names = ", ".join(p.name for p in state.pipelines_in(scope)) or "none"
+        raise ControlError(
+            "FM-CONTROL-005",
+            f"pipeline {pipeline} is not registered in scope {scope}",
+            found=f"registered there: {names}",
+            state="nothing was planned",
+            next=f"register {pipeline} first",
+        )
+    return known.upstreams
+
+
+def refuse_odd_name(pipeline: str) -> None:
+    """A pipeline's name is a part of its receipts' ids, between slashes."""
+    if not PIPELINE_NAME.fullmatch(pipeline):
+        raise ConfigError(
+            "FM-CONFIG-007",
+            f"a pipeline cannot be named {pipeline!r}",
+            allowed=PIPELINE_NAME_RULE,
+            state="nothing was journaled",
+            next="choose another name",
+        )

@@ -1,0 +1,37 @@
+"""Requests that cannot be planned, and what to do instead."""
+
+from __future__ import annotations
+
+from floodmark.errors import PlanError
+
+
+def refuse_catalog_name(name: str) -> None:
+    """Names without a slash are catalog names, which this version cannot resolve yet."""
+    if "/" not in name:
+        raise PlanError(
+            "FM-PLAN-011",
+            f"upstream {name} is a catalog name",
+            allowed="paths with a slash and URIs; catalog names follow in a later version",
+            state="nothing was journaled",
+            next=f"give the path of the table, for example ./{name}",
+        )
+
+
+def not_yet(what: str) -> PlanError:
+    """The refusal of what a later version brings: said, never ignored."""
+    return PlanError(
+        "FM-PLAN-011",
+        f"{what} is not possible in this version",
+        state="nothing was changed",
+        next="see docs/requirements.md for what is there",
+    )
+
+
+def nothing_to_plan(scope: str) -> PlanError:
+    return PlanError(
+        "FM-PLAN-004",
+        "there is nothing to plan",
+        found=f"no upstream was named and no pipeline is registered in scope {scope}",
+        state="nothing was journaled",
+        next="name upstreams, or register pipelines first",
+    )
