@@ -119,7 +119,7 @@ def _has_active_session() -> bool:
 def _dies_with_the_process(spark: Any) -> bool:
     """Whether the session's catalog is in memory: tables registered there, nobody could read."""
     conf = getattr(spark, "conf", None)
-    return conf is None or conf.get("spark.sql.catalogImplementation", "") == "in-memory"
+    return conf is None or conf.get("spark.sql.catalogImplementation") == "in-memory"
 
 
 class Project:
