@@ -287,7 +287,7 @@ def lagging(path: str, error: BaseException) -> ControlError:
         where=path,
         found=f"{type(error).__name__}: {error}",
         state="the journal is complete and right; only the table lags behind it",
-        next="floodmark state rebuild",
+        next="mend the cause (permissions, space), then: floodmark state rebuild",
         retryable=isinstance(error, OSError),
     )
 

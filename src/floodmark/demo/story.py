@@ -95,7 +95,7 @@ def second_batch_fails_and_is_held(shop: Shop) -> None:
     command("plan")
     say("The bank is down", "one pipeline fails on purpose; only its upstream is held")
     with environment(SHOP_BANK_IS_DOWN="1"):
-        command("run")
+        command("run", expected=1)
     command("lag")
     say("The bank is back", "the failed pipeline is retried with the very same range")
     command("retry", open_batch())
@@ -116,7 +116,8 @@ def nothing_lost_nothing_doubled(shop: Shop) -> bool:
     truths = shop.truths()
     for text, holds in truths:
         console.print(f"  {'[green]yes[/]' if holds else '[bold red]NO[/]'}  {text}")
-    return command("verify") == 0 and all(holds for _, holds in truths)
+    command("verify")
+    return all(holds for _, holds in truths)
 
 
 def what_next(root: Path, seconds: float) -> None:
@@ -139,15 +140,19 @@ def say(title: str, text: str) -> None:
     console.print(f"[dim]{text}[/]")
 
 
-def command(*arguments: str) -> int:
-    """Show a command and run it in this process, with the session that is there."""
+def command(*arguments: str, expected: int = 0) -> None:
+    """Show a command and run it in this process, with the session that is there.
+
+    A command that ends otherwise than the story says ends the story.
+    """
     from floodmark.cli.main import main
 
     console.print(f"\n[bold cyan]$ floodmark {escape(' '.join(arguments))}[/]")
     sys.stdout.flush()
     code = main([*arguments])
     sys.stdout.flush()
-    return code
+    if code != expected:
+        raise SystemExit(f"the demo stops here: that should have ended with {expected}, not {code}")
 
 
 def open_batch() -> str:

@@ -31,7 +31,10 @@ def _examine_java() -> Finding:
 
 
 def _examine_jars() -> Finding:
-    absent = jars.missing("delta")
+    try:
+        absent = jars.missing("delta")
+    except OSError as error:
+        return bad("jars", f"the cache cannot be read: {error}", "mend its permissions")
     if absent:
         names = ", ".join(jar.filename for jar in absent)
         return bad("jars", f"not fetched yet: {names}", "floodmark jars fetch")

@@ -76,7 +76,8 @@ def refuse_two_names(state: State, scope: str, probes: Mapping[str, Probe]) -> N
                 found=f"{other} and {upstream} are both table {probe.facts.table_id}",
                 allowed="one name for a table within a scope",
                 state="nothing was planned",
-                next=f"use {other} everywhere, or plan {upstream} in a scope of its own",
+                next=f"use {other} everywhere, or plan {upstream} in a scope of its own; if the lake "
+                "was copied or moved, give it a control store of its own, with new targets",
             )
 
 
