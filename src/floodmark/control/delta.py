@@ -76,11 +76,7 @@ class DeltaEventLog:
                 self.path,
                 SCHEMA,
                 name="floodmark journal",
-                configuration={
-                    FORMAT_PROPERTY: str(FORMAT_VERSION),
-                    # Whoever opens the journal reads every commit since, about 1 ms each.
-                    "delta.checkpointInterval": "20",
-                },
+                configuration={FORMAT_PROPERTY: str(FORMAT_VERSION)},
                 storage_options=self._storage.options,
                 raise_if_key_not_exists=False,
             )

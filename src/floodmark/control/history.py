@@ -37,9 +37,10 @@ def folded_events(control: str, storage: Storage, through: int) -> list[Event]:
         storage,
         f"SELECT {columns} FROM t WHERE seq <= {int(through)} ORDER BY seq",
     )
-    if rows is None or rows.num_rows != through:
+    if rows is None:
         return []
-    return events_of(rows.cast(SCHEMA))
+    events = {event.seq: event for event in events_of(rows.cast(SCHEMA))}
+    return list(events.values()) if len(events) == through else []
 
 
 def past_batch(control: str, storage: Storage, batch_id: str) -> PlannedBatch | None:

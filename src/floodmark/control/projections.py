@@ -26,8 +26,6 @@ from floodmark.model.state import State
 
 MARKER = "projection"
 ATTEMPTS = 20
-CHECKPOINTS = {"delta.checkpointInterval": "10"}
-"""Whoever opens a table reads every commit since its last checkpoint, about 1 ms each."""
 SMALL_FILES = 50
 """A table with more files than this is compacted."""
 COMPACTED_BYTES = 4 * 1024 * 1024
@@ -259,7 +257,6 @@ class Projector:
                 mode="ignore",
                 name=f"floodmark {table.name}",
                 partition_by=list(table.partition_by) or None,
-                configuration=CHECKPOINTS,
                 storage_options=self.storage.options,
             )
         )
