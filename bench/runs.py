@@ -170,7 +170,9 @@ class Job:
         self.change = change
         self.next_id = rows
         self.version = 0
-        self.coordinator = fm.Coordinator(str(folder / "control"), spark, actor="bench")
+        self.coordinator = fm.Coordinator(
+            str(folder / "control"), spark, actor="bench", schema=None
+        )
         self.coordinator.register("p", [self.source])
         self.targets = {name: str(folder / name) for name in ("ours", "by_hand", "no_txn")}
         big_table(spark, self.source, rows)

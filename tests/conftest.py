@@ -35,3 +35,12 @@ def tmp_lake(tmp_path: Path) -> Path:
     lake = tmp_path / "lake"
     lake.mkdir()
     return lake
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need Spark come last: a process has one session, and it shows in what others see.
+
+    A command finds the session already there, so it neither starts one nor says so.
+    """
+    items.sort(key=lambda item: "spark" in getattr(item, "fixturenames", ()))

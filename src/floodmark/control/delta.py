@@ -76,7 +76,11 @@ class DeltaEventLog:
                 self.path,
                 SCHEMA,
                 name="floodmark journal",
-                configuration={FORMAT_PROPERTY: str(FORMAT_VERSION)},
+                configuration={
+                    FORMAT_PROPERTY: str(FORMAT_VERSION),
+                    # Whoever opens the journal reads every commit since, about 1 ms each.
+                    "delta.checkpointInterval": "20",
+                },
                 storage_options=self._storage.options,
                 raise_if_key_not_exists=False,
             )

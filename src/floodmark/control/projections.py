@@ -3,6 +3,10 @@
 Each table carries the number of the last event it shows as its transaction id `projection`, in the
 same commit as its rows: a late or killed projector can neither move a table back nor write a row
 twice, and whoever comes next goes on where it stopped.
+
+Every commit is a compare-and-swap on the table's version, compaction too. delta-rs would rebase a
+commit over a compaction, and its own compaction over another one, without looking at the files
+both replace: rows were then there twice (docs/decisions/0013).
 """
 
 from __future__ import annotations
@@ -26,10 +30,12 @@ from floodmark.model.state import State
 
 MARKER = "projection"
 ATTEMPTS = 20
+CHECKPOINTS = {"delta.checkpointInterval": "10"}
+"""Whoever opens a table reads every commit since its last checkpoint, about 1 ms each."""
 SMALL_FILES = 50
-"""A table with more files than this is compacted."""
-COMPACTED_BYTES = 4 * 1024 * 1024
-"""Files larger than this are left alone, so the cost of compaction follows what is new."""
+"""A table with more small files than this is compacted."""
+SMALL_BYTES = 1024 * 1024
+"""Larger files are left alone, so the cost of compaction follows what is new."""
 
 
 @dataclass(slots=True)
@@ -145,11 +151,25 @@ class Projector:
         return int(handle.transaction_version(MARKER) or 0) if handle else 0
 
     def compact(self) -> None:
-        """Join the small files of each table; what is joined already is left alone."""
+        """Join the small files of each table; what is joined already is left alone.
+
+        If another projector commits meanwhile, that table stays as it is until the next time.
+        """
         for table in tables.TABLES:
-            handle = self._open(table)
-            if handle and len(handle.file_uris()) > SMALL_FILES:
-                self._write(partial(handle.optimize.compact, target_size=COMPACTED_BYTES))
+            handle = self._open(table) if table.grows_by else None
+            files = _small_files(handle, table) if handle else []
+            if len(files) > SMALL_FILES:
+                self._write(partial(self._join, table, handle, min(files)))
+
+    def _join(self, table: PublishedTable, handle: Any, first: Any) -> None:
+        """Put the rows from `first` on in the place of themselves, in as few files as possible."""
+        from deltalake import QueryBuilder
+
+        predicate = f"{table.grows_by} >= '{first}'"
+        query = f"SELECT * FROM t WHERE {predicate} ORDER BY {table.grows_by}"
+        rows = pa.table(QueryBuilder().register("t", handle).execute(query).read_all())
+        shown = int(handle.transaction_version(MARKER) or 0)
+        self._commit(handle, rows.cast(table.schema), shown, mode="overwrite", predicate=predicate)
 
     def _refresh_table(self, table: PublishedTable, state: State) -> None:
         """Bring one table to `state`, going on where its marker says it stands."""
@@ -181,7 +201,7 @@ class Projector:
                     raise
                 self.storage.delete_dir(self._path(table))
                 handle = self._create(table)
-            if self._write(partial(self._commit, table, handle, rows, seq, mode="overwrite")):
+            if self._write(partial(self._commit, handle, table.of(rows), seq, mode="overwrite")):
                 return
         raise self._stuck(table)
 
@@ -195,14 +215,17 @@ class Projector:
         if table.name == "watermarks":
             self._replace(table, handle, state, {p.batch_id for p in news})
         elif table.name == "committed_watermarks":
-            self._commit(table, handle, tables.committed_rows(state), state.seq, mode="overwrite")
+            rows = table.of(tables.committed_rows(state))
+            self._commit(handle, rows, state.seq, mode="overwrite")
         elif table.name == "pipeline_registry":
-            self._commit(table, handle, tables.registry_rows(state), state.seq, mode="overwrite")
+            rows = table.of(tables.registry_rows(state))
+            self._commit(handle, rows, state.seq, mode="overwrite")
         elif table.name == "pipeline_checkpoints":
-            rows = [p.checkpoint for p in news]
-            self._commit(table, handle, rows, state.seq, mode="append")
+            rows = table.of([p.checkpoint for p in news])
+            self._commit(handle, rows, state.seq, mode="append")
         else:
-            self._commit(table, handle, [p.history for p in news], state.seq, mode="append")
+            rows = table.of([p.history for p in news])
+            self._commit(handle, rows, state.seq, mode="append")
 
     def _replace(
         self, table: PublishedTable, handle: Any, state: State, touched: set[str | None]
@@ -213,16 +236,15 @@ class Projector:
         ids = ", ".join(f"'{batch_id}'" for batch_id in batches)
         dates = ", ".join(sorted({f"'{row['batch_date']}'" for row in rows}))
         predicate = f"batch_date IN ({dates}) AND batch_id IN ({ids})"
-        self._commit(table, handle, rows, state.seq, mode="overwrite", predicate=predicate)
+        self._commit(handle, table.of(rows), state.seq, mode="overwrite", predicate=predicate)
 
-    def _commit(
-        self, table: PublishedTable, handle: Any, rows: list[Any], seq: int, **options: Any
-    ) -> None:
+    def _commit(self, handle: Any, rows: pa.Table, seq: int, **options: Any) -> None:
+        """Write rows and the marker, if the table is still as `handle` saw it."""
         from deltalake import CommitProperties, Transaction, write_deltalake
 
-        properties = CommitProperties(app_transactions=[Transaction(MARKER, seq)])
-        data = pa.Table.from_pylist(rows, schema=table.schema)
-        write_deltalake(handle, data, commit_properties=properties, **options)
+        marker = Transaction(MARKER, seq)
+        properties = CommitProperties(app_transactions=[marker], max_commit_retries=0)
+        write_deltalake(handle, rows, commit_properties=properties, **options)
 
     def _write(self, action: Callable[[], object]) -> bool:
         """Do one commit; False if another projector came first."""
@@ -257,6 +279,7 @@ class Projector:
                 mode="ignore",
                 name=f"floodmark {table.name}",
                 partition_by=list(table.partition_by) or None,
+                configuration=CHECKPOINTS,
                 storage_options=self.storage.options,
             )
         )
@@ -298,6 +321,14 @@ def _concerns(table: PublishedTable, pending: Pending) -> bool:
         "pipeline_checkpoints": pending.checkpoint is not None,
         "history": True,
     }[table.name]
+
+
+def _small_files(handle: Any, table: PublishedTable) -> list[Any]:
+    """The lowest value of the column a table grows by, for each of its small files."""
+    is_partition = table.grows_by in table.partition_by
+    lowest = f"partition.{table.grows_by}" if is_partition else f"min.{table.grows_by}"
+    files = pa.table(handle.get_add_actions(flatten=True)).select(["size_bytes", lowest])
+    return [row[lowest] for row in files.to_pylist() if row["size_bytes"] < SMALL_BYTES]
 
 
 def _rows(state: State, batch_id: str) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ become the words of the contract (docs/reference/control-tables.md).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,14 +116,20 @@ class PublishedTable:
     name: str
     schema: pa.Schema
     partition_by: tuple[str, ...] = ()
+    grows_by: str | None = None
+    """The column, never NULL, in whose order rows come in; None if each commit replaces all."""
+
+    def of(self, rows: Sequence[Mapping[str, Any] | None]) -> pa.Table:
+        """Rows as Arrow data of this table's types."""
+        return pa.Table.from_pylist(rows, schema=self.schema)
 
 
 TABLES = (
-    PublishedTable("watermarks", WATERMARKS, ("batch_date",)),
+    PublishedTable("watermarks", WATERMARKS, ("batch_date",), grows_by="batch_date"),
     PublishedTable("committed_watermarks", COMMITTED_WATERMARKS),
-    PublishedTable("pipeline_checkpoints", PIPELINE_CHECKPOINTS),
+    PublishedTable("pipeline_checkpoints", PIPELINE_CHECKPOINTS, grows_by="processed_ts"),
     PublishedTable("pipeline_registry", PIPELINE_REGISTRY),
-    PublishedTable("history", HISTORY),
+    PublishedTable("history", HISTORY, grows_by="seq"),
 )
 """In the order they are refreshed: `history` last, so that what it holds is published."""
 

@@ -43,6 +43,8 @@ class Commit(NamedTuple):
     def named(self, name: str) -> Iterator[Action]:
         """The actions of one name; lines that cannot hold it are not parsed."""
         quoted = f'"{name}"'.encode()
+        if quoted not in self.data:
+            return
         for number, line in enumerate(self.data.splitlines(), start=1):
             if quoted in line:
                 yield from (body for kind, body in self._parsed(line, number) if kind == name)

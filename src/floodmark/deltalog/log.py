@@ -53,8 +53,8 @@ def is_delta_table(path: str | os.PathLike[str], storage: Storage | None = None)
 class DeltaLog:
     """The log of the table at a path or URI; holds no handle and can be kept.
 
-    Every method looks at the table anew where it must: `facts` and `snapshot_size` always list the
-    folder, the others list it again where the last look does not cover the question. Common to
+    Every method looks at the table anew where it must: `facts` always lists the folder, the others
+    list it again where the last look does not cover the question. Common to
     all: FM-PLAN-001 where the path is not there, FM-PLAN-002 where it has no Delta log,
     FM-SOURCE-002 where the log has a hole, FM-SOURCE-008 where a file is damaged, FM-SOURCE-009
     (a retry may help) where the store could not be asked.
@@ -65,6 +65,8 @@ class DeltaLog:
         self.storage = storage or Storage()
         self._folder = f"{self.path}/_delta_log"
         self._seen: Listing | None = None
+        self._kept: dict[int, Commit] = {}
+        """A few commits read since the last look: the next question is often about the same."""
 
     def facts(self) -> TableFacts:
         """The table at its newest version."""
@@ -105,7 +107,6 @@ class DeltaLog:
         Raises FM-SOURCE-001 beyond the table, FM-SOURCE-002 where neither the commits from 0 nor a
         checkpoint with the commits after it are there.
         """
-        self.list()
         listing = self._listing_through(version)
         floor = _floor(listing, version)
         self._check_present(listing, floor + 1, version)
@@ -183,6 +184,7 @@ class DeltaLog:
         if listing.latest < listing.highest:
             raise self._hole(listing, listing.latest + 1, listing.highest)
         self._seen = listing
+        self._kept.clear()
         return listing
 
     def _look(self) -> Listing:
@@ -263,6 +265,12 @@ class DeltaLog:
         )
 
     def _commit(self, version: int) -> Commit:
+        commit = self._kept.get(version) or self._read(version)
+        if len(self._kept) < FEW_COMMITS:
+            self._kept[version] = commit
+        return commit
+
+    def _read(self, version: int) -> Commit:
         path = f"{self._folder}/{commit_name(version)}"
         try:
             data, modified_ms = self.storage.read_timed(path)
@@ -364,13 +372,11 @@ class DeltaLog:
 
     def _replay(self, commit: Commit, files: dict[tuple[str, str], Action]) -> None:
         try:
-            actions = list(commit.actions())
-            for name, body in actions:
-                if name == "remove":
-                    files.pop(_file_key(body), None)
-            for name, body in actions:
-                if name == "add":
-                    files[_file_key(body)] = body
+            commit.check()
+            for remove in commit.named("remove"):
+                files.pop(_file_key(remove), None)
+            for add in commit.named("add"):
+                files[_file_key(add)] = add
         except (KeyError, TypeError) as error:
             raise damaged(commit.path, f"an action makes no sense: {error!r}") from error
 

@@ -25,7 +25,7 @@ from floodmark.control.events import (
 )
 from floodmark.control.history import all_events
 from floodmark.control.reading import read_published
-from floodmark.control.tables import committed_rows, watermark_rows
+from floodmark.control.tables import committed_rows, registry_rows, watermark_rows
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import VersionFacts
@@ -278,21 +278,33 @@ CHECKS: tuple[tuple[str, str, Callable[[Evidence], Iterable[str]]], ...] = (
 def published_tables(reader: ControlReader, control: str, storage: Storage) -> Iterator[str]:
     """Whether the tables people read agree with the journal; behind is a problem too."""
     state = reader.state()
+
+    def shown(table: str, *columns: str) -> Counter[tuple[Any, ...]]:
+        rows = read_published(f"{control}/{table}", storage, f"SELECT {', '.join(columns)} FROM t")
+        return Counter(tuple(row.values()) for row in rows.to_pylist()) if rows else Counter()
+
     columns: tuple[str, ...] = ("scope", "table_name", "last_committed_version")
-    found = _shown(f"{control}/committed_watermarks", columns, storage)
+    found = shown("committed_watermarks", *columns)
     yield from _differences("committed_watermarks", _wanted(committed_rows(state), columns), found)
+
+    columns = ("pipeline_name", "scope", "definition_hash")
+    found = shown("pipeline_registry", *columns)
+    yield from _differences("pipeline_registry", _wanted(registry_rows(state), columns), found)
 
     columns = ("batch_id", "table_name", "start_version", "end_version", "status")
     rows = [row for batch in state.batches.values() for row in watermark_rows(batch)]
     # Finished batches leave the state one day but stay in the table.
-    shown = _shown(f"{control}/watermarks", columns, storage)
-    known = Counter({row: count for row, count in shown.items() if row[0] in state.batches})
+    found = shown("watermarks", *columns)
+    known = Counter({row: count for row, count in found.items() if row[0] in state.batches})
     yield from _differences("watermarks", _wanted(rows, columns), known)
 
+    runs = [run for batch in state.batches.values() for run in batch.runs.values()]
+    wanted = Counter({(run.run_id, run.status): 1 for run in runs})
+    found = shown("pipeline_checkpoints", "run_id", "status")
+    yield from _differences("pipeline_checkpoints", wanted, Counter({r: found[r] for r in wanted}))
 
-def _shown(path: str, columns: tuple[str, ...], storage: Storage) -> Counter[tuple[Any, ...]]:
-    table = read_published(path, storage, f"SELECT {', '.join(columns)} FROM t")
-    return Counter(tuple(row.values()) for row in table.to_pylist()) if table else Counter()
+    every_event = Counter({(seq,): 1 for seq in range(1, state.seq + 1)})
+    yield from _differences("history", every_event, shown("history", "seq"))
 
 
 def _wanted(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> Counter[tuple[Any, ...]]:

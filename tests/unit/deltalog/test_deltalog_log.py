@@ -258,7 +258,7 @@ def test_commits_cleaned_after_the_look_are_named(written: Written, add: Make) -
     table.commit(0, *table.header())
     table.commit(1, add("a"))
     log = DeltaLog(table.path)
-    log.facts()
+    log.list()
     os.unlink(table.folder / f"{1:020d}.json")
 
     error = _error("FM-SOURCE-002", lambda: log.versions(0, 1))

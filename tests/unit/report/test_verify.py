@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 
 import floodmark as fm
 from floodmark.control.events import (
@@ -26,6 +26,7 @@ from floodmark.control.events import (
     SinkWritten,
     Succeeded,
 )
+from floodmark.control.tables import TABLES
 from floodmark.deltalog import Storage
 from floodmark.model.state import Holder, SinkDone
 from floodmark.model.window import Window
@@ -185,7 +186,20 @@ def test_batches_applied_out_of_order_fail_g7(target: str) -> None:
     assert "G7" in failing([plan(1, window(-1, 0)), lease(1), done(1, target, 1), succeeded(1)])
 
 
-def test_published_tables_that_differ_are_found_and_mended(tmp_path: Path) -> None:
+def _removed(table: Path) -> None:
+    shutil.rmtree(table)
+
+
+def _doubled(table: Path) -> None:
+    rows = QueryBuilder().register("t", DeltaTable(table)).execute("SELECT * FROM t").read_all()
+    write_deltalake(table, rows, mode="append")
+
+
+@pytest.mark.parametrize("damage", [_removed, _doubled])
+@pytest.mark.parametrize("table", [table.name for table in TABLES])
+def test_published_tables_that_differ_are_found_and_mended(
+    tmp_path: Path, table: str, damage: Callable[[Path], None]
+) -> None:
     upstream = str(tmp_path / "orders")
     write_deltalake(upstream, pa.table({"id": [1]}))
     coordinator = fm.Coordinator(str(tmp_path / "control"), actor="t")
@@ -193,7 +207,7 @@ def test_published_tables_that_differ_are_found_and_mended(tmp_path: Path) -> No
     batch_id = str(coordinator.create_batch([upstream]).batch_id)
     coordinator.record_run("p", batch_id, status="SUCCESS")
     coordinator.finalize_batch(batch_id)
-    shutil.rmtree(tmp_path / "control" / "watermarks")
+    damage(tmp_path / "control" / table)
 
     found = _not_ok(coordinator)
     is_complete = coordinator.rebuild_tables()
