@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from floodmark.engines.java import SHORT_RUN
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_RUN)
 
 
 @pytest.fixture(scope="session")

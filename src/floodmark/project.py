@@ -27,7 +27,7 @@ from floodmark.errors import (
     RunError,
     SetupError,
 )
-from floodmark.model.results import Batch, Finalized, Held, RunResult
+from floodmark.model.results import ALREADY_APPLIED, Batch, Finalized, Held, RunResult
 from floodmark.model.state import PlannedBatch
 from floodmark.plan.refusals import refuse_catalog_name
 from floodmark.run.leases import batch_for_run
@@ -50,6 +50,8 @@ class PipelineOutcome:
     duration_seconds: float | None = None
     error: FloodmarkError | None = None
     story: str | None = None
+    already_applied: str | None = None
+    """Writes that an earlier attempt had committed and that were not repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +449,7 @@ def outcome_of(result: RunResult) -> PipelineOutcome:
         rows_written=result.rows_written,
         duration_seconds=result.duration_seconds,
         story=result.story,
+        already_applied=result.metrics.get(ALREADY_APPLIED),
     )
 
 

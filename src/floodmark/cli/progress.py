@@ -54,6 +54,9 @@ class Progress:
             (outcome.status, STYLES.get(outcome.status, "")),
             f"{rows}, {duration(outcome.duration_seconds)}",
         )
+        if outcome.already_applied:
+            note = f"  already in {outcome.already_applied} from an earlier attempt, not repeated"
+            self._screen.line((note, "dim"))
 
     def _say(self, text: str) -> None:
         self._stop()

@@ -58,6 +58,10 @@ class Metrics:
     metrics: Mapping[str, object] = field(default_factory=dict)
 
 
+ALREADY_APPLIED = "already_applied"
+"""The metric that names the writes an earlier attempt had committed; they were not repeated."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """What became of one pipeline of one batch."""

@@ -13,12 +13,14 @@ from floodmark.control.events import Failed, Succeeded
 from floodmark.control.heartbeats import PulseFactory
 from floodmark.errors import MAX_TEXT, FencedError, RunError, SourceError
 from floodmark.model.clock import Clock
-from floodmark.model.results import Metrics, RunResult
+from floodmark.model.results import ALREADY_APPLIED, Metrics, RunResult
 from floodmark.model.state import Run as RunRecord
 from floodmark.model.window import Window
 from floodmark.run.context import NameOf, Run
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease, LeaseOffice
+
+MAX_METRICS = 200
 
 PipelineFunction = Callable[[Mapping[str, Any], Run], Any]
 
@@ -99,7 +101,7 @@ class Runner:
             epoch=lease.run.epoch,
             rows_read=_first(returned.rows_read, rows_in(run.windows)),
             rows_written=_first(returned.rows_written, rows_out(run)),
-            metrics={str(n)[:200]: str(v)[:MAX_TEXT] for n, v in returned.metrics.items()},
+            metrics=_stored_metrics(run, returned),
         )
         state = lease.record(lambda _: body)
         failpoints.reached("run.after_success")
@@ -149,6 +151,14 @@ def metrics_of(run: Run, returned: Any) -> Metrics:
         state="what it wrote with run.write stands and is not repeated by a retry",
         next=f"correct the function, then: floodmark retry {run.batch.batch_id}",
     )
+
+
+def _stored_metrics(run: Run, returned: Metrics) -> dict[str, str]:
+    """The function's metrics, cut to what a row can bear, and what an earlier attempt had done."""
+    kept = list(returned.metrics.items())[:MAX_METRICS]
+    metrics = {str(name)[:200]: str(value)[:MAX_TEXT] for name, value in kept}
+    earlier = [name for name, result in run.writes.items() if result.already_applied]
+    return {**metrics, ALREADY_APPLIED: ", ".join(earlier)[:MAX_TEXT]} if earlier else metrics
 
 
 def rows_in(windows: tuple[Window, ...]) -> int | None:

@@ -18,11 +18,9 @@ def order_report(inputs, run):
     of_changed_customers = orders.join(changed_customers, "customer_id", "left_semi")
     touched = changed_orders.union(of_changed_customers.select("order_id")).distinct()
 
-    current = orders.join(customers, "customer_id").join(touched, "order_id", "left_semi")
-    gone = touched.join(current, "order_id", "left_anti")
-    changes = current.withColumn("_change_type", fn.lit("insert")).unionByName(
-        gone.withColumn("_change_type", fn.lit("delete")), allowMissingColumns=True
-    )
+    report = touched.join(orders, "order_id", "left").join(customers, "customer_id", "left")
+    is_gone = fn.col("customer_id").isNull()
+    changes = report.withColumn("_change_type", fn.when(is_gone, "delete").otherwise("insert"))
     # Each touched order has one row that says what became of it: the changes are handled here.
     run.write(changes, "lake/order_report", mode="merge", keys=["order_id"], changes="handled")
 
