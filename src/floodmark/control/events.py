@@ -170,6 +170,27 @@ class Snapshot:
         return self.control_id
 
 
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """An operator puts a watermark elsewhere; rows and receipts in targets stay as they are.
+
+    `version` is -1 where nothing counts as processed any more; the rest describes the table at
+    that version.
+    """
+
+    kind: ClassVar[str] = "RESET"
+    scope: str
+    upstream: str
+    version: int
+    table_id: str = ""
+    feed_enabled: bool = False
+    schema_fingerprint: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.upstream
+
+
 Body = (
     Created
     | Registered
@@ -181,6 +202,7 @@ Body = (
     | Advanced
     | Cancelled
     | Snapshot
+    | Reset
 )
 
 BODIES: dict[str, type[Any]] = {
@@ -196,6 +218,7 @@ BODIES: dict[str, type[Any]] = {
         Advanced,
         Cancelled,
         Snapshot,
+        Reset,
     )
 }
 

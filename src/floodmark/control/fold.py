@@ -22,13 +22,14 @@ from floodmark.control.events import (
     Leased,
     Planned,
     Registered,
+    Reset,
     SinkWritten,
     Snapshot,
     Succeeded,
 )
 from floodmark.errors import ControlError
 from floodmark.model.state import Advance, Mark, Pipeline, PlannedBatch, Run, State
-from floodmark.model.window import Window
+from floodmark.model.window import NOTHING_PROCESSED, Window
 
 
 class Rule(NamedTuple):
@@ -351,6 +352,49 @@ def _advanced(state: State, event: Event) -> State:
     )
 
 
+# RESET --------------------------------------------------------------------------------------------
+
+
+def _check_reset(state: State, body: Reset) -> str | None:
+    for batch in state.open_batches(body.scope):
+        if body.upstream in batch.windows:
+            return f"batch {batch.batch_id} holds {body.upstream} and has to finish first"
+    is_read = any(body.upstream in p.upstreams for p in state.pipelines_in(body.scope))
+    if not is_read and (body.scope, body.upstream) not in state.marks:
+        return f"scope {body.scope} does not know {body.upstream}"
+    if body.version < NOTHING_PROCESSED or (body.version >= 0 and not body.table_id):
+        return f"version {body.version} is none of a table"
+    return None
+
+
+def _reset(state: State, event: Event) -> State:
+    body: Reset = event.body  # type: ignore[assignment]
+    key = (body.scope, body.upstream)
+    before = state.marks.get(key)
+    marks = {k: mark for k, mark in state.marks.items() if k != key}
+    if body.version != NOTHING_PROCESSED:
+        marks[key] = Mark(
+            scope=body.scope,
+            upstream=body.upstream,
+            version=body.version,
+            table_id=body.table_id,
+            feed_enabled=body.feed_enabled,
+            schema_fingerprint=body.schema_fingerprint,
+            batch_id=before.batch_id if before else "",
+            advanced_at=event.at,
+            advanced_by=event.actor,
+        )
+    # Whoever was where the mark was, or beyond its new place, stands there too; a newcomer that
+    # still has to be seeded stays where it is.
+    line = min(body.version, before.version if before else NOTHING_PROCESSED)
+    moved = {
+        (p.name, body.upstream): body.version
+        for p in state.pipelines_in(body.scope)
+        if body.upstream in p.upstreams and state.processed_through(p.name, body.upstream) >= line
+    }
+    return replace(state, marks=marks, seeded_through={**state.seeded_through, **moved})
+
+
 # SNAPSHOT -----------------------------------------------------------------------------------------
 
 
@@ -428,4 +472,5 @@ RULES: Mapping[type[Any], Rule] = {
     Advanced: Rule(_check_advanced, _advanced),
     Cancelled: Rule(_check_cancelled, _cancelled),
     Snapshot: Rule(_always, _restored),
+    Reset: Rule(_check_reset, _reset),
 }

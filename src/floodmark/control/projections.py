@@ -84,7 +84,7 @@ class Projector:
                 checkpoint=tables.checkpoint_row(event, state),
                 batch_id=event.batch_id,
                 changes_registry=event.kind == "REGISTER",
-                changes_marks=event.kind == "ADVANCE",
+                changes_marks=event.kind in ("ADVANCE", "RESET"),
             )
         )
 

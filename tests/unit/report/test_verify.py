@@ -23,6 +23,7 @@ from floodmark.control.events import (
     Failed,
     Leased,
     Planned,
+    Reset,
     SinkWritten,
     Succeeded,
 )
@@ -147,6 +148,33 @@ BROKEN: dict[str, tuple[str, list[Body]]] = {
         [plan(1, window(-1, 0)), lease(1), succeeded(1), Failed("b1", "p", 1, "x")],
     ),
 }
+
+
+def advanced(number: int, after: int, through: int) -> list[Body]:
+    """A batch of the one upstream that is finished."""
+    return [
+        plan(number, window(after, through)),
+        lease(number),
+        succeeded(number),
+        Advanced(f"b{number}", {"/a": through}),
+    ]
+
+
+@pytest.mark.parametrize("version", [-1, 1, 9])
+def test_a_reset_is_no_gap_no_overlap_and_no_step_back(version: int) -> None:
+    reset = Reset("default", "/a", version, "id")
+
+    bodies = [*advanced(1, -1, 3), reset, *advanced(2, version, version + 2)]
+
+    assert failing(bodies) == set()
+
+
+def test_a_reset_excuses_only_what_it_says() -> None:
+    elsewhere = Reset("default", "/b", 1, "id")
+
+    assert failing([*advanced(1, -1, 3), elsewhere, *advanced(2, 1, 3)]) == {"G1", "G5"}
+    past = [*advanced(1, -1, 3), Reset("default", "/a", 1, "id"), *advanced(2, 2, 5)]
+    assert failing(past) == {"G1"}
 
 
 @pytest.mark.parametrize("name", BROKEN)
