@@ -1,0 +1,67 @@
+"""Stores of older versions are opened, planned on, run and verified by this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import floodmark as fm
+from floodmark.testing.crash import Story, churn_lake, end_state
+from floodmark.testing.stores import PLACE, unpack
+
+KEPT = sorted((Path(__file__).parents[2] / "fixtures").glob("store-v*/store.zip"))
+
+
+@pytest.fixture(params=KEPT, ids=lambda archive: archive.parent.name)
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Story:
+    unpack(request.param, tmp_path)
+    return Story(tmp_path, "append")
+
+
+def problems(coordinator: fm.Coordinator) -> list[Any]:
+    return [finding for finding in coordinator.verify() if not finding.ok]
+
+
+def test_there_is_a_kept_store_of_the_first_format() -> None:
+    assert [archive.parent.name for archive in KEPT][0] == "store-v1"
+
+
+def test_it_opens_and_every_guarantee_holds(kept: Story) -> None:
+    coordinator = kept.coordinator()
+
+    open_one, *finished = coordinator.status()
+
+    assert open_one.status == "FAILED"
+    assert sorted(batch.status for batch in finished) == ["CANCELLED", "COMPLETED", "COMPLETED"]
+    assert problems(coordinator) == []
+
+
+def test_no_name_of_the_place_where_it_was_made_is_left(kept: Story) -> None:
+    names = [each.upstream for each in kept.coordinator().lag()]
+
+    assert names
+    assert all(name.startswith(str(kept.root)) for name in names)
+    assert PLACE not in str(kept.coordinator().history())
+
+
+def test_its_open_batch_is_finished_and_the_next_one_follows(kept: Story) -> None:
+    coordinator = kept.coordinator()
+
+    again = kept.step(coordinator)
+    churn_lake(kept.root, 2)
+    following = kept.step(coordinator)
+
+    assert again.reused
+    assert not following.reused
+    assert following.seq == 5
+    assert not coordinator.current_plan()
+    assert end_state(str(kept.root))["problems"] == []
+
+
+def test_its_tables_can_be_written_anew(kept: Story) -> None:
+    coordinator = kept.coordinator()
+
+    assert coordinator.rebuild_tables()
+    assert problems(coordinator) == []
