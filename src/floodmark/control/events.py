@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, ClassVar, cast
 
-from floodmark.model.state import Holder, Mark, Pipeline, PlannedBatch, SinkDone
+from floodmark.model.state import BatchKind, Holder, Mark, Pipeline, PlannedBatch, SinkDone
 from floodmark.model.window import Window
 
 
@@ -54,6 +54,8 @@ class Planned:
     scope: str
     windows: tuple[Window, ...]
     required: Mapping[str, tuple[str, ...]]
+    batch_kind: BatchKind = "forward"
+    allows: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -149,6 +151,75 @@ class Cancelled:
     @property
     def key(self) -> str:
         return self.batch_id
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """A pipeline is taken out of the open batches until it is resumed.
+
+    `released` names the windows, by batch, that nobody reads any more: their ranges are free
+    again. `seen_dead` is a run of the pipeline that stands as RUNNING and was seen dead.
+    """
+
+    kind: ClassVar[str] = "PAUSE"
+    pipeline: str
+    released: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    seen_dead: str | None = None
+
+    @property
+    def key(self) -> str:
+        return self.pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A paused pipeline takes part again; what it missed is planned as a seed batch."""
+
+    kind: ClassVar[str] = "RESUME"
+    pipeline: str
+
+    @property
+    def key(self) -> str:
+        return self.pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A pipeline leaves for good; one of that name that comes later starts from the beginning."""
+
+    kind: ClassVar[str] = "REMOVE"
+    pipeline: str
+    released: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    seen_dead: str | None = None
+
+    @property
+    def key(self) -> str:
+        return self.pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A pipeline that owes nothing gets another name, and goes on where it stands."""
+
+    kind: ClassVar[str] = "RENAME"
+    pipeline: str
+    new_name: str
+
+    @property
+    def key(self) -> str:
+        return self.pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """A pipeline shall load everything again: it counts as having processed nothing."""
+
+    kind: ClassVar[str] = "REFRESH"
+    pipeline: str
+
+    @property
+    def key(self) -> str:
+        return self.pipeline
 
 
 @dataclass(frozen=True, slots=True)

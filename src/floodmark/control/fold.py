@@ -20,9 +20,14 @@ from floodmark.control.events import (
     Event,
     Failed,
     Leased,
+    Paused,
     Planned,
+    Refreshed,
     Registered,
+    Removed,
+    Renamed,
     Reset,
+    Resumed,
     SinkWritten,
     Snapshot,
     Succeeded,
@@ -98,7 +103,15 @@ def _check_registered(state: State, body: Registered) -> str | None:
 
 def _registered(state: State, event: Event) -> State:
     body: Registered = event.body  # type: ignore[assignment]
-    pipeline = Pipeline(body.pipeline, body.scope, body.upstreams, body.definition_hash, event.at)
+    known = state.pipelines.get(body.pipeline)
+    pipeline = Pipeline(
+        name=body.pipeline,
+        scope=body.scope,
+        upstreams=body.upstreams,
+        definition_hash=body.definition_hash,
+        updated_at=event.at,
+        is_paused=known is not None and known.is_paused,
+    )
     return replace(state, pipelines={**state.pipelines, body.pipeline: pipeline})
 
 
@@ -106,7 +119,11 @@ def _registered(state: State, event: Event) -> State:
 
 
 def _check_planned(state: State, body: Planned) -> str | None:
-    problem = _check_batch_number(state, body) or _check_required(state, body)
+    return _check_batch_number(state, body) or _CHECKS_BY_KIND[body.batch_kind](state, body)
+
+
+def _check_forward(state: State, body: Planned) -> str | None:
+    problem = _check_required(state, body)
     if problem:
         return problem
     for window in body.windows:
@@ -153,13 +170,76 @@ def _check_required(state: State, body: Planned) -> str | None:
 
 
 def _check_seeded(state: State, body: Planned) -> str | None:
-    """G4: a pipeline is listed for a window only if it has processed everything before it."""
+    """G4: a pipeline is listed for a window only if it has processed, or has to, all before it."""
     after = {window.upstream: window.after_version for window in body.windows}
     for pipeline, upstreams in body.required.items():
         for upstream in upstreams:
-            if state.processed_through(pipeline, upstream) != after[upstream]:
+            if state.will_have_processed(pipeline, upstream) != after[upstream]:
                 return f"pipeline {pipeline} has not processed {upstream} up to the window"
     return None
+
+
+def _check_seed(state: State, body: Planned) -> str | None:
+    """A seed brings one pipeline, which owes nothing else, from where it stands to the watermark."""
+    name = next(iter(body.required), "")
+    pipeline = state.pipelines.get(name)
+    if pipeline is None or len(body.required) != 1 or pipeline.is_paused:
+        return "a seed is for one pipeline that takes part"
+    if (pipeline.scope, pipeline.upstreams) != (body.scope, body.required[name]):
+        return f"pipeline {name} is registered otherwise"
+    if state.batches_owed_by(name):
+        return f"pipeline {name} has to finish another batch first"
+    if {window.upstream for window in body.windows} != set(pipeline.upstreams):
+        return f"the windows are not the upstreams of {name}"
+    for window in body.windows:
+        problem = check_seed_window(state, body.scope, name, window)
+        if problem:
+            return f"{window.upstream}: {problem}"
+    return None
+
+
+def check_seed_window(state: State, scope: str, pipeline: str, window: Window) -> str | None:
+    """From what the pipeline has processed to the watermark, while nothing moves that."""
+    mark = state.marks.get((scope, window.upstream))
+    committed = mark.version if mark else NOTHING_PROCESSED
+    if (scope, window.upstream) in state.open_windows:
+        return "a window is open there: its end would be missed"
+    if window.after_version != state.processed_through(pipeline, window.upstream):
+        return f"the window starts after {window.after_version}, not where the pipeline stands"
+    if window.through_version != committed:
+        return f"the window ends at {window.through_version}, the watermark is {committed}"
+    if mark and mark.table_id != window.table_id:
+        return f"table id {window.table_id} is not {mark.table_id}, which was processed before"
+    return None
+
+
+def _check_again(state: State, body: Planned) -> str | None:
+    """A backfill or replay covers only what is committed, for pipelines of the scope."""
+    planned = {window.upstream for window in body.windows}
+    for name, upstreams in body.required.items():
+        pipeline = state.pipelines.get(name)
+        if pipeline is None or pipeline.scope != body.scope or pipeline.is_paused:
+            return f"pipeline {name} takes no part in scope {body.scope}"
+        if not set(upstreams) <= planned:
+            return f"not every upstream of {name} is in the batch"
+    if not body.required:
+        return "no pipeline is asked for"
+    for window in body.windows:
+        mark = state.marks.get((body.scope, window.upstream))
+        if window.has_news and (mark is None or window.through_version > mark.version):
+            return f"{window.upstream}: only what is committed can be processed again"
+        if mark and mark.table_id != window.table_id:
+            return f"{window.upstream}: table id {window.table_id} is not {mark.table_id}"
+    return None
+
+
+_CHECKS_BY_KIND: Mapping[str, Callable[[State, Planned], str | None]] = {
+    # By name at the time of the call, so that a mutant of one check is seen.
+    "forward": lambda state, body: _check_forward(state, body),
+    "seed": lambda state, body: _check_seed(state, body),
+    "backfill": lambda state, body: _check_again(state, body),
+    "replay": lambda state, body: _check_again(state, body),
+}
 
 
 def _planned(state: State, event: Event) -> State:
@@ -172,12 +252,14 @@ def _planned(state: State, event: Event) -> State:
         planned_by=event.actor,
         windows={window.upstream: window for window in body.windows},
         required=body.required,
+        kind=body.batch_kind,
+        allows=body.allows,
     )
-    opened = {(body.scope, w.upstream): body.batch_id for w in body.windows if w.has_news}
+    fresh = [w.upstream for w in body.windows if w.has_news] if batch.kind == "forward" else []
+    opened = {(body.scope, upstream): body.batch_id for upstream in fresh}
     return replace(
-        state,
+        _with_batch(state, batch),
         batch_seq=body.batch_seq,
-        batches={**state.batches, body.batch_id: batch},
         open_windows={**state.open_windows, **opened},
     )
 
@@ -188,6 +270,9 @@ def _check_cancelled(state: State, body: Cancelled) -> str | None:
         return "there is no such open batch"
     if not batch.can_be_cancelled:
         return "a runner has leased the batch; from then on it only goes forward"
+    if batch.kind == "seed":
+        later = [b for b in state.batches_owed_by(next(iter(batch.required))) if b.seq > batch.seq]
+        return f"batch {later[0].batch_id} starts where this one ends" if later else None
     return None
 
 
@@ -202,26 +287,44 @@ def _cancelled(state: State, event: Event) -> State:
 
 def _check_leased(state: State, body: Leased) -> str | None:
     batch = state.batches.get(body.batch_id)
-    if batch is None or batch.is_cancelled or body.pipeline not in batch.required:
+    if batch is None or batch.is_cancelled or not batch.upstreams_of(body.pipeline):
         return "the batch does not ask for this pipeline"
     if batch.has_succeeded(body.pipeline):
         return "the pipeline has succeeded for this batch; that is final"
+    if is_paused(state, body.pipeline):
+        return "the pipeline is paused"
     if body.epoch != state.epochs.get(body.pipeline, 0) + 1:
         return f"epoch {body.epoch} does not follow {state.epochs.get(body.pipeline, 0)}"
     earlier = earlier_unfinished(state, batch, body.pipeline)
     if earlier:
         return f"batch {earlier.batch_id} comes first"
+    other = running_elsewhere(state, batch, body.pipeline)
+    if other:
+        return f"the pipeline is running for batch {other.batch_id}"
     run = batch.runs.get(body.pipeline)
     if run and run.status == "RUNNING" and run.run_id != body.replaces:
         return f"run {run.run_id} holds the lease"
     return None
 
 
+def is_paused(state: State, pipeline: str) -> bool:
+    return pipeline in state.pipelines and state.pipelines[pipeline].is_paused
+
+
 def earlier_unfinished(state: State, batch: PlannedBatch, pipeline: str) -> PlannedBatch | None:
     """G7: the oldest batch before this one that the pipeline still has to finish."""
-    # An unfinished required pipeline holds an upstream, so its batch is among the open ones.
-    for other in state.open_batches():
-        if other.seq < batch.seq and pipeline in other.unfinished_pipelines():
+    for other in state.batches_owed_by(pipeline) if batch.is_ordered else ():
+        if other.is_ordered and other.seq < batch.seq:
+            return other
+    return None
+
+
+def running_elsewhere(state: State, batch: PlannedBatch, pipeline: str) -> PlannedBatch | None:
+    """A batch outside the order of this one that the pipeline is running for: they would mix."""
+    for other in state.batches_owed_by(pipeline):
+        run = other.runs.get(pipeline)
+        is_apart = not (other.is_ordered and batch.is_ordered) and other.batch_id != batch.batch_id
+        if is_apart and run and run.status == "RUNNING":
             return other
     return None
 
@@ -284,7 +387,21 @@ def _succeeded(state: State, event: Event) -> State:
         metrics=body.metrics,
         error=None,
     )
-    return _with_run(state, run)
+    return _with_run(_caught_up(state, body), run)
+
+
+def _caught_up(state: State, body: Succeeded) -> State:
+    """What a success says at once about how far a pipeline is; a forward one waits for ADVANCE."""
+    batch = state.batches[body.batch_id]
+    is_at_once = batch.kind == "seed" or (batch.kind == "forward" and body.pipeline in batch.aside)
+    if not is_at_once or body.pipeline not in state.pipelines:
+        return state
+    reached = {
+        (body.pipeline, upstream): batch.windows[upstream].through_version
+        for upstream in batch.upstreams_of(body.pipeline)
+        if batch.windows[upstream].has_news
+    }
+    return replace(state, seeded_through={**state.seeded_through, **reached})
 
 
 def _failed(state: State, event: Event) -> State:
@@ -301,6 +418,8 @@ def _check_advanced(state: State, body: Advanced) -> str | None:
     batch = state.batches.get(body.batch_id)
     if batch is None:
         return "there is no such batch"
+    if batch.kind != "forward":
+        return f"a {batch.kind} moves no watermark"
     if not body.upstreams:
         return "nothing advances"
     for upstream, version in body.upstreams.items():
@@ -339,7 +458,7 @@ def _advanced(state: State, event: Event) -> State:
         (pipeline, upstream): version
         for upstream, version in body.upstreams.items()
         for pipeline, upstreams in batch.required.items()
-        if upstream in upstreams
+        if upstream in upstreams and pipeline in state.pipelines
     }
     moved = {upstream: Advance(event.at, event.actor) for upstream in body.upstreams}
     batch = replace(batch, advanced={**batch.advanced, **moved})
@@ -395,6 +514,126 @@ def _reset(state: State, event: Event) -> State:
     return replace(state, marks=marks, seeded_through={**state.seeded_through, **moved})
 
 
+# PAUSE, RESUME, REMOVE, RENAME, REFRESH -----------------------------------------------------------
+
+
+def unread_without(state: State, pipeline: str, *, for_good: bool) -> dict[str, tuple[str, ...]]:
+    """The windows, by batch, that nobody reads once a pipeline is taken out.
+
+    A paused pipeline keeps what it alone reads in a batch that it has leased: its targets may hold
+    a part of it already, and nobody else waits.
+    """
+    found = {}
+    for batch in state.batches_owed_by(pipeline):
+        if batch.kind == "forward" and (for_good or pipeline not in batch.runs):
+            sole = [u for u in batch.pending_upstreams() if batch.readers(u) == [pipeline]]
+            if sole:
+                found[batch.batch_id] = tuple(sole)
+    return found
+
+
+def _check_taken_out(state: State, body: Paused | Removed) -> str | None:
+    pipeline = state.pipelines.get(body.pipeline)
+    for_good = isinstance(body, Removed)
+    if pipeline is None or (pipeline.is_paused and not for_good):
+        return f"pipeline {body.pipeline} takes no part"
+    for batch in state.batches_owed_by(body.pipeline):
+        run = batch.runs.get(body.pipeline)
+        if run and run.status == "RUNNING" and run.run_id != body.seen_dead:
+            return f"run {run.run_id} holds the lease"
+    if dict(body.released) != unread_without(state, body.pipeline, for_good=for_good):
+        return "the windows that nobody reads any more are others"
+    return None
+
+
+def _paused(state: State, event: Event) -> State:
+    body: Paused = event.body  # type: ignore[assignment]
+    state = _taken_out(state, body, for_good=False)
+    paused = replace(state.pipelines[body.pipeline], is_paused=True, updated_at=event.at)
+    return replace(state, pipelines={**state.pipelines, body.pipeline: paused})
+
+
+def _removed(state: State, event: Event) -> State:
+    body: Removed = event.body  # type: ignore[assignment]
+    state = _taken_out(state, body, for_good=True)
+    return replace(
+        state,
+        pipelines={n: p for n, p in state.pipelines.items() if n != body.pipeline},
+        seeded_through={k: v for k, v in state.seeded_through.items() if k[0] != body.pipeline},
+    )
+
+
+def _taken_out(state: State, body: Paused | Removed, *, for_good: bool) -> State:
+    for batch in state.batches_owed_by(body.pipeline):
+        state = _with_batch(state, _without(batch, body, for_good=for_good))
+    freed = {(b, u) for b, upstreams in body.released.items() for u in upstreams}
+    kept = {k: b for k, b in state.open_windows.items() if (b, k[1]) not in freed}
+    return replace(state, open_windows=kept)
+
+
+def _without(batch: PlannedBatch, body: Paused | Removed, *, for_good: bool) -> PlannedBatch:
+    pipeline = body.pipeline
+    others = {p: upstreams for p, upstreams in batch.required.items() if p != pipeline}
+    aside = {p: upstreams for p, upstreams in batch.aside.items() if p != pipeline}
+    has_leased = pipeline in batch.runs
+    if has_leased and not for_good:
+        aside[pipeline] = batch.upstreams_of(pipeline)
+        alone = tuple(u for u in batch.pending_upstreams() if batch.readers(u) == [pipeline])
+        others |= {pipeline: alone} if alone else {}
+    released = batch.released | set(body.released.get(batch.batch_id, ()))
+    left = replace(batch, required=others, aside=aside, released=released)
+    nothing_happens = not left.pending_upstreams() and not left.advanced and not aside
+    return replace(left, is_cancelled=nothing_happens)
+
+
+def _check_resumed(state: State, body: Resumed) -> str | None:
+    return None if is_paused(state, body.pipeline) else f"{body.pipeline} is not paused"
+
+
+def _resumed(state: State, event: Event) -> State:
+    name = event.body.key
+    resumed = replace(state.pipelines[name], is_paused=False, updated_at=event.at)
+    return replace(state, pipelines={**state.pipelines, name: resumed})
+
+
+def _check_free(state: State, pipeline: str) -> str | None:
+    if pipeline not in state.pipelines:
+        return f"there is no pipeline {pipeline}"
+    owed = state.batches_owed_by(pipeline)
+    return f"pipeline {pipeline} has to finish batch {owed[0].batch_id} first" if owed else None
+
+
+def _check_renamed(state: State, body: Renamed) -> str | None:
+    if body.new_name in state.pipelines or body.new_name in state.epochs:
+        return f"there is or was a pipeline {body.new_name}"
+    return _check_free(state, body.pipeline)
+
+
+def _renamed(state: State, event: Event) -> State:
+    body: Renamed = event.body  # type: ignore[assignment]
+    old, new = body.pipeline, body.new_name
+    moved = replace(state.pipelines[old], name=new, updated_at=event.at)
+    return replace(
+        state,
+        pipelines={
+            new if n == old else n: moved if n == old else p for n, p in state.pipelines.items()
+        },
+        seeded_through={
+            (new if p == old else p, u): v for (p, u), v in state.seeded_through.items()
+        },
+    )
+
+
+def _check_refreshed(state: State, body: Refreshed) -> str | None:
+    return _check_free(state, body.pipeline)
+
+
+def _refreshed(state: State, event: Event) -> State:
+    name = event.body.key
+    kept = {k: v for k, v in state.seeded_through.items() if k[0] != name}
+    return replace(state, seeded_through=kept)
+
+
 # SNAPSHOT -----------------------------------------------------------------------------------------
 
 
@@ -432,8 +671,12 @@ def _restored(state: State, event: Event) -> State:
         marks={(m.scope, m.upstream): m for m in body.marks},
         batches={b.batch_id: b for b in body.batches},
         open_windows={
-            (b.scope, u): b.batch_id for b in body.batches for u in b.pending_upstreams()
+            (b.scope, u): b.batch_id
+            for b in body.batches
+            if b.kind == "forward"
+            for u in b.pending_upstreams()
         },
+        open_ids=frozenset(b.batch_id for b in body.batches if b.is_open),
         epochs=body.epochs,
         seeded_through={(p, u): v for p, u, v in body.seeded_through},
         sinks=body.sinks,
@@ -444,7 +687,9 @@ def _restored(state: State, event: Event) -> State:
 
 
 def _with_batch(state: State, batch: PlannedBatch) -> State:
-    return replace(state, batches={**state.batches, batch.batch_id: batch})
+    one = {batch.batch_id}
+    open_ids = state.open_ids | one if batch.is_open else state.open_ids - one
+    return replace(state, batches={**state.batches, batch.batch_id: batch}, open_ids=open_ids)
 
 
 def _with_run(state: State, run: Run) -> State:
@@ -471,6 +716,11 @@ RULES: Mapping[type[Any], Rule] = {
     Failed: Rule(_check_run_event, _failed),
     Advanced: Rule(_check_advanced, _advanced),
     Cancelled: Rule(_check_cancelled, _cancelled),
+    Paused: Rule(_check_taken_out, _paused),
+    Resumed: Rule(_check_resumed, _resumed),
+    Removed: Rule(_check_taken_out, _removed),
+    Renamed: Rule(_check_renamed, _renamed),
+    Refreshed: Rule(_check_refreshed, _refreshed),
     Snapshot: Rule(_always, _restored),
     Reset: Rule(_check_reset, _reset),
 }

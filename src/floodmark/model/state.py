@@ -11,6 +11,9 @@ from floodmark.model.window import NOTHING_PROCESSED, Window
 
 RunStatus = Literal["RUNNING", "SUCCESS", "FAILED"]
 BatchStatus = Literal["PENDING", "FAILED", "COMPLETED", "CANCELLED", "NOOP"]
+BatchKind = Literal["forward", "seed", "backfill", "replay"]
+"""forward: moves the watermark. seed: brings one pipeline to the watermark. backfill, replay: a
+range again, at the user's wish; outside the order of the others, with receipts of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,7 @@ class Pipeline:
     upstreams: tuple[str, ...]
     definition_hash: str
     updated_at: datetime
+    is_paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +112,41 @@ class PlannedBatch:
     runs: Mapping[str, Run] = field(default_factory=dict)
     advanced: Mapping[str, Advance] = field(default_factory=dict)
     is_cancelled: bool = False
-    kind: Literal["forward"] = "forward"
+    kind: BatchKind = "forward"
+    aside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Pipelines that were paused after they had leased the batch, with all their upstreams: the
+    batch does not wait for them, but each of them has to finish it before anything later."""
+    released: frozenset[str] = frozenset()
+    """Upstreams whose window was given up because the only pipeline that read it was taken out."""
+    allows: tuple[str, ...] = ()
+    """What the user allowed a backfill or replay to do: duplicates, stale."""
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the batch has its place in the order of its pipelines' batches."""
+        return self.kind in ("forward", "seed")
 
     def pending_upstreams(self) -> list[str]:
-        """The upstreams with news that have not advanced."""
+        """The upstreams with news that still wait: to advance, or for who has to read them."""
         return [upstream for upstream in self.windows if self.is_pending(upstream)]
 
     def is_pending(self, upstream: str) -> bool:
-        """Whether an upstream of the batch has news and has not advanced."""
+        """Whether an upstream of the batch has news and still waits."""
         window = self.windows.get(upstream)
-        is_fresh = window is not None and window.has_news
-        return is_fresh and upstream not in self.advanced and not self.is_cancelled
+        if window is None or not window.has_news or self.is_cancelled or upstream in self.released:
+            return False
+        if self.kind == "forward":
+            return upstream not in self.advanced
+        return bool(self.waiting_for(upstream))
+
+    def upstreams_of(self, pipeline: str) -> tuple[str, ...]:
+        """The upstreams that a run of the pipeline reads; empty if it has no part in the batch."""
+        return self.aside.get(pipeline) or self.required.get(pipeline, ())
+
+    def owes(self, pipeline: str) -> bool:
+        """Whether the pipeline has to finish this batch, now or once it is resumed."""
+        has_part = pipeline in self.required or pipeline in self.aside
+        return has_part and not self.is_cancelled and not self.has_succeeded(pipeline)
 
     @property
     def can_be_cancelled(self) -> bool:
@@ -149,22 +177,21 @@ class PlannedBatch:
         return run is not None and run.status == "SUCCESS"
 
     def unfinished_pipelines(self) -> list[str]:
-        return [p for p in self.required if not self.has_succeeded(p)]
+        return [p for p in dict.fromkeys((*self.required, *self.aside)) if self.owes(p)]
 
     @property
     def is_open(self) -> bool:
-        """Whether any upstream of the batch still waits to advance."""
-        return bool(self.pending_upstreams())
+        """Whether anything of the batch is still to be done: an upstream waits, a debt is open."""
+        return bool(self.pending_upstreams()) or any(self.owes(p) for p in self.aside)
 
     @property
     def status(self) -> BatchStatus:
         if self.is_cancelled:
             return "CANCELLED"
-        if not self.is_open:
+        if not self.pending_upstreams():
             return "COMPLETED"
-        if any(run.status == "FAILED" for run in self.runs.values()):
-            return "FAILED"
-        return "PENDING"
+        runs = [self.runs[p] for p in self.required if p in self.runs]
+        return "FAILED" if any(run.status == "FAILED" for run in runs) else "PENDING"
 
     def window_status(self, upstream: str) -> BatchStatus:
         """The status of one row of the published `watermarks` table."""
@@ -172,8 +199,10 @@ class PlannedBatch:
             return "NOOP"
         if upstream in self.advanced:
             return "COMPLETED"
-        if self.is_cancelled:
+        if self.is_cancelled or upstream in self.released:
             return "CANCELLED"
+        if not self.is_pending(upstream):
+            return "COMPLETED"
         return "FAILED" if self.failed_runs(upstream) else "PENDING"
 
     def failed_runs(self, upstream: str) -> list[Run]:
@@ -198,7 +227,9 @@ class State:
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
     marks: Mapping[ScopedUpstream, Mark] = field(default_factory=dict)
     open_windows: Mapping[ScopedUpstream, str] = field(default_factory=dict)
-    """The batch that covers an upstream and has not advanced it."""
+    """The forward batch that covers an upstream and has not advanced it."""
+    open_ids: frozenset[str] = frozenset()
+    """The batches in which anything is still to be done."""
     batches: Mapping[str, PlannedBatch] = field(default_factory=dict)
     """Open batches and the newest finished ones, by id, in the order of their seq."""
     epochs: Mapping[str, int] = field(default_factory=dict)
@@ -213,21 +244,38 @@ class State:
         return mark.version if mark else NOTHING_PROCESSED
 
     def open_batches(self, scope: str | None = None) -> Iterator[PlannedBatch]:
-        """Batches that still hold an upstream, oldest first."""
-        ids = set(self.open_windows.values())
-        held = sorted((self.batches[i] for i in ids), key=lambda b: b.seq)
-        return (b for b in held if scope is None or b.scope == scope)
+        """Batches in which anything is still to be done, oldest first."""
+        found = sorted((self.batches[i] for i in self.open_ids), key=lambda b: b.seq)
+        return (b for b in found if scope is None or b.scope == scope)
+
+    def batches_owed_by(self, pipeline: str) -> list[PlannedBatch]:
+        """The batches that a pipeline has to finish, oldest first."""
+        return [batch for batch in self.open_batches() if batch.owes(pipeline)]
 
     def pipelines_in(self, scope: str) -> list[Pipeline]:
         return [p for p in self.pipelines.values() if p.scope == scope]
+
+    def active_in(self, scope: str) -> list[Pipeline]:
+        """The pipelines of a scope that are not paused."""
+        return [p for p in self.pipelines_in(scope) if not p.is_paused]
 
     def required_pipelines(
         self, scope: str, windows: Iterable[Window]
     ) -> dict[str, tuple[str, ...]]:
         """The pipelines of the scope that read an upstream with news, with all their upstreams."""
         fresh = {window.upstream for window in windows if window.has_news}
-        return {p.name: p.upstreams for p in self.pipelines_in(scope) if fresh & set(p.upstreams)}
+        return {p.name: p.upstreams for p in self.active_in(scope) if fresh & set(p.upstreams)}
 
     def processed_through(self, pipeline: str, upstream: str) -> int:
         """The version through which a pipeline has processed an upstream."""
         return self.seeded_through.get((pipeline, upstream), NOTHING_PROCESSED)
+
+    def will_have_processed(self, pipeline: str, upstream: str) -> int:
+        """The same, once the pipeline has finished the batches it has to finish."""
+        ahead = [
+            b.windows[upstream]
+            for b in self.batches_owed_by(pipeline)
+            if b.is_ordered and upstream in b.upstreams_of(pipeline)
+        ]
+        through = [window.through_version for window in ahead if window.has_news]
+        return max([self.processed_through(pipeline, upstream), *through])
