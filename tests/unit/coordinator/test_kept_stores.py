@@ -25,7 +25,7 @@ def problems(coordinator: fm.Coordinator) -> list[Any]:
 
 
 def test_there_is_a_kept_store_of_the_first_format() -> None:
-    assert [archive.parent.name for archive in KEPT][0] == "store-v1"
+    assert next(archive.parent.name for archive in KEPT) == "store-v1"
 
 
 def test_it_opens_and_every_guarantee_holds(kept: Story) -> None:
