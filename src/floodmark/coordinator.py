@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import logging
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -64,6 +65,7 @@ from floodmark.run.leases import (
     known_batch,
     this_process,
 )
+from floodmark.run.limits import NO_LIMITS, Limits
 from floodmark.run.runner import PipelineFunction, Runner, new_run_id, result_of
 from floodmark.sources.probe import probe_delta
 
@@ -105,6 +107,9 @@ class Coordinator:
         self._store: Journal | None = None
         self._engine: Engine | None = None
         self._is_coalescing = False
+        self._dead_runs: set[str] = set()
+        self._opening = threading.RLock()
+        """Threads that share a coordinator open its store once."""
 
     # Registry -------------------------------------------------------------------------------------
 
@@ -241,12 +246,16 @@ class Coordinator:
         batch_id: str,
         function: PipelineFunction,
         on_lost_range: str | None = None,
+        *,
+        limits: Limits = NO_LIMITS,
     ) -> RunResult:
         """Run a pipeline's function on exactly the windows of a batch.
 
         What it writes with `run.write` happens exactly once. An error is recorded as FAILED and
         raised again; calling this again is the retry. After SUCCESS the function is not called
-        again and the stored result comes back. `on_lost_range` is refused in this version.
+        again and the stored result comes back. `on_lost_range` is refused in this version. With
+        `limits` the function runs in a thread of its own; after the timeout the run is fenced,
+        recorded as FAILED and raises FM-RUN-007, although the thread may still be running.
         """
         if on_lost_range is not None:
             raise not_yet("a way forward after a lost range")
@@ -258,7 +267,7 @@ class Coordinator:
         batch_for_run(store.state(), batch_id, pipeline)
         engine = self._engine or spark_engine(self.spark, self.storage)
         try:
-            return self._runner(store).run(pipeline, batch_id, function, engine)
+            return self._runner(store).run(pipeline, batch_id, function, engine, limits)
         finally:
             self._publish()
 
@@ -494,13 +503,28 @@ class Coordinator:
         bodies = registration(state, body)
         return fold(number_events(state, bodies, "", self.actor, self._clock.now()), state)
 
-    def _runner(self, store: Journal) -> Runner:
-        office = LeaseOffice(
-            store, self._heartbeats, self._clock, self._holder, self._is_gone, self._lease_ttl
+    def refuse_if_leased(self, pipeline: str, batch_id: str) -> None:
+        """Raise what a run of the pipeline would be refused with now, before Spark is started.
+
+        A holder that cannot be proven dead is watched for as long as a run would watch it.
+        """
+        self._office(self._reader()).refuse_if_held(pipeline, batch_id)
+
+    def _office(self, store: Journal) -> LeaseOffice:
+        return LeaseOffice(
+            store,
+            self._heartbeats,
+            self._clock,
+            self._holder,
+            self._is_gone,
+            self._lease_ttl,
+            self._dead_runs,
         )
+
+    def _runner(self, store: Journal) -> Runner:
         return Runner(
             store=store,
-            office=office,
+            office=self._office(store),
             pulse=self._pulse,
             clock=self._clock,
             name_of=self.stored_name,
@@ -512,11 +536,12 @@ class Coordinator:
 
     def _reader(self) -> Journal:
         """The store for looking; raises FM-CONTROL-001 if there is none."""
-        if self._store is None:
-            if self._log is self._delta_log and not self._delta_log.exists():
-                raise no_store(self.control)
-            self._store = self._journal()
-        return self._store
+        with self._opening:
+            if self._store is None:
+                if self._log is self._delta_log and not self._delta_log.exists():
+                    raise no_store(self.control)
+                self._store = self._journal()
+            return self._store
 
     def _reader_or_empty(self) -> Journal:
         """The store for a preview: an empty one where none was created yet."""
@@ -528,15 +553,16 @@ class Coordinator:
 
     def _writer(self) -> Journal:
         """The store for writing; created if there is none."""
-        if self._store is None:
-            if self._log is self._delta_log and not self._delta_log.exists():
-                self._delta_log.create()
-                sys.stderr.write(f"floodmark: created the control store {self.control}\n")
-            self._store = self._journal()
-            self._store.commit(
-                lambda state: [] if state.control_id else [Created(uuid.uuid4().hex)]
-            )
-        return self._store
+        with self._opening:
+            if self._store is None:
+                if self._log is self._delta_log and not self._delta_log.exists():
+                    self._delta_log.create()
+                    sys.stderr.write(f"floodmark: created the control store {self.control}\n")
+                self._store = self._journal()
+                self._store.commit(
+                    lambda state: [] if state.control_id else [Created(uuid.uuid4().hex)]
+                )
+            return self._store
 
     def _journal(self) -> Journal:
         observer = self._projector.observe if self._projector else None

@@ -21,6 +21,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+AGAIN = "again"
+"""The label that tells people whether the same command may succeed; machines read `retryable`."""
+
 MAX_TEXT = 4_000
 """No field of an error is longer: errors go into tables, reports and terminals."""
 
@@ -33,6 +36,7 @@ CODES: dict[str, str] = {
     "FM-CONFIG-006": "a pipeline's function cannot be found",
     "FM-CONFIG-007": "an argument of a call or command is not allowed",
     "FM-CONFIG-008": "a pipeline named on the command line does not exist",
+    "FM-CONFIG-009": "a plan file cannot be read or written",
     "FM-SETUP-001": "no usable Java was found",
     "FM-SETUP-002": "the Delta jars are missing and could not be fetched",
     "FM-SETUP-003": "pyspark is not installed",
@@ -49,6 +53,7 @@ CODES: dict[str, str] = {
     "FM-PLAN-009": "an upstream needs a feature that floodmark cannot read",
     "FM-PLAN-010": "an upstream lies behind its committed watermark",
     "FM-PLAN-011": "a way of planning that this version does not have yet",
+    "FM-PLAN-012": "the batch of a plan file is gone, finished or of another control store",
     "FM-SOURCE-001": "the range reaches beyond the table",
     "FM-SOURCE-002": "part of the planned range is gone from the log",
     "FM-SOURCE-003": "the table is no longer the one that was planned",
@@ -88,12 +93,14 @@ CODES: dict[str, str] = {
     "FM-CONTROL-013": "the run is already finished",
     "FM-CONTROL-014": "the outcome of a commit could not be learned",
     "FM-CONTROL-015": "a published table cannot be refreshed; the journal is complete",
+    "FM-CONTROL-016": "the project was copied or moved: its control store names another folder",
     "FM-RUN-001": "the function of a pipeline raised an error",
     "FM-RUN-002": "the function of a pipeline returned something unknown",
     "FM-RUN-003": "the function asked for an upstream that the run does not have",
     "FM-RUN-004": "a run needs a Spark session",
-    "FM-RUN-006": "a write failed and the function went on as if it had not",
     "FM-RUN-005": "a run failed outside the function of its pipeline",
+    "FM-RUN-006": "a write failed and the function went on as if it had not",
+    "FM-RUN-007": "the function of a pipeline took longer than its timeout",
     "FM-CLI-001": "the command line failed in a way that nobody foresaw",
     "FM-CLI-002": "the command was interrupted",
 }
@@ -136,14 +143,14 @@ class FloodmarkError(Exception):
         named += list(self.details.items())
         named += [("state", self.state), ("next", self.next)]
         lines = [(label, _bounded(text)) for label, text in named if text]
-        return [*lines, ("retry", "yes" if self.retryable else "no")]
+        return [*lines, (AGAIN, "may succeed as it is" if self.retryable else "only after a change")]
 
     def as_dict(self) -> dict[str, object]:
         """The same for machines: what `--json` prints."""
         return {
             "code": self.code,
             "title": self.title,
-            **{label: text for label, text in self.fields() if label != "retry"},
+            **{label: text for label, text in self.fields() if label != AGAIN},
             "retryable": self.retryable,
         }
 

@@ -11,13 +11,18 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from floodmark.control import ControlStore
 from floodmark.control.events import Body, Leased
-from floodmark.control.fold import check_fence, earlier_unfinished
+from floodmark.control.fold import (
+    check_fence,
+    earlier_unfinished,
+    is_paused,
+    running_elsewhere,
+)
 from floodmark.control.heartbeats import Heartbeats, Pulse
 from floodmark.errors import ControlError, FencedError
 from floodmark.model.clock import Clock
@@ -44,6 +49,17 @@ class LeaseOffice:
     is_gone: Callable[[Holder], bool]
     """Whether a holder is proven dead; no proof means False."""
     ttl_seconds: float = DEFAULT_TTL_SECONDS
+    known_dead: set[str] = field(default_factory=set)
+    """Runs that were found dead: nobody has to watch them twice."""
+
+    def refuse_if_held(self, pipeline: str, batch_id: str) -> None:
+        """Raise what `acquire` would raise now, without taking the lease."""
+        batch = batch_for_run(self.store.state(), batch_id, pipeline)
+        run = batch.runs.get(pipeline)
+        if run is not None and run.status == "RUNNING":
+            if not self._is_dead(run):
+                raise _lease_held(run)
+            self.known_dead.add(run.run_id)
 
     def acquire(self, pipeline: str, batch_id: str, run_id: str) -> Run:
         """Take the lease, or return the finished run if the pipeline has succeeded already.
@@ -89,7 +105,9 @@ class LeaseOffice:
 
     def _is_dead(self, run: Run) -> bool:
         # A run elsewhere shows no signs of life; its silence proves nothing.
-        return not run.is_external and (self.is_gone(run.holder) or self._stands_still(run))
+        if run.is_external:
+            return False
+        return run.run_id in self.known_dead or self.is_gone(run.holder) or self._stands_still(run)
 
     def _stands_still(self, run: Run) -> bool:
         """Whether the heartbeat does not change for a whole ttl; wall clocks are not asked."""
@@ -108,6 +126,11 @@ class Lease:
         self._store = store
         self.run = run
         self._pulse = pulse
+        self._given_up: str | None = None
+
+    def give_up(self, problem: str) -> None:
+        """Fence this run from inside: it can begin no write and record nothing but its failure."""
+        self._given_up = problem
 
     def ensure_held(self) -> State:
         """The newest state, if the lease still stands; raises FencedError if it does not.
@@ -115,6 +138,7 @@ class Lease:
         A run that was stopped for a while and finds that nobody took over may go on: it shows a
         new sign of life first, and stops itself if it cannot.
         """
+        self._refuse_if_given_up()
         state = self._store.state()
         self._refuse_if_fenced(state)
         if self._pulse.is_late():
@@ -126,7 +150,14 @@ class Lease:
 
         Once its own SUCCESS is journaled there is nothing more to record.
         """
+        self._refuse_if_given_up()
+        return self._commit(body)
 
+    def record_failure(self, body: Callable[[State], Body]) -> State:
+        """Like `record`, also for a run that was given up."""
+        return self._commit(body)
+
+    def _commit(self, body: Callable[[State], Body]) -> State:
         def decide(state: State) -> list[Body]:
             if self._has_succeeded(state):  # its answer was lost, and its op id compacted away
                 return []
@@ -134,6 +165,10 @@ class Lease:
             return [body(state)]
 
         return self._store.commit(decide)
+
+    def _refuse_if_given_up(self) -> None:
+        if self._given_up is not None:
+            raise fenced(self.run, self._given_up)
 
     def _has_succeeded(self, state: State) -> bool:
         batch = state.batches.get(self.run.batch_id)
@@ -163,8 +198,13 @@ def batch_for_run(state: State, batch_id: str, pipeline: str) -> PlannedBatch:
             state="its ranges are free and will be planned again",
             next="floodmark plan",
         )
-    if pipeline not in batch.required:
+    if not batch.upstreams_of(pipeline):
         raise _not_in_batch(batch, pipeline)
+    if is_paused(state, pipeline):
+        raise paused(pipeline)
+    other = running_elsewhere(state, batch, pipeline)
+    if other:
+        raise _lease_held(other.runs[pipeline])
     earlier = earlier_unfinished(state, batch, pipeline)
     if earlier:
         raise ControlError(
@@ -198,6 +238,15 @@ def _not_in_batch(batch: PlannedBatch, pipeline: str) -> ControlError:
         found=f"the batch was planned for {', '.join(batch.required) or 'no pipeline'}",
         state="nothing was read or written; a plan keeps the registry of its moment",
         next="register the pipeline; the next batch will ask for it",
+    )
+
+
+def paused(pipeline: str) -> ControlError:
+    return ControlError(
+        "FM-CONTROL-018",
+        f"pipeline {pipeline} is paused",
+        state="nothing was read or written; what it misses is planned for it once it is resumed",
+        next=f"floodmark resume {pipeline}",
     )
 
 

@@ -19,6 +19,7 @@ from floodmark.model.window import Window
 from floodmark.run.context import NameOf, Run
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease, LeaseOffice
+from floodmark.run.limits import NO_LIMITS, Limits, SparkJobs, TookTooLong, call_within
 
 MAX_METRICS = 200
 
@@ -39,7 +40,12 @@ class Runner:
     """Called once the lease is journaled, to publish the RUNNING row."""
 
     def run(
-        self, pipeline: str, batch_id: str, function: PipelineFunction, engine: Engine
+        self,
+        pipeline: str,
+        batch_id: str,
+        function: PipelineFunction,
+        engine: Engine,
+        limits: Limits = NO_LIMITS,
     ) -> RunResult:
         """Run a pipeline for a batch; after SUCCESS the stored result comes back instead.
 
@@ -52,14 +58,27 @@ class Runner:
         failpoints.reached("run.after_lease")
         with self.pulse(record.run_id, record.ttl_seconds) as pulse:
             self.on_lease()
-            return self._run_leased(Lease(self.store, record, pulse), function, engine)
+            return self._run_leased(Lease(self.store, record, pulse), function, engine, limits)
 
-    def _run_leased(self, lease: Lease, function: PipelineFunction, engine: Engine) -> RunResult:
+    def _run_leased(
+        self, lease: Lease, function: PipelineFunction, engine: Engine, limits: Limits
+    ) -> RunResult:
+        jobs = SparkJobs(engine.spark, lease.run.run_id)
+
+        def let_go() -> None:
+            lease.give_up("this process has given the run up")
+            jobs.cancel()
+
+        def work() -> RunResult:
+            return jobs.during(lambda: self._execute(lease, function, engine))
+
         # The boundary where whatever a user's function raises is recorded, then raised again.
         try:
-            return self._execute(lease, function, engine)
+            return call_within(limits, work, let_go)
         except FencedError:
             raise
+        except TookTooLong as late:
+            return self._too_late(lease, late)
         except (KeyboardInterrupt, SystemExit) as error:
             self._fail(lease, f"interrupted: {type(error).__name__}")
             raise
@@ -107,10 +126,19 @@ class Runner:
         failpoints.reached("run.after_success")
         return result_of(state.batches[body.batch_id].runs[body.pipeline])
 
+    def _too_late(self, lease: Lease, late: TookTooLong) -> RunResult:
+        """Record the timeout and raise it; a SUCCESS that came first stands."""
+        error = _timed_out(lease, late)
+        self._fail(lease, error_text(error))
+        run = self.store.state().batches[lease.run.batch_id].runs[lease.run.pipeline]
+        if (run.epoch, run.status) == (lease.run.epoch, "SUCCESS"):
+            return result_of(run)
+        raise error
+
     def _fail(self, lease: Lease, text: str) -> None:
         run = lease.run
         try:
-            lease.record(lambda _: Failed(run.batch_id, run.pipeline, run.epoch, text))
+            lease.record_failure(lambda _: Failed(run.batch_id, run.pipeline, run.epoch, text))
         except FencedError:  # the run that took over has the word now; the error still goes up
             return
 
@@ -202,6 +230,20 @@ def new_run_id(clock: Clock) -> str:
 
 def _first(said: int | None, known: int | None) -> int | None:
     return known if said is None else said
+
+
+def _timed_out(lease: Lease, late: TookTooLong) -> RunError:
+    run = lease.run
+    return RunError(
+        "FM-RUN-007",
+        f"the function of pipeline {run.pipeline} took longer than {late.timeout_seconds:g} s",
+        where=f"batch {run.batch_id}, run {run.run_id}, epoch {run.epoch}",
+        found="a thread cannot be killed: the function may still run, its Spark jobs are cancelled",
+        state="the run is fenced and recorded as FAILED; writes that committed stand, one that was "
+        "committing may land, its receipt keeps it exactly once; nothing advances",
+        next=f"make it quicker or raise timeout, then: floodmark retry {run.batch_id}",
+        retryable=True,
+    )
 
 
 def _lost_file(lease: Lease, error: Exception) -> SourceError:

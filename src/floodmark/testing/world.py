@@ -8,6 +8,7 @@ production code runs unmodified between those points.
 from __future__ import annotations
 
 import random
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -405,6 +406,8 @@ class SimCoordinator(Coordinator):
         self._log = world.log
         self._heartbeats = world.heartbeats
         self._projector = None
+        self._dead_runs = set()
+        self._opening = threading.RLock()
         self._engine = cast("Engine", SimEngine(world, process))
 
     def _is_known_dead(self, holder: Holder) -> bool:
