@@ -1,0 +1,119 @@
+"""The limits of a run: how long its function may take, and a way to give it up from outside.
+
+A thread cannot be killed. A run that is given up loses its lease first, so that whatever its
+function does later can neither begin a write nor be recorded; then its Spark jobs are cancelled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+GLANCE_SECONDS = 0.2
+"""How often somebody who waits for a function looks whether it was told to stop."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a function may take, and who may end it."""
+
+    timeout_seconds: float | None = None
+    stop: threading.Event | None = None
+    """Set by another thread to give the run up, as an interrupt would."""
+
+    @property
+    def are_set(self) -> bool:
+        return self.timeout_seconds is not None or self.stop is not None
+
+
+NO_LIMITS = Limits()
+
+
+class TookTooLong(Exception):
+    """A function did not end in time; it may still be running."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        super().__init__(f"it did not end within {timeout_seconds:g} s")
+        self.timeout_seconds = timeout_seconds
+
+
+def call_within(limits: Limits, work: Callable[[], T], let_go: Callable[[], None]) -> T:
+    """What `work` returns or raises; without limits it is simply called.
+
+    With limits it runs in a thread of its own. Raises TookTooLong after the timeout and
+    KeyboardInterrupt once told to stop; `let_go` is called before either is raised.
+    """
+    if not limits.are_set:
+        return work()
+    call = _Call(work)
+    threading.Thread(target=call.run, name="floodmark function", daemon=True).start()
+    try:
+        call.wait(limits)
+    except BaseException:
+        let_go()
+        raise
+    return call.outcome()
+
+
+class _Call(Generic[T]):
+    """A call in another thread."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._done = threading.Event()
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        # The boundary of the thread: whatever comes up is raised again where it is waited for.
+        try:
+            self._result.append(self._work())
+        except BaseException as error:  # noqa: BLE001
+            self._error = error
+        finally:
+            self._done.set()
+
+    def wait(self, limits: Limits) -> None:
+        left = limits.timeout_seconds
+        while not self._done.wait(GLANCE_SECONDS if left is None else min(left, GLANCE_SECONDS)):
+            if limits.stop is not None and limits.stop.is_set():
+                raise KeyboardInterrupt
+            if left is not None and limits.timeout_seconds is not None:
+                left -= GLANCE_SECONDS
+                if left <= 0:
+                    raise TookTooLong(limits.timeout_seconds)
+
+    def outcome(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+
+class SparkJobs:
+    """The Spark jobs of one run, told apart by a tag of the thread that starts them."""
+
+    def __init__(self, spark: Any, run_id: str) -> None:
+        # Spark Connect has no context, and no jobs that could be told apart by thread.
+        self._context = getattr(spark, "sparkContext", None)
+        self._tag = f"floodmark-{run_id}"
+
+    def during(self, work: Callable[[], T]) -> T:
+        """Do the work; jobs that this thread starts meanwhile can be cancelled."""
+        if self._context is None:
+            return work()
+        self._context.addJobTag(self._tag)
+        try:
+            return work()
+        finally:
+            self._context.removeJobTag(self._tag)
+
+    def cancel(self) -> None:
+        """Cancel what runs. Saves work only: the lease is what keeps a late function from writing."""
+        if self._context is not None:
+            with suppress(Exception):
+                self._context.cancelJobsWithTag(self._tag)
