@@ -26,6 +26,7 @@ from floodmark.control.events import (
     Registered,
 )
 from floodmark.control.heartbeats import FileHeartbeats, Heartbeats, Pulse
+from floodmark.control import operations
 from floodmark.control.history import all_events, past_batch
 from floodmark.control.journal import EventLog, Journal
 from floodmark.control.projections import Projector
@@ -41,7 +42,7 @@ from floodmark.deltalog import Storage, absolute
 from floodmark.errors import ConfigError, ControlError, PlanError
 from floodmark.finalize import advance_watermarks
 from floodmark.model.clock import Clock, SystemClock
-from floodmark.model.plan import DEFAULT_SCOPE, Draft, PlanRequest, Probe
+from floodmark.model.plan import DEFAULT_SCOPE, Draft, PlanRequest, Probe, Seed
 from floodmark.model.results import (
     Batch,
     Checkpoint,
@@ -50,10 +51,11 @@ from floodmark.model.results import (
     Lag,
     Metrics,
     RunResult,
+    Upkeep,
     batch_view,
 )
-from floodmark.model.state import Holder, Mark, PlannedBatch, State
-from floodmark.plan import planner
+from floodmark.model.state import BatchKind, Holder, Mark, Pipeline, PlannedBatch, State
+from floodmark.plan import again, planner, seeds
 from floodmark.plan.refusals import not_yet, nothing_to_plan, refuse_catalog_name
 from floodmark.run.engine import Engine, spark_engine
 from floodmark.run.external import ExternalReport
@@ -66,8 +68,8 @@ from floodmark.run.leases import (
     this_process,
 )
 from floodmark.run.limits import NO_LIMITS, Limits
-from floodmark.run.runner import PipelineFunction, Runner, new_run_id, result_of
-from floodmark.sources.probe import probe_delta
+from floodmark.run.runner import Inputs, PipelineFunction, Runner, new_run_id, result_of
+from floodmark.sources.probe import probe_between, probe_delta
 
 log = logging.getLogger("floodmark")
 
@@ -190,16 +192,41 @@ class Coordinator:
             waiting = planner.unplanned(batch, request)
             return batch_view(batch, reused=True, unplanned=waiting), []
         draft = self._draft(state, request, upstreams)
-        if batch_id is None or not draft.has_news:
-            return draft_view(draft), []
-        body = Planned(
-            batch_id=batch_id,
-            batch_seq=state.batch_seq + 1,
-            scope=draft.scope,
-            windows=draft.windows,
-            required=draft.required,
+        if not draft.has_news and not draft.seeds:
+            return self._open_seed(state, request, upstreams) or draft_view(draft), []
+        bodies = self._plans(state, draft, batch_id or "")
+        return planned_view(bodies[-1], bodies[:-1], is_frozen=batch_id is not None), (
+            list(bodies) if batch_id else []
         )
-        return draft_view(draft, batch_id, body.batch_seq), [body]
+
+    def _plans(self, state: State, draft: Draft, batch_id: str) -> list[Planned]:
+        """The seeds, each for its pipeline, and after them the batch; the last one has the id."""
+        drafts: list[tuple[BatchKind, Draft]] = [
+            ("seed", Draft(seed.scope, seed.windows, {seed.pipeline: seed.upstreams}))
+            for seed in draft.seeds
+        ]
+        drafts += [("forward", draft)] if draft.has_news else []
+        ids = [self._new_batch_id() for _ in drafts[1:]] + [batch_id]
+        return [
+            Planned(
+                batch_id=own_id,
+                batch_seq=state.batch_seq + number,
+                scope=draft.scope,
+                windows=draft.windows,
+                required=draft.required,
+                batch_kind=kind,
+            )
+            for number, ((kind, draft), own_id) in enumerate(zip(drafts, ids, strict=True), 1)
+        ]
+
+    def _open_seed(
+        self, state: State, request: PlanRequest, upstreams: Sequence[str]
+    ) -> Batch | None:
+        """The oldest seed that still waits for a pipeline of the request."""
+        for batch in state.open_batches(request.scope):
+            if batch.kind == "seed" and batch.windows.keys() & set(upstreams):
+                return batch_view(batch, reused=True)
+        return None
 
     def _draft(self, state: State, request: PlanRequest, upstreams: Sequence[str]) -> Draft:
         failpoints.reached("plan.before_discover")
@@ -207,8 +234,24 @@ class Coordinator:
             upstream: self._probe(upstream, state.marks.get((request.scope, upstream)), request)
             for upstream in upstreams
         }
+        pipelines = seeds.pipelines_to_seed(state, request.scope, upstreams)
+        drafts = [self._draft_seed(state, pipeline) for pipeline in pipelines]
         failpoints.reached("plan.after_discover")
-        return planner.draft_batch(state, request, probes)
+        return planner.draft_batch(state, request, probes, drafts)
+
+    def _draft_seed(self, state: State, pipeline: Pipeline) -> Seed:
+        probes = {
+            upstream: self._probe_between(
+                upstream,
+                state.processed_through(pipeline.name, upstream),
+                state.marks.get((pipeline.scope, upstream)),
+            )
+            for upstream in pipeline.upstreams
+        }
+        return seeds.draft_seed(state, pipeline, probes)
+
+    def _probe_between(self, upstream: str, after: int, mark: Mark | None) -> Probe:
+        return probe_between(upstream, after, mark, self.storage)
 
     def _probe(self, upstream: str, mark: Mark | None, request: PlanRequest) -> Probe:
         return probe_delta(upstream, mark, request.max_versions, self.storage)
@@ -349,23 +392,125 @@ class Coordinator:
         self._writer().commit(decide)
         self._publish()
 
-    # What this version refuses --------------------------------------------------------------------
+    # Operate --------------------------------------------------------------------------------------
 
     def pause(self, pipeline: str) -> None:
-        """Refused in this version, with FM-PLAN-011: nothing is changed."""
-        raise not_yet(f"pausing pipeline {pipeline}")
+        """Take a pipeline out: open batches no longer wait for it, new ones do not ask for it.
+
+        Refused (FM-CONTROL-006) while a run of it is alive. A batch that it had begun stays its
+        debt; it finishes that first once it is resumed. Pausing twice changes nothing.
+        """
+        self._operate(lambda state, dead: operations.pausing(state, pipeline, dead), pipeline)
 
     def resume(self, pipeline: str) -> None:
-        """Refused in this version, with FM-PLAN-011: nothing is changed."""
-        raise not_yet(f"resuming pipeline {pipeline}")
+        """Let a paused pipeline take part again; the next plan catches it up to the watermark."""
+        self._operate(lambda state, _: operations.resuming(state, pipeline))
 
-    def backfill(self, upstream: str, *, start: int, end: int, pipelines: Sequence[str]) -> Batch:
-        """Refused in this version, with FM-PLAN-011: nothing is changed."""
-        raise not_yet(f"a backfill of {upstream} {start}-{end} for {', '.join(pipelines)}")
+    def unregister(self, pipeline: str) -> None:
+        """Remove a pipeline for good: nothing waits for it any more.
 
-    def inputs(self, batch_id: str, pipeline: str) -> Mapping[str, Any]:
-        """Refused in this version, with FM-PLAN-011: nothing is changed."""
-        raise not_yet(f"reading the inputs of {pipeline} for {batch_id} outside a run")
+        Refused (FM-CONTROL-006) while a run of it is alive. Its targets stay as they are; a
+        pipeline of that name that is registered later starts with everything. Twice is once.
+        """
+        self._operate(lambda state, dead: operations.removing(state, pipeline, dead), pipeline)
+
+    def rename(self, pipeline: str, new_name: str) -> None:
+        """Give a pipeline another name; it goes on where it stands, with receipts of that name."""
+        refuse_odd_name(new_name)
+        self._operate(lambda state, _: operations.renaming(state, pipeline, new_name))
+
+    def refresh(self, pipeline: str) -> None:
+        """Let one pipeline load everything again: its next batch is a seed of the whole tables.
+
+        The watermarks and the other pipelines of its scope stay. The function sees snapshots; an
+        append has to say `allow_full=True`, or better overwrite.
+        """
+        self._operate(lambda state, _: operations.refreshing(state, pipeline))
+
+    def _operate(
+        self, events: Callable[[State, str | None], list[Body]], ended: str | None = None
+    ) -> None:
+        """Journal what an operation means; `ended` names a pipeline that must not be running."""
+        store = self._writer()
+        dead = self._office(store).proven_dead(ended, store.state()) if ended else None
+        store.commit(lambda state: events(state, dead))
+        self._publish()
+
+    def backfill(
+        self,
+        upstream: str,
+        *,
+        start: int,
+        end: int,
+        pipelines: Sequence[str],
+        scope: str = DEFAULT_SCOPE,
+        allow_duplicates: bool = False,
+        allow_stale: bool = False,
+    ) -> Batch:
+        """Plan a range that is committed once more, for these pipelines; watermarks stay.
+
+        The batch has receipts of its own, so its runs are exactly once too. Writes must be merges,
+        or it has to be said that rows may double (`allow_duplicates`) or older rows replace newer
+        ones (`allow_stale`). Called twice it plans two batches.
+        """
+        name = self.stored_name(upstream)
+        allows = _allowed(allow_duplicates, allow_stale)
+
+        def draft(state: State) -> Draft:
+            chosen = tuple(operations.known(state, pipeline) for pipeline in pipelines)
+            request = again.Backfill(scope, name, start, end, chosen)
+            marks = {u: state.marks.get((scope, u)) for u in request.upstreams()}
+            marks[name] = request.mark(state)
+            probes = {
+                u: self._probe_between(u, start - 1 if u == name else mark.version, mark)
+                if mark
+                else self._probe_between(u, -1, None)
+                for u, mark in marks.items()
+            }
+            return again.backfilling(state, request, probes)
+
+        return self._plan_again("backfill", draft, allows)
+
+    def replay(
+        self,
+        batch_id: str,
+        *,
+        pipelines: Sequence[str] | None = None,
+        allow_duplicates: bool = False,
+        allow_stale: bool = False,
+    ) -> Batch:
+        """Plan the very windows of a completed batch once more; see `backfill`."""
+        allows = _allowed(allow_duplicates, allow_stale)
+        batch = self._batch(batch_id)
+        names = tuple(batch.required) if pipelines is None else pipelines
+        return self._plan_again(
+            "replay", lambda state: again.replaying(state, batch, names), allows
+        )
+
+    def _plan_again(
+        self, kind: BatchKind, draft: Callable[[State], Draft], allows: tuple[str, ...]
+    ) -> Batch:
+        batch_id = self._new_batch_id()
+
+        def decide(state: State) -> list[Body]:
+            drafted = draft(state)
+            return [
+                Planned(
+                    batch_id=batch_id,
+                    batch_seq=state.batch_seq + 1,
+                    scope=drafted.scope,
+                    windows=drafted.windows,
+                    required=drafted.required,
+                    batch_kind=kind,
+                    allows=allows,
+                )
+            ]
+
+        state = self._writer().commit(decide)
+        self._publish()
+        return batch_view(state.batches[batch_id], reused=False)
+
+    # What this version refuses --------------------------------------------------------------------
 
     def plan_schemas(self, schemas: Sequence[str]) -> Batch:
         """Refused in this version, with FM-PLAN-011: nothing is changed."""
@@ -374,10 +519,6 @@ class Coordinator:
     def gaps(self) -> tuple[str, ...]:
         """Refused in this version, with FM-PLAN-011: nothing is changed."""
         raise not_yet("listing gaps")
-
-    def replay(self, batch_id: str) -> Batch:
-        """Refused in this version, with FM-PLAN-011: nothing is changed."""
-        raise not_yet(f"a replay of {batch_id}")
 
     # Looking --------------------------------------------------------------------------------------
 
@@ -403,6 +544,24 @@ class Coordinator:
         """The versions at which a batch sees its upstreams."""
         batch = self._batch(batch_id)
         return {upstream: window.through_version for upstream, window in batch.windows.items()}
+
+    def inputs(self, batch_id: str, pipeline: str) -> Mapping[str, Any]:
+        """The exact frames that a run of the pipeline gets, for a notebook; records nothing."""
+        batch = self._batch(batch_id)
+        if not batch.upstreams_of(pipeline):
+            batch_for_run(self._reader().state(), batch_id, pipeline)
+        source = (self._engine or spark_engine(self.spark, self.storage)).source()
+        windows = [batch.windows[upstream] for upstream in batch.upstreams_of(pipeline)]
+        for window in windows:
+            source.check(window)
+        return Inputs({w.upstream: source.read(w) for w in windows}, self.stored_name)
+
+    def open_frozen(self, batch_id: str) -> Mapping[str, Any]:
+        """Every upstream of a batch as a whole, at its frozen version, without change columns."""
+        source = (self._engine or spark_engine(self.spark, self.storage)).source()
+        windows = self._batch(batch_id).windows.values()
+        tables = {w.upstream: source.table(w, w.through_version) for w in windows}
+        return Inputs(tables, self.stored_name)
 
     def status(self, batch_id: str | None = None) -> tuple[PlannedBatch, ...]:
         """The open batches and the newest finished ones, newest first; or one batch."""
@@ -449,6 +608,28 @@ class Coordinator:
         is_complete = rebuild_tables(self._reader(), self.control, self.storage)
         self._register_tables()
         return is_complete
+
+    # Upkeep ---------------------------------------------------------------------------------------
+
+    def upkeep(self, retain: float | str = "7d", *, allow_short: bool = False) -> Upkeep:
+        """Fold the journal, join small files, remove what nobody needs; says what it did.
+
+        Files that were replaced stay for `retain` (seconds, or text such as "30d"), at least an
+        hour unless `allow_short`. State, guarantees and `history` stay as they are. Killed
+        anywhere it leaves a sound store; called again, it does what is left. Raises
+        FM-CONTROL-001 if there is no store.
+        """
+        from floodmark.config.durations import seconds_of
+        from floodmark.control.retention import SAFE_SECONDS
+        from floodmark.control.upkeep import keep_up, refuse_short
+
+        seconds = seconds_of(retain) if isinstance(retain, str) else float(retain)
+        refuse_short(seconds, 0.0 if allow_short else SAFE_SECONDS)
+        state = self._reader().state()
+        projector = self._projector or Projector(self.control, self.storage)
+        done = keep_up(self._delta_log, projector, state, seconds, self._clock.now())
+        self._register_tables()
+        return done
 
     # ----------------------------------------------------------------------------------------------
 
@@ -609,11 +790,29 @@ def current_user() -> str:
         return "unknown"
 
 
-def draft_view(draft: Draft, batch_id: str | None = None, seq: int | None = None) -> Batch:
-    """A draft as the user sees it; journaled if it has an id."""
+def _allowed(duplicates: bool, stale: bool) -> tuple[str, ...]:  # noqa: FBT001 the caller names them
+    return (*(("duplicates",) if duplicates else ()), *(("stale",) if stale else ()))
+
+
+def planned_view(plan: Planned, before: Sequence[Planned], *, is_frozen: bool) -> Batch:
+    """A batch that is about to be journaled, or would be, as the user sees it."""
     return Batch(
-        batch_id=batch_id,
-        seq=seq,
+        batch_id=plan.batch_id if is_frozen else None,
+        seq=plan.batch_seq if is_frozen else None,
+        scope=plan.scope,
+        status="PENDING",
+        windows=plan.windows,
+        pipelines=tuple(plan.required),
+        kind=plan.batch_kind,
+        seeds=tuple(name for seed in before for name in seed.required),
+    )
+
+
+def draft_view(draft: Draft) -> Batch:
+    """A draft without news as the user sees it."""
+    return Batch(
+        batch_id=None,
+        seq=None,
         scope=draft.scope,
         status="PENDING" if draft.has_news else "NOOP",
         windows=draft.windows,

@@ -37,6 +37,9 @@ POINTS = (
 )
 """Every point of the batch protocol; the crash tests run over this list."""
 
+UPKEEP_POINTS = ("cleanup.mid",)
+"""Points that only an upkeep reaches; it has crash tests of its own."""
+
 _seen: Counter[str] = Counter()
 
 

@@ -12,9 +12,11 @@ both replace: rows were then there twice (docs/decisions/0013).
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -150,16 +152,20 @@ class Projector:
         handle = self._open(table)
         return int(handle.transaction_version(MARKER) or 0) if handle else 0
 
-    def compact(self) -> None:
-        """Join the small files of each table; what is joined already is left alone.
+    def compact(self, *, above: int | None = None) -> dict[str, int]:
+        """Join the small files of each table that has many of them; table -> files joined.
 
-        If another projector commits meanwhile, that table stays as it is until the next time.
+        `above` says how many are many. What is joined already is left alone. If another projector
+        commits meanwhile, that table stays as it is until the next time.
         """
+        many = SMALL_FILES if above is None else above
+        joined = {}
         for table in tables.TABLES:
             handle = self._open(table) if table.grows_by else None
             files = _small_files(handle, table) if handle else []
-            if len(files) > SMALL_FILES:
-                self._write(partial(self._join, table, handle, min(files)))
+            if len(files) > many and self._write(partial(self._join, table, handle, min(files))):
+                joined[table.name] = len(files)
+        return joined
 
     def _join(self, table: PublishedTable, handle: Any, first: Any) -> None:
         """Put the rows from `first` on in the place of themselves, in as few files as possible."""
@@ -324,11 +330,19 @@ def _concerns(table: PublishedTable, pending: Pending) -> bool:
 
 
 def _small_files(handle: Any, table: PublishedTable) -> list[Any]:
-    """The lowest value of the column a table grows by, for each of its small files."""
+    """The lowest value of the column a table grows by, for each small file worth joining.
+
+    Those are the newest ones, behind the last large file: joining an older one would write all
+    that follows it anew. Files of different partitions cannot be joined.
+    """
     is_partition = table.grows_by in table.partition_by
     lowest = f"partition.{table.grows_by}" if is_partition else f"min.{table.grows_by}"
     files = pa.table(handle.get_add_actions(flatten=True)).select(["size_bytes", lowest])
-    return [row[lowest] for row in files.to_pylist() if row["size_bytes"] < SMALL_BYTES]
+    newest_first = sorted(files.to_pylist(), key=lambda row: row[lowest], reverse=True)
+    small = list(takewhile(lambda row: row["size_bytes"] < SMALL_BYTES, newest_first))
+    values = [row[lowest] for row in small]
+    counts = Counter(values)
+    return [value for value in values if not is_partition or counts[value] > 1]
 
 
 def _rows(state: State, batch_id: str) -> list[dict[str, Any]]:

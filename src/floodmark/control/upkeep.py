@@ -1,18 +1,74 @@
-"""Keeping a control store quick: old events are folded into one SNAPSHOT event."""
+"""Keeping a control store quick and small."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 from floodmark.control.delta import DeltaEventLog
 from floodmark.control.events import Event
 from floodmark.control.fold import fold, snapshot_of
 from floodmark.control.journal import CommitConflict, CommitUnknown, new_op_id
 from floodmark.control.projections import Projector
+from floodmark.control.retention import Removed, remove_heartbeats, remove_unneeded
+from floodmark.control.tables import TABLES
+from floodmark.errors import ConfigError
+from floodmark.model.results import Upkeep
+from floodmark.model.state import State
 
 COMPACT_AFTER_FILES = 50
 """Opening one more small file costs a reader about a millisecond."""
 
 KEEP_WINDOWS = 2_000
 """Finished batches stay in the state while they have no more windows than this together."""
+
+ATTEMPTS = 5
+"""How often upkeep tries to fold a journal that others keep committing to."""
+
+
+def keep_up(
+    log: DeltaEventLog, projector: Projector, state: State, retain_seconds: float, now: datetime
+) -> Upkeep:
+    """Everything that keeps a store quick, in this order; each step leaves the store sound.
+
+    1. Publish what the tables do not show yet: only what `history` holds may be folded.
+    2. Fold the journal into one event.
+    3. Join the small files of the published tables.
+    4. Remove files that no reader needs.
+    5. Remove signs of life of runs that have ended.
+    """
+    projector.refresh(state)  # 1
+    folded = _fold_in_turn(log, projector)  # 2
+    joined = projector.compact(above=1)  # 3
+    storage, removed = projector.storage, Removed()
+    for path in (log.path, *(f"{log.control}/{table.name}" for table in TABLES)):  # 4
+        removed += remove_unneeded(path, storage, retain_seconds, now)
+    running = {
+        run.run_id
+        for b in state.open_batches()
+        for run in b.runs.values()
+        if run.status == "RUNNING"
+    }
+    signs = remove_heartbeats(log.control, storage, running, retain_seconds, now)  # 5
+    return Upkeep(
+        folded_events=folded,
+        joined=joined,
+        removed_files=removed.files,
+        removed_bytes=removed.bytes,
+        removed_heartbeats=signs,
+        history_events=projector.published_through("history"),
+    )
+
+
+def refuse_short(retain_seconds: float, least: float) -> None:
+    """Raise FM-CONFIG-007 for a retention that could take files from under somebody."""
+    if retain_seconds < least:
+        raise ConfigError(
+            "FM-CONFIG-007",
+            f"a retention of {retain_seconds:g} seconds could remove files that are in use",
+            allowed=f"{least:g} seconds or more; less only if nobody else uses the store",
+            state="nothing was removed",
+            next="floodmark upkeep --retain 1h, or add --allow-short-retain",
+        )
 
 
 def compact_if_due(log: DeltaEventLog, projector: Projector) -> bool:
@@ -30,17 +86,33 @@ def compact(log: DeltaEventLog, projector: Projector, *, keep_windows: int = KEE
     One compare-and-swap commit. If somebody commits meanwhile, nothing is changed and False comes
     back: the next one to come will find it due again. State before and after is the same.
     """
+    if not _fold_journal(log, projector, keep_windows):
+        return False
+    projector.compact()
+    return True
+
+
+def _fold_in_turn(log: DeltaEventLog, projector: Projector) -> int:
+    """Fold the journal now, trying again while others commit; 0 if they always came first."""
+    for _ in range(ATTEMPTS):
+        folded = _fold_journal(log.reopened(), projector, KEEP_WINDOWS)
+        if folded is not None:
+            return folded
+    return 0
+
+
+def _fold_journal(log: DeltaEventLog, projector: Projector, keep_windows: int) -> int | None:
+    """How many events were folded; None if somebody else committed first."""
     tail = log.read(None)
     published = projector.published_through("history")
     old = [event for event in tail.events if event.seq <= published]
     if len(old) < 2 or not projector.history_is_complete(published):
-        return False
+        return 0
     try:
         log.replace([_folded(old, keep_windows), *tail.events[len(old) :]], tail.position)
     except (CommitConflict, CommitUnknown):
-        return False
-    projector.compact()
-    return True
+        return None
+    return len(old)
 
 
 def _folded(events: list[Event], keep_windows: int) -> Event:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from floodmark.model.state import BatchStatus, PlannedBatch, RunStatus
+from floodmark.model.state import BatchKind, BatchStatus, PlannedBatch, RunStatus
 from floodmark.model.window import Window
 
 
@@ -26,6 +26,9 @@ class Batch:
     """True where an open batch was found instead of planning a new one."""
     unplanned: tuple[str, ...] = ()
     """Requested upstreams that wait until the open batch is finished."""
+    kind: BatchKind = "forward"
+    seeds: tuple[str, ...] = ()
+    """Pipelines that are first brought to where the batch starts, each by a seed batch."""
 
     def window(self, upstream: str) -> Window:
         """The window of an upstream; raises KeyError if the batch has none."""
@@ -43,9 +46,10 @@ def batch_view(batch: PlannedBatch, *, reused: bool, unplanned: tuple[str, ...] 
         scope=batch.scope,
         status=batch.status,
         windows=tuple(batch.windows.values()),
-        pipelines=tuple(batch.required),
+        pipelines=tuple(dict.fromkeys((*batch.required, *batch.aside))),
         reused=reused,
         unplanned=unplanned,
+        kind=batch.kind,
     )
 
 
@@ -136,6 +140,21 @@ class Finding:
     ok: bool
     text: str
     next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What an upkeep did."""
+
+    folded_events: int
+    """Events of the journal that became one; 0 if there was nothing to fold."""
+    joined: Mapping[str, int]
+    """Published table -> how many small files were joined."""
+    removed_files: int
+    removed_bytes: int
+    removed_heartbeats: int
+    history_events: int
+    """Every event up to this number is in `history`."""
 
 
 def good(name: str, text: str) -> Finding:

@@ -51,9 +51,9 @@ def move(root: Path, before: str, after: str) -> None:
 
 
 def _moved(action: dict[str, Any], table: Path, before: str, after: str) -> dict[str, Any]:
-    add = action.get("add")
-    file = table / add["path"] if add else None
-    if file and file.is_file():
+    add: dict[str, Any] = action.get("add", {})
+    file = table / add.get("path", "")
+    if add and file.is_file():
         rows = pq.ParquetFile(file).read()
         pq.write_table(_renamed(rows, before, after), file, compression="zstd")
         add["size"] = file.stat().st_size
