@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from floodmark import failpoints
+from floodmark.control import operations
 from floodmark.control.delta import DeltaEventLog
 from floodmark.control.events import (
     Body,
@@ -26,7 +27,6 @@ from floodmark.control.events import (
     Registered,
 )
 from floodmark.control.heartbeats import FileHeartbeats, Heartbeats, Pulse
-from floodmark.control import operations
 from floodmark.control.history import all_events, past_batch
 from floodmark.control.journal import EventLog, Journal
 from floodmark.control.projections import Projector

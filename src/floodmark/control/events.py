@@ -272,6 +272,11 @@ Body = (
     | Failed
     | Advanced
     | Cancelled
+    | Paused
+    | Resumed
+    | Removed
+    | Renamed
+    | Refreshed
     | Snapshot
     | Reset
 )
@@ -288,6 +293,11 @@ BODIES: dict[str, type[Any]] = {
         Failed,
         Advanced,
         Cancelled,
+        Paused,
+        Resumed,
+        Removed,
+        Renamed,
+        Refreshed,
         Snapshot,
         Reset,
     )

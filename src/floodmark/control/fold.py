@@ -119,7 +119,8 @@ def _registered(state: State, event: Event) -> State:
 
 
 def _check_planned(state: State, body: Planned) -> str | None:
-    return _check_batch_number(state, body) or _CHECKS_BY_KIND[body.batch_kind](state, body)
+    check = {"forward": _check_forward, "seed": _check_seed}.get(body.batch_kind, _check_again)
+    return _check_batch_number(state, body) or check(state, body)
 
 
 def _check_forward(state: State, body: Planned) -> str | None:
@@ -233,15 +234,6 @@ def _check_again(state: State, body: Planned) -> str | None:
     return None
 
 
-_CHECKS_BY_KIND: Mapping[str, Callable[[State, Planned], str | None]] = {
-    # By name at the time of the call, so that a mutant of one check is seen.
-    "forward": lambda state, body: _check_forward(state, body),
-    "seed": lambda state, body: _check_seed(state, body),
-    "backfill": lambda state, body: _check_again(state, body),
-    "replay": lambda state, body: _check_again(state, body),
-}
-
-
 def _planned(state: State, event: Event) -> State:
     body: Planned = event.body  # type: ignore[assignment]
     batch = PlannedBatch(
@@ -289,22 +281,24 @@ def _check_leased(state: State, body: Leased) -> str | None:
     batch = state.batches.get(body.batch_id)
     if batch is None or batch.is_cancelled or not batch.upstreams_of(body.pipeline):
         return "the batch does not ask for this pipeline"
-    if batch.has_succeeded(body.pipeline):
-        return "the pipeline has succeeded for this batch; that is final"
-    if is_paused(state, body.pipeline):
-        return "the pipeline is paused"
     if body.epoch != state.epochs.get(body.pipeline, 0) + 1:
         return f"epoch {body.epoch} does not follow {state.epochs.get(body.pipeline, 0)}"
-    earlier = earlier_unfinished(state, batch, body.pipeline)
-    if earlier:
-        return f"batch {earlier.batch_id} comes first"
-    other = running_elsewhere(state, batch, body.pipeline)
-    if other:
-        return f"the pipeline is running for batch {other.batch_id}"
     run = batch.runs.get(body.pipeline)
+    if run and run.status == "SUCCESS":
+        return "the pipeline has succeeded for this batch; that is final"
     if run and run.status == "RUNNING" and run.run_id != body.replaces:
         return f"run {run.run_id} holds the lease"
-    return None
+    return _check_turn(state, batch, body.pipeline)
+
+
+def _check_turn(state: State, batch: PlannedBatch, pipeline: str) -> str | None:
+    if is_paused(state, pipeline):
+        return "the pipeline is paused"
+    earlier = earlier_unfinished(state, batch, pipeline)
+    if earlier:
+        return f"batch {earlier.batch_id} comes first"
+    other = running_elsewhere(state, batch, pipeline)
+    return f"the pipeline is running for batch {other.batch_id}" if other else None
 
 
 def is_paused(state: State, pipeline: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
+from floodmark.model.upstream import OnLostRange
 from floodmark.model.window import Window
 
 DEFAULT_SCOPE = "default"
@@ -18,6 +19,17 @@ class PlanRequest:
     upstreams: tuple[str, ...]
     scope: str = DEFAULT_SCOPE
     max_versions: int | None = None
+    on_lost_range: OnLostRange | None = None
+    """Overrules what the upstreams' options say, for this request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a table was like before a version."""
+
+    feed_enabled: bool
+    schema_fingerprint: str
+    schema_json: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +38,24 @@ class Probe:
 
     facts: TableFacts
     versions: tuple[VersionFacts, ...] = ()
-    """The commits after the watermark, as far as planning needs them; empty on a first run."""
+    """The commits that follow what was processed, as far as planning needs them: from the oldest
+    one that is left, in a row; empty on a first run."""
     size: SnapshotSize | None = None
     """The whole table at its newest version, where a snapshot may be planned."""
+    before: Before | None = None
+    """The table before the first of `versions`, where the watermark does not tell."""
+    enabled_size: SnapshotSize | None = None
+    """The whole table at the first of `versions` that switches the feed on, where it was off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A batch for one pipeline that is behind the watermark of its scope; not journaled."""
+
+    pipeline: str
+    scope: str
+    upstreams: tuple[str, ...]
+    windows: tuple[Window, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +65,8 @@ class Draft:
     scope: str
     windows: tuple[Window, ...]
     required: Mapping[str, tuple[str, ...]]
+    seeds: tuple[Seed, ...] = ()
+    """What has to be processed before it, each by one pipeline."""
 
     @property
     def has_news(self) -> bool:

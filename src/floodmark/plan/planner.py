@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from floodmark.errors import PlanError
-from floodmark.model.plan import Draft, PlanRequest, Probe
+from floodmark.model.plan import Draft, PlanRequest, Probe, Seed
 from floodmark.model.state import PlannedBatch, State
 from floodmark.model.window import Window
 from floodmark.plan.windows import next_window
 
 
 def open_batch(state: State, scope: str, upstreams: Iterable[str]) -> PlannedBatch | None:
-    """The oldest batch that has an open window on one of the upstreams: it has to finish first."""
-    ids = {state.open_windows.get((scope, upstream)) for upstream in upstreams}
+    """The oldest batch that has to finish first: it has an open window on one of the upstreams, or
+    a pipeline that reads one of them left it unfinished when it was paused.
+    """
+    wanted = set(upstreams)
+    ids = {state.open_windows.get((scope, upstream)) for upstream in wanted}
     found = [state.batches[batch_id] for batch_id in ids if batch_id]
+    for pipeline in state.active_in(scope):
+        if wanted & set(pipeline.upstreams):
+            owed = state.batches_owed_by(pipeline.name)
+            found += [batch for batch in owed if pipeline.name in batch.aside]
     return min(found, key=lambda batch: batch.seq, default=None)
 
 
@@ -31,7 +38,7 @@ def closure(state: State, request: PlanRequest) -> tuple[str, ...]:
     A pipeline reads all its upstreams at one frozen set of versions, so none may be left out.
     """
     wanted = dict.fromkeys(request.upstreams)
-    pipelines = state.pipelines_in(request.scope)
+    pipelines = state.active_in(request.scope)
     size = 0
     while size < len(wanted):
         size = len(wanted)
@@ -41,11 +48,13 @@ def closure(state: State, request: PlanRequest) -> tuple[str, ...]:
     return tuple(wanted)
 
 
-def draft_batch(state: State, request: PlanRequest, probes: Mapping[str, Probe]) -> Draft:
+def draft_batch(
+    state: State, request: PlanRequest, probes: Mapping[str, Probe], seeds: Sequence[Seed] = ()
+) -> Draft:
     """The batch that should follow, from the state and the facts; NOOP windows included.
 
-    Raises PlanError if one upstream has two names, if a window cannot be read exactly, or if a
-    pipeline joined too late to have seen what is committed.
+    `seeds` are planned with it, before it. Raises PlanError if one upstream has two names, if a
+    window cannot be read exactly, or if a pipeline is not where the batch starts.
     """
     refuse_two_names(state, request.scope, probes)
     windows = tuple(
@@ -54,7 +63,8 @@ def draft_batch(state: State, request: PlanRequest, probes: Mapping[str, Probe])
         )
         for upstream, probe in probes.items()
     )
-    draft = Draft(request.scope, windows, state.required_pipelines(request.scope, windows))
+    required = state.required_pipelines(request.scope, windows)
+    draft = Draft(request.scope, windows, required, tuple(seeds))
     refuse_latecomers(state, draft)
     return draft
 
@@ -97,10 +107,11 @@ def refuse_repeated(upstreams: Iterable[str]) -> None:
 def refuse_latecomers(state: State, draft: Draft) -> None:
     """G4: a pipeline may only be listed for a window if it has processed all before it."""
     after: dict[str, Window] = {window.upstream: window for window in draft.windows}
+    seeded = {seed.pipeline for seed in draft.seeds}
     for pipeline, upstreams in draft.required.items():
         for upstream in upstreams:
-            seen = state.processed_through(pipeline, upstream)
-            if seen != after[upstream].after_version:
+            seen = state.will_have_processed(pipeline, upstream)
+            if seen != after[upstream].after_version and pipeline not in seeded:
                 raise _latecomer(pipeline, after[upstream], seen)
 
 

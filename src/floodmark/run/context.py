@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from floodmark import failpoints
-from floodmark.control.events import SinkWritten
+from floodmark.control.events import SinkWritten, TargetSettled
 from floodmark.deltalog import absolute
 from floodmark.errors import ConfigError, RunError, SinkError
-from floodmark.model.receipt import Receipt, WriteResult, commit_metadata, forward_app_id
-from floodmark.model.state import PlannedBatch, SinkDone
+from floodmark.model.receipt import (
+    Receipt,
+    WriteResult,
+    again_app_id,
+    commit_metadata,
+    forward_app_id,
+)
+from floodmark.model.state import OnLostTarget, PlannedBatch, SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import Changes, Deletes, Missing, WriteMode, WriteSpec
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease
+from floodmark.run.lost_targets import OtherPass, awaits_rebuild, first_run_windows, generation
+from floodmark.sinks import Sink
+from floodmark.sinks.again import refuse_harm
 
 NameOf = Callable[[str], str]
 """Turns a name as the user writes it into the stored one."""
@@ -32,14 +41,24 @@ class Run:
         engine: Engine,
         lease: Lease,
         name_of: NameOf,
+        on_lost_target: OnLostTarget | None = None,
+        rebuilds: bool = False,
     ) -> None:
         self.batch = batch
         self.pipeline = pipeline
         self.run_id = lease.run.run_id
         self.spark = engine.spark
         self.windows: tuple[Window, ...] = tuple(
-            batch.windows[upstream] for upstream in batch.required[pipeline]
+            batch.windows[upstream] for upstream in batch.upstreams_of(pipeline)
         )
+        self._spans = {w.upstream: (w.start, w.end) for w in self.windows}
+        if rebuilds:
+            self.windows = first_run_windows(self.windows)
+        self._rebuilds = rebuilds
+        self._on_lost_target = on_lost_target
+        self.needs_other_pass = False
+        """Whether a write has to be made in a pass of the other kind; see `run.lost_targets`."""
+        self._sinks: Mapping[str, SinkDone] = {}
         self.writes: dict[str, WriteResult] = {}
         self._unfinished: dict[str, WriteSpec] = {}
         """Writes that raised and were not repeated with success."""
@@ -127,6 +146,7 @@ class Run:
             failpoints.reached("sink.between_sinks")
         self._unfinished[spec.name] = spec
         state = self._lease.ensure_held()
+        refuse_harm(spec, self.batch, state)
         self._check_sources()
         receipt = self._receipt(spec)
         sink = self._engine.sink(spec, self.windows, state.sinks.get(receipt.app_id))
@@ -177,12 +197,18 @@ class Run:
     def _receipt(self, spec: WriteSpec) -> Receipt:
         windows = {w.upstream: (w.start, w.end) for w in self.windows}
         return Receipt(
-            app_id=forward_app_id(self._control_id, self.pipeline, spec.name),
+            app_id=self._app_id(spec),
             seq=self.batch.seq,
             user_metadata=commit_metadata(
                 self._control_id, self.batch.batch_id, self.batch.seq, self.pipeline, windows
             ),
         )
+
+    def _app_id(self, spec: WriteSpec) -> str:
+        who = (self._control_id, self.pipeline, spec.name)
+        if self.batch.is_ordered:
+            return forward_app_id(*who)
+        return again_app_id(*who, self.batch.kind, self.batch.batch_id)
 
     def _target_path(self, target: str) -> str:
         if "/" not in target:

@@ -24,6 +24,7 @@ from floodmark.control.fold import (
     running_elsewhere,
 )
 from floodmark.control.heartbeats import Heartbeats, Pulse
+from floodmark.control.operations import running
 from floodmark.errors import ControlError, FencedError
 from floodmark.model.clock import Clock
 from floodmark.model.state import Holder, PlannedBatch, Run, State
@@ -60,6 +61,17 @@ class LeaseOffice:
             if not self._is_dead(run):
                 raise _lease_held(run)
             self.known_dead.add(run.run_id)
+
+    def proven_dead(self, pipeline: str, state: State) -> str | None:
+        """The run of a pipeline that stands as RUNNING and is dead; raises FM-CONTROL-006 if one
+        is alive.
+        """
+        dead = None
+        for run in running(state, pipeline):
+            if not self._is_dead(run):
+                raise _lease_held(run)
+            dead = run.run_id
+        return dead
 
     def acquire(self, pipeline: str, batch_id: str, run_id: str) -> Run:
         """Take the lease, or return the finished run if the pipeline has succeeded already.

@@ -1,0 +1,82 @@
+"""What operators do to pipelines: pause, resume, remove, rename, refresh; as events to journal."""
+
+from __future__ import annotations
+
+from floodmark.control.events import Body, Paused, Refreshed, Removed, Renamed, Resumed
+from floodmark.control.fold import unread_without
+from floodmark.errors import ControlError
+from floodmark.model.state import Pipeline, Run, State
+
+
+def pausing(state: State, pipeline: str, seen_dead: str | None) -> list[Body]:
+    """Nothing if it is paused already."""
+    if known(state, pipeline).is_paused:
+        return []
+    return [Paused(pipeline, unread_without(state, pipeline, for_good=False), seen_dead)]
+
+
+def resuming(state: State, pipeline: str) -> list[Body]:
+    """Nothing if it is not paused."""
+    return [Resumed(pipeline)] if known(state, pipeline).is_paused else []
+
+
+def removing(state: State, pipeline: str, seen_dead: str | None) -> list[Body]:
+    """Nothing if there is no such pipeline."""
+    if pipeline not in state.pipelines:
+        return []
+    return [Removed(pipeline, unread_without(state, pipeline, for_good=True), seen_dead)]
+
+
+def renaming(state: State, pipeline: str, new_name: str) -> list[Body]:
+    """Raises FM-CONTROL-020 while the pipeline owes a batch, FM-CONTROL-019 if the name is taken."""
+    _ = known(state, pipeline)
+    if new_name in state.pipelines or new_name in state.epochs:
+        raise ControlError(
+            "FM-CONTROL-019",
+            f"pipeline {pipeline} cannot be named {new_name}",
+            found=f"there is or was a pipeline {new_name}: its receipts are in its targets",
+            state="nothing was changed",
+            next="choose a name that was never used in this store",
+        )
+    refuse_debts(state, pipeline)
+    return [Renamed(pipeline, new_name)]
+
+
+def refreshing(state: State, pipeline: str) -> list[Body]:
+    """Raises FM-CONTROL-020 while the pipeline owes a batch."""
+    _ = known(state, pipeline)
+    refuse_debts(state, pipeline)
+    has_processed = any(name == pipeline for name, _ in state.seeded_through)
+    return [Refreshed(pipeline)] if has_processed else []
+
+
+def known(state: State, pipeline: str) -> Pipeline:
+    """The pipeline; raises FM-CONTROL-005."""
+    if pipeline in state.pipelines:
+        return state.pipelines[pipeline]
+    raise ControlError(
+        "FM-CONTROL-005",
+        f"pipeline {pipeline} is not registered",
+        found=f"registered: {', '.join(state.pipelines) or 'none'}",
+        state="nothing was changed",
+        next="floodmark status",
+    )
+
+
+def refuse_debts(state: State, pipeline: str) -> None:
+    """A pipeline in the middle of a batch has to finish it first."""
+    owed = state.batches_owed_by(pipeline)
+    if owed:
+        raise ControlError(
+            "FM-CONTROL-020",
+            f"pipeline {pipeline} has to finish batch {owed[0].batch_id} first",
+            found=f"{len(owed)} open batches ask for it",
+            state="nothing was changed",
+            next=f"floodmark retry {owed[0].batch_id}",
+        )
+
+
+def running(state: State, pipeline: str) -> list[Run]:
+    """The runs of a pipeline that stand as RUNNING."""
+    found = [batch.runs.get(pipeline) for batch in state.batches_owed_by(pipeline)]
+    return [run for run in found if run is not None and run.status == "RUNNING"]

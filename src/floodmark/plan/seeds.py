@@ -1,0 +1,136 @@
+"""Seeds: what one pipeline has to process to stand where its scope stands.
+
+A pipeline that joins a scope, starts to read another upstream, was paused, or shall load everything
+again would miss rows if it were simply listed in the next batch. It first gets a batch of its own,
+from where it stands to the watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from floodmark.errors import PlanError
+from floodmark.model.plan import Probe, Seed
+from floodmark.model.state import Mark, Pipeline, State
+from floodmark.model.window import NOTHING_PROCESSED, Window
+
+
+def pipelines_to_seed(state: State, scope: str, upstreams: Iterable[str]) -> list[Pipeline]:
+    """The pipelines that read these upstreams, owe no batch, and are behind the watermark."""
+    wanted = set(upstreams)
+    return [
+        pipeline
+        for pipeline in state.active_in(scope)
+        if wanted & set(pipeline.upstreams)
+        and not state.batches_owed_by(pipeline.name)
+        and any(is_behind(state, pipeline, upstream) for upstream in pipeline.upstreams)
+    ]
+
+
+def is_behind(state: State, pipeline: Pipeline, upstream: str) -> bool:
+    committed = state.committed_version(pipeline.scope, upstream)
+    return state.processed_through(pipeline.name, upstream) < committed
+
+
+def draft_seed(state: State, pipeline: Pipeline, probes: Mapping[str, Probe]) -> Seed:
+    """The seed of one pipeline; `probes` has its upstreams, looked at up to the watermark."""
+    windows = []
+    for upstream in pipeline.upstreams:
+        mark = state.marks.get((pipeline.scope, upstream))
+        after = state.processed_through(pipeline.name, upstream)
+        windows.append(seed_window(upstream, probes[upstream], after, mark))
+    return Seed(pipeline.name, pipeline.scope, pipeline.upstreams, tuple(windows))
+
+
+def seed_window(upstream: str, probe: Probe, after: int, mark: Mark | None) -> Window:
+    """From where a pipeline stands to the watermark; by the feed if that covers it."""
+    if mark is None:
+        return standing_window(upstream, probe, NOTHING_PROCESSED)
+    if probe.facts.table_id != mark.table_id:
+        raise _recreated(upstream, probe, mark)
+    if after >= mark.version:
+        return standing_window(upstream, probe, mark.version)
+    if after == NOTHING_PROCESSED:
+        reason = f"seed: the whole table at the committed version {mark.version}"
+        return _snapshot(upstream, probe, after, mark, reason)
+    why_not = _feed_gap(probe, after, mark)
+    if why_not:
+        reason = f"seed: the whole table at the committed version {mark.version}, because {why_not}"
+        return _snapshot(upstream, probe, after, mark, reason)
+    return _feed(upstream, probe, after, mark)
+
+
+def _feed_gap(probe: Probe, after: int, mark: Mark) -> str | None:
+    """Why one read of the change feed cannot give the range; None if it can."""
+    if len(probe.versions) != mark.version - after:
+        return f"the log no longer has every version from {after + 1}"
+    if any(version.feed_enabled is False for version in probe.versions):
+        return "the change feed was off in the range"
+    if any(version.schema_fingerprint is not None for version in probe.versions[1:]):
+        return "the schema changed in the range"
+    return None
+
+
+def standing_window(upstream: str, probe: Probe, version: int) -> Window:
+    """No news: the upstream as it is at a version, which was processed before."""
+    facts = probe.facts
+    return Window(
+        upstream=upstream,
+        method="feed",
+        after_version=version,
+        through_version=version,
+        reason="no news here",
+        table_id=facts.table_id,
+        feed_enabled=facts.feed_enabled,
+        schema_fingerprint=facts.schema_fingerprint,
+        latest_version=facts.latest_version,
+        bytes=0,
+        rows=0,
+    )
+
+
+def _snapshot(upstream: str, probe: Probe, after: int, mark: Mark, reason: str) -> Window:
+    return Window(
+        upstream=upstream,
+        method="snapshot",
+        after_version=after,
+        through_version=mark.version,
+        reason=reason,
+        table_id=mark.table_id,
+        feed_enabled=mark.feed_enabled,
+        schema_fingerprint=probe.facts.schema_fingerprint,
+        latest_version=probe.facts.latest_version,
+        bytes=probe.size.bytes if probe.size else None,
+        rows=probe.size.rows if probe.size else None,
+    )
+
+
+def _feed(upstream: str, probe: Probe, after: int, mark: Mark) -> Window:
+    rows = [version.rows for version in probe.versions]
+    return Window(
+        upstream=upstream,
+        method="feed",
+        after_version=after,
+        through_version=mark.version,
+        reason="seed: change feed from where the pipeline stands",
+        table_id=mark.table_id,
+        feed_enabled=True,
+        schema_fingerprint=probe.facts.schema_fingerprint,
+        latest_version=probe.facts.latest_version,
+        start_at=probe.versions[0].committed_at,
+        end_at=probe.versions[-1].committed_at,
+        bytes=sum(version.bytes for version in probe.versions),
+        rows=None if None in rows else sum(r for r in rows if r is not None),
+        changes=frozenset(kind for version in probe.versions for kind in version.kinds),
+    )
+
+
+def _recreated(upstream: str, probe: Probe, mark: Mark) -> PlanError:
+    return PlanError(
+        "FM-PLAN-005",
+        f"{upstream} was recreated: it is not the table that was processed before",
+        found=f"table id {probe.facts.table_id}, version {probe.facts.latest_version}",
+        allowed=f"table id {mark.table_id}",
+        state=f"nothing was planned; the committed watermark stays at {mark.version}",
+        next="restore the old table, or register the new one in another scope",
+    )

@@ -1,0 +1,61 @@
+"""Writes of a backfill or replay: rows that the target may hold already."""
+
+from __future__ import annotations
+
+from floodmark.errors import SinkError
+from floodmark.model.state import PlannedBatch, State
+from floodmark.model.write import WriteSpec
+
+DUPLICATES, STALE = "duplicates", "stale"
+
+
+def refuse_harm(spec: WriteSpec, batch: PlannedBatch, state: State) -> None:
+    """Raise FM-SINK-021 if the write would double rows, FM-SINK-022 if old could replace new."""
+    if batch.is_ordered:
+        return
+    if spec.mode != "merge":
+        if DUPLICATES not in batch.allows:
+            raise _refused(
+                "FM-SINK-021",
+                spec,
+                batch,
+                found=f"mode {spec.mode}: the rows of an earlier batch are there already",
+                allowed="merge by key, or duplicates that were allowed when it was planned",
+                flag="--allow-duplicates",
+            )
+    elif STALE not in batch.allows and not (is_newest(batch, state) or _keeps_newer(spec)):
+        raise _refused(
+            "FM-SINK-022",
+            spec,
+            batch,
+            found="the range ends before the watermark: its rows may be older than the target's",
+            allowed='sequence_by= together with deletes="soft", or stale rows that were allowed',
+            flag="--allow-stale",
+        )
+
+
+def is_newest(batch: PlannedBatch, state: State) -> bool:
+    """Whether every range of the batch ends at the watermark."""
+    fresh = [window for window in batch.windows.values() if window.has_news]
+    return all(
+        window.through_version == state.committed_version(batch.scope, window.upstream)
+        for window in fresh
+    )
+
+
+def _keeps_newer(spec: WriteSpec) -> bool:
+    return spec.sequence_by is not None and spec.deletes == "soft"
+
+
+def _refused(
+    code: str, spec: WriteSpec, batch: PlannedBatch, *, found: str, allowed: str, flag: str
+) -> SinkError:
+    return SinkError(
+        code,
+        f"a {batch.kind} may not write {spec.name} like this",
+        where=f"{spec.target}, batch {batch.batch_id}",
+        found=found,
+        allowed=allowed,
+        state="nothing was written; the target and the watermarks are unchanged",
+        next=f"change the write, or plan the {batch.kind} again with {flag}",
+    )
