@@ -56,8 +56,10 @@ def remove_unneeded(table: str, storage: Storage, retain_seconds: float, now: da
     ]
     for path in doomed:
         found = storage.entry(path)
+        if found is None:
+            continue  # removed before; the log still remembers it
         storage.delete(path)
-        removed += Removed(1, found.size if found else 0)
+        removed += Removed(1, found.size)
         failpoints.reached("cleanup.mid")
     return removed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -183,13 +183,13 @@ def keep_up(root: str) -> None:
 
 
 @pytest.fixture
-def killed(story: Story) -> Iterator[Callable[[str], int]]:
+def killed(story: Story) -> Callable[[str], int]:
     def run(failpoint: str) -> int:
         log = story.root / "log"
         armed = {"FLOODMARK_FAILPOINT": failpoint}
         return crash.run(keep_up, str(story.root), log=log, environment=armed)
 
-    yield run
+    return run
 
 
 @pytest.mark.parametrize(
