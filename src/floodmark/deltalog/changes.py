@@ -74,10 +74,16 @@ def version_facts(commit: Commit, rows_of: RowsOf) -> VersionFacts:
         feed_enabled=None if metadata is None else feed_flag(metadata),
         schema_fingerprint=None if metadata is None else fingerprint(metadata["schemaString"]),
         table_id=None if metadata is None else str(metadata["id"]),
+        schema_json=None if metadata is None else metadata["schemaString"],
         transactions=seen.transactions,
-        metrics={k: str(v) for k, v in (seen.info.get("operationMetrics") or {}).items()},
+        metrics=_texts(seen.info.get("operationMetrics")),
+        parameters=_texts(seen.info.get("operationParameters")),
         user_metadata=seen.info.get("userMetadata"),
     )
+
+
+def _texts(values: Mapping[str, Any] | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (values or {}).items() if value is not None}
 
 
 def feed_flag(metadata: Action) -> bool:

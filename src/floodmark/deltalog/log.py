@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from floodmark.deltalog.changes import feed_flag, file_rows, instant, version_facts
 from floodmark.deltalog.checkpoint import CheckpointReader
 from floodmark.deltalog.commit import Action, Commit, damaged
+from floodmark.deltalog.files import feed_files, places
 from floodmark.deltalog.listing import Listing, commit_name, listing_of
 from floodmark.deltalog.schema import fingerprint
 from floodmark.deltalog.storage import Storage, absolute
@@ -107,6 +108,29 @@ class DeltaLog:
         Raises FM-SOURCE-001 beyond the table, FM-SOURCE-002 where neither the commits from 0 nor a
         checkpoint with the commits after it are there.
         """
+        files = self._live_files(version)
+        return self._guarded(lambda: _size_of(files.values()))
+
+    def lost_snapshot_files(self, version: int) -> list[str]:
+        """Data files of the whole table at a version that are no longer there; asks for each."""
+        return self._lost(self._live_files(version).values())
+
+    def lost_feed_files(self, first: int, last: int) -> list[str]:
+        """Files that the change feed reads for the inclusive range and that are no longer there.
+
+        Asks the store for each file. Raises like `versions`.
+        """
+        self._check_range(first, last)
+        commits = (self._commit(version) for version in range(first, last + 1))
+        return self._lost(file for commit in commits for file in feed_files(commit))
+
+    def _lost(self, files: Iterable[Action]) -> list[str]:
+        def look() -> list[str]:
+            return [p for p in places(self.path, files) if not self.storage.exists(p)]
+
+        return self._guarded(look)
+
+    def _live_files(self, version: int) -> dict[tuple[str, str], Action]:
         listing = self._listing_through(version)
         floor = _floor(listing, version)
         self._check_present(listing, floor + 1, version)
@@ -116,7 +140,7 @@ class DeltaLog:
             files = self._guarded(lambda: {_file_key(add): add for add in reader.adds()})
         for v in range(floor + 1, version + 1):
             self._replay(self._commit(v), files)
-        return self._guarded(lambda: _size_of(files.values()))
+        return files
 
     def schema_at(self, version: int) -> tuple[str, str]:
         """The schema at a version, as Delta writes it, and its fingerprint."""

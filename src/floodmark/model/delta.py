@@ -52,10 +52,14 @@ class VersionFacts:
     """Set where this commit writes the table's metadata: the schema from here on."""
     table_id: str | None = None
     """Set where this commit writes the table's metadata."""
+    schema_json: str | None = None
+    """Set where this commit writes the table's metadata."""
     transactions: Mapping[str, int] = field(default_factory=dict)
     """Transaction ids this commit sets: app id -> version."""
     metrics: Mapping[str, str] = field(default_factory=dict)
     """Delta's operationMetrics."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Delta's operationParameters, those that are not null, as text."""
     user_metadata: str | None = None
 
 

@@ -2,199 +2,369 @@
 
 from __future__ import annotations
 
-from floodmark.errors import PlanError
-from floodmark.model.delta import (
-    SnapshotSize,
-    TableFacts,
-    VersionFacts,
-    enable_feed_command,
-)
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts, enable_feed_command
 from floodmark.model.plan import Probe
 from floodmark.model.state import Mark
+from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
 from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.plan import faults
+from floodmark.plan.schemas import dropped_columns, retyped_columns
 
-HIDDEN_COMMITS = {"catalogManaged", "catalogOwned-preview"}
-"""Reader features of tables whose newest commits are not in the log folder."""
+_WIDENING = {"typeWidening", "typeWidening-preview"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an upstream stands, what its log shows, and what was said about it."""
+
+    upstream: str
+    probe: Probe
+    after: int
+    feed_enabled: bool
+    fingerprint: str
+    max_versions: int | None
+    options: UpstreamOptions
+    is_first: bool
+
+    @property
+    def facts(self) -> TableFacts:
+        return self.probe.facts
+
+    @property
+    def schema_json(self) -> str | None:
+        """The schema of what was processed, where it was looked up."""
+        return self.probe.before.schema_json if self.probe.before else None
 
 
 def next_window(
-    upstream: str, probe: Probe, mark: Mark | None, max_versions: int | None = None
+    upstream: str,
+    probe: Probe,
+    mark: Mark | None,
+    max_versions: int | None = None,
+    options: UpstreamOptions = DEFAULT_OPTIONS,
 ) -> Window:
     """The window that follows the watermark; NOOP if nothing is new.
 
-    First run: a snapshot of the newest version. Then the change feed, as far as it is on and the
-    schema stays the same; a snapshot where the feed is off. Raises PlanError where a range cannot
-    be read exactly: then nothing is planned and nothing is lost.
+    First run: a snapshot of the newest version, or what follows the baseline. Then the change
+    feed, as far as it is on and the schema stays the same; a snapshot where the feed cannot tell.
+    `options` decide what happens where something is lost or another table has come. Raises
+    PlanError where a range cannot be read exactly: then nothing is planned and nothing is lost.
     """
-    facts = probe.facts
-    _refuse_unreadable(upstream, facts)
-    if mark is None:
-        return _first_window(upstream, probe)
-    _refuse_other_table(upstream, facts, mark)
-    if facts.latest_version == mark.version:
-        return _no_news(upstream, facts, mark)
-    if facts.earliest_version > mark.version + 1:
-        raise _history_gone(upstream, facts, mark)
-    covered = _feed_prefix(probe.versions, mark)
-    if not covered:
-        return _snapshot_window(upstream, probe, mark.version, _feed_off_reason(facts))
-    return _feed_window(upstream, facts, mark, covered, max_versions)
+    faults.refuse_unreadable(upstream, probe.facts)
+    if mark is not None and probe.facts.table_id != mark.table_id:
+        return _reload_window(upstream, probe, mark, options)
+    place = _place(upstream, probe, mark, max_versions, options)
+    if place.is_first and place.after == NOTHING_PROCESSED and options.method != "feed":
+        return _first_window(place)
+    if place.facts.latest_version <= place.after:
+        return _no_news(place)
+    if place.facts.earliest_version > place.after + 1:
+        return _window_after_loss(place)
+    return _following_window(place)
 
 
-def _first_window(upstream: str, probe: Probe) -> Window:
-    reason = f"first run: the whole table at version {probe.facts.latest_version}"
-    if not probe.facts.feed_enabled:
-        reason += f"; {_feed_off_reason(probe.facts)}"
-    return _snapshot_window(upstream, probe, NOTHING_PROCESSED, reason)
-
-
-def _snapshot_window(upstream: str, probe: Probe, after_version: int, reason: str) -> Window:
-    facts = probe.facts
-    size = probe.size or SnapshotSize(files=0, bytes=0, rows=None)
-    return Window(
-        upstream=upstream,
-        method="snapshot",
-        after_version=after_version,
-        through_version=facts.latest_version,
-        reason=reason,
-        table_id=facts.table_id,
-        feed_enabled=facts.feed_enabled,
-        schema_fingerprint=facts.schema_fingerprint,
-        latest_version=facts.latest_version,
-        start_at=probe.versions[0].committed_at if probe.versions else None,
-        end_at=facts.latest_at,
-        bytes=size.bytes if probe.size else None,
-        rows=size.rows,
-    )
-
-
-def _feed_window(
+def _place(
     upstream: str,
-    facts: TableFacts,
-    mark: Mark,
-    covered: list[VersionFacts],
+    probe: Probe,
+    mark: Mark | None,
     max_versions: int | None,
-) -> Window:
-    taken = covered[:max_versions]
-    rows = [version.rows for version in taken]
-    return Window(
-        upstream=upstream,
-        method="feed",
-        after_version=mark.version,
-        through_version=taken[-1].version,
-        reason=_feed_reason(facts, covered, len(taken)),
-        table_id=facts.table_id,
-        feed_enabled=True,
-        schema_fingerprint=_fingerprint_at_end(taken, mark),
-        latest_version=facts.latest_version,
-        start_at=taken[0].committed_at,
-        end_at=taken[-1].committed_at,
-        bytes=sum(version.bytes for version in taken),
-        rows=None if None in rows else sum(r for r in rows if r is not None),
-        changes=frozenset(kind for version in taken for kind in version.kinds),
+    options: UpstreamOptions,
+) -> _Place:
+    before = probe.before
+    if mark is not None:
+        after, feed_enabled, fingerprint = mark.version, mark.feed_enabled, mark.schema_fingerprint
+    else:
+        after = options.first_after
+        feed_enabled = before.feed_enabled if before else False
+        fingerprint = before.schema_fingerprint if before else ""
+    return _Place(
+        upstream, probe, after, feed_enabled, fingerprint, max_versions, options, mark is None
     )
 
 
-def _no_news(upstream: str, facts: TableFacts, mark: Mark) -> Window:
-    return Window(
-        upstream=upstream,
-        method="feed" if facts.feed_enabled else "snapshot",
-        after_version=mark.version,
-        through_version=mark.version,
-        reason="no news",
-        table_id=facts.table_id,
-        feed_enabled=facts.feed_enabled,
-        schema_fingerprint=facts.schema_fingerprint,
-        latest_version=facts.latest_version,
-        bytes=0,
-        rows=0,
+def _following_window(place: _Place) -> Window:
+    covered = _feed_prefix(place, place.probe.versions, feed_on=place.feed_enabled)
+    change = _schema_change(place, covered)
+    if change is not None and place.options.on_schema_change == "fail":
+        raise faults.schema_changes(place.upstream, place.after, change or None)
+    if place.options.method == "snapshot":
+        return _snapshot_window(place, "the whole table, as asked for (method: snapshot)")
+    if change is not None and covered and place.options.on_schema_change == "reload":
+        reason = f"version {change} changes the schema: the whole table is read (reload)"
+        return _snapshot_window(place, reason)
+    gap = _feed_gap(place, covered)
+    return _window_without_feed(place, gap) if gap else _feed_window(place, covered)
+
+
+# The window of a first run, of a new table, and after a loss ------------------------------------------
+
+
+def _first_window(place: _Place) -> Window:
+    facts = place.facts
+    reason = f"first run: the whole table at version {facts.latest_version}"
+    if not facts.feed_enabled and place.options.method is None:
+        reason += f"; {_feed_off_reason(place)}"
+    return _snapshot_window(place, reason)
+
+
+def _reload_window(upstream: str, probe: Probe, mark: Mark, options: UpstreamOptions) -> Window:
+    if options.on_recreated == "fail":
+        raise faults.recreated(upstream, probe.facts, mark)
+    place = _place(upstream, probe, None, None, DEFAULT_OPTIONS)
+    reason = (
+        f"another table (id {probe.facts.table_id}) took the place of {mark.table_id}, processed"
+        f" through version {mark.version}: the whole new table is read (reload)"
+    )
+    return _snapshot_window(place, reason, reload=True)
+
+
+def _window_after_loss(place: _Place) -> Window:
+    """The log begins later than it should."""
+    first_left = place.facts.earliest_version
+    lost = f"versions {place.after + 1}-{first_left - 1} are gone from the log"
+    if place.options.on_lost_range == "snapshot":
+        return _snapshot_window(place, f"{lost}: the whole table is read, as asked for")
+    if place.options.on_lost_range == "fail":
+        raise faults.history_gone(place.upstream, place.facts, place.after)
+    before = place.probe.before
+    was_on = before is not None and before.feed_enabled
+    left = _feed_prefix(place, place.probe.versions, feed_on=was_on)
+    taken = left[: place.max_versions]
+    end = taken[-1].version if taken else first_left - 1
+    rest = f"; changes of versions {first_left}-{end} are read" if taken else ""
+    return _window(
+        place,
+        method="lost",
+        through_version=end,
+        reason=f"{lost}: the loss was accepted{rest}",
+        feed_enabled=bool(taken),
+        schema_fingerprint=_fingerprint_at_end(place, taken)
+        if taken
+        else place.facts.schema_fingerprint,
+        feed_after_version=first_left - 1 if taken else None,
+        end_at=taken[-1].committed_at if taken else None,
+        **_cost(taken),
     )
 
 
-def _feed_prefix(versions: tuple[VersionFacts, ...], mark: Mark) -> list[VersionFacts]:
-    """The versions after the mark that one change-feed read can cover.
+# Where the feed covers what comes next, and where it does not -------------------------------------------
+
+
+def _feed_prefix(
+    place: _Place, versions: Sequence[VersionFacts], *, feed_on: bool
+) -> list[VersionFacts]:
+    """The versions that one change-feed read can cover, from the first on.
 
     It ends before the feed is switched off and before the schema changes again: Spark reads a
     range with one schema only.
     """
-    feed_on = mark.feed_enabled
     covered: list[VersionFacts] = []
-    for position, version in enumerate(versions):
+    for version in versions:
         feed_on = feed_on if version.feed_enabled is None else version.feed_enabled
-        if not feed_on or (position > 0 and _changes_schema(version, covered, mark)):
+        if not feed_on or (covered and _changes_schema(place, version, covered)):
             break
         covered.append(version)
     return covered
 
 
-def _changes_schema(version: VersionFacts, before: list[VersionFacts], mark: Mark) -> bool:
+def _changes_schema(place: _Place, version: VersionFacts, before: list[VersionFacts]) -> bool:
     found = version.schema_fingerprint
-    return found is not None and found != _fingerprint_at_end(before, mark)
+    return found is not None and found != _fingerprint_at_end(place, before)
 
 
-def _fingerprint_at_end(versions: list[VersionFacts], mark: Mark) -> str:
+def _fingerprint_at_end(place: _Place, versions: Sequence[VersionFacts]) -> str:
     written = [v.schema_fingerprint for v in versions if v.schema_fingerprint is not None]
-    return written[-1] if written else mark.schema_fingerprint
+    return written[-1] if written else place.fingerprint
 
 
-def _feed_reason(facts: TableFacts, covered: list[VersionFacts], taken: int) -> str:
-    if taken < len(covered):
-        return f"change feed; limited to {taken} versions, the rest follows in the next batch"
-    if covered[-1].version < facts.latest_version:
+def _schema_at_end(place: _Place, versions: Sequence[VersionFacts]) -> str | None:
+    written = [v.schema_json for v in versions if v.schema_json is not None]
+    return written[-1] if written else place.schema_json
+
+
+def _schema_change(place: _Place, covered: list[VersionFacts]) -> int | None:
+    """The next version, if it changes the schema; 0 if a version that is not known does."""
+    if place.is_first and place.after == NOTHING_PROCESSED:
+        return None
+    if covered and place.options.method != "snapshot":
+        return covered[0].version if _changes_schema(place, covered[0], []) else None
+    return 0 if place.facts.schema_fingerprint != place.fingerprint else None
+
+
+def _feed_gap(place: _Place, covered: list[VersionFacts]) -> str | None:
+    """Why the change feed cannot tell what comes next; None where it can."""
+    if not covered:
+        return _feed_off_reason(place)
+    retyped = retyped_columns(place.schema_json, covered[0].schema_json)
+    is_widening = bool(_WIDENING & set(place.facts.reader_features))
+    if retyped and not is_widening and "delete" in covered[0].kinds:
         return (
-            f"change feed; ends before version {covered[-1].version + 1}, which changes the "
-            "schema or switches the feed off; the rest follows in the next batch"
+            f"version {covered[0].version} replaces rows and changes the type of"
+            f" {', '.join(retyped)}, which no feed can show: the whole table is read"
         )
-    return "change feed"
+    later = retyped_columns(_schema_at_end(place, covered), place.facts.schema_json)
+    if later and is_widening:
+        return (
+            f"a later version widens {', '.join(later)}, and the feed before it cannot be read"
+            " any more: the whole table is read"
+        )
+    return None
 
 
-def _feed_off_reason(facts: TableFacts) -> str:
-    text = "the change feed did not cover the range: the whole table is read"
+def _window_without_feed(place: _Place, gap: str) -> Window:
+    if place.is_first and place.after > NOTHING_PROCESSED:
+        raise faults.baseline_without_feed(place.upstream, place.after, gap)
+    late = _late_feed_window(place) if place.options.method == "feed" else None
+    if late is not None:
+        return late
+    if place.options.on_feed_gap == "fail" and not place.is_first:
+        raise faults.feed_gap(place.upstream, place.after, gap)
+    return _snapshot_window(place, gap)
+
+
+def _late_feed_window(place: _Place) -> Window | None:
+    """The whole table where the feed was switched on, then the feed; None where it was not."""
+    versions = place.probe.versions
+    switched_on = [i for i, version in enumerate(versions) if version.feed_enabled]
+    if not switched_on or place.probe.enabled_size is None:
+        return None
+    enabling = versions[switched_on[0]]
+    covered = _feed_prefix(place, versions[switched_on[0] :], feed_on=True)
+    taken = covered[1:][: place.max_versions]
+    if not taken:
+        return None
+    size, cost = place.probe.enabled_size, _cost(taken)
+    rows = None if size.rows is None or cost["rows"] is None else size.rows + cost["rows"]
+    return _window(
+        place,
+        method="snapshot+feed",
+        through_version=taken[-1].version,
+        reason=f"the change feed was switched on at version {enabling.version}: the whole table at"
+        f" that version, then the feed{_why_it_ends(place, covered, len(taken) + 1)}",
+        feed_enabled=True,
+        schema_fingerprint=_fingerprint_at_end(place, [enabling]),
+        feed_after_version=enabling.version,
+        end_at=taken[-1].committed_at,
+        **{**cost, "rows": rows, "bytes": size.bytes + cost["bytes"]},
+    )
+
+
+# Windows ------------------------------------------------------------------------------------------
+
+
+def _feed_window(place: _Place, covered: list[VersionFacts]) -> Window:
+    taken = covered[: place.max_versions]
+    return _window(
+        place,
+        method="feed",
+        through_version=taken[-1].version,
+        reason="change feed" + _why_it_ends(place, covered, len(taken)) + _reader(place, taken),
+        feed_enabled=True,
+        schema_fingerprint=_fingerprint_at_end(place, taken),
+        end_at=taken[-1].committed_at,
+        **_cost(taken),
+    )
+
+
+def _snapshot_window(place: _Place, reason: str, *, reload: bool = False) -> Window:
+    facts = place.facts
+    size = place.probe.size or SnapshotSize(files=0, bytes=0, rows=None)
+    return _window(
+        place,
+        method="snapshot",
+        through_version=facts.latest_version,
+        reason=reason,
+        feed_enabled=facts.feed_enabled,
+        schema_fingerprint=facts.schema_fingerprint,
+        end_at=facts.latest_at,
+        bytes=size.bytes if place.probe.size else None,
+        rows=size.rows,
+        reload=reload,
+    )
+
+
+def _no_news(place: _Place) -> Window:
+    facts = place.facts
+    if facts.latest_version < place.after:
+        beyond = faults.baseline_beyond if place.is_first else faults.older_than_processed
+        raise beyond(place.upstream, facts, place.after)
+    return _window(
+        place,
+        method="feed" if facts.feed_enabled else "snapshot",
+        through_version=place.after,
+        reason="no news",
+        feed_enabled=facts.feed_enabled,
+        schema_fingerprint=facts.schema_fingerprint,
+        bytes=0,
+        rows=0,
+    )
+
+
+def _window(place: _Place, **fields: Any) -> Window:
+    versions = place.probe.versions
+    return Window(
+        upstream=place.upstream,
+        after_version=place.after,
+        table_id=place.facts.table_id,
+        latest_version=place.facts.latest_version,
+        start_at=versions[0].committed_at if versions else None,
+        **fields,
+    )
+
+
+def _cost(taken: Sequence[VersionFacts]) -> dict[str, Any]:
+    """What reading the changes of these versions takes, from the log."""
+    rows = [version.rows for version in taken]
+    return {
+        "bytes": sum(version.bytes for version in taken),
+        "rows": None if None in rows else sum(r for r in rows if r is not None),
+        "changes": frozenset(kind for version in taken for kind in version.kinds),
+    }
+
+
+# Reasons ------------------------------------------------------------------------------------------
+
+
+def _why_it_ends(place: _Place, covered: list[VersionFacts], taken: int) -> str:
+    last = covered[-1].version
+    if taken < len(covered):
+        limit = place.max_versions
+        return f"; limited to {limit} versions, the rest follows in the next batch"
+    if last >= place.facts.latest_version:
+        return ""
+    what = "changes the schema or switches the feed off"
+    following = [v for v in place.probe.versions if v.version == last + 1]
+    if following:
+        off = following[0].feed_enabled is False
+        what = "switches the feed off" if off else "changes the schema"
+    return f"; ends before version {last + 1}, which {what}; the rest follows in the next batch"
+
+
+def _reader(place: _Place, taken: list[VersionFacts]) -> str:
+    """A note where Spark refuses a range because of a later version."""
+    if _fingerprint_at_end(place, taken) == place.facts.schema_fingerprint:
+        return ""
+    if "columnMapping" in place.facts.reader_features:
+        return ""
+    old, new = _schema_at_end(place, taken), place.facts.schema_json
+    columns = [*retyped_columns(old, new), *dropped_columns(old, new)]
+    if not columns:
+        return ""
+    return f"; read by delta-rs: a later version changes or drops {', '.join(columns)}"
+
+
+def _feed_off_reason(place: _Place) -> str:
+    facts = place.facts
     if not facts.feed_enabled:
-        text = f"the change feed is off: each batch reads the whole table; {enable_feed_command(facts.path)}"
-    return text
-
-
-def _refuse_unreadable(upstream: str, facts: TableFacts) -> None:
-    hidden = HIDDEN_COMMITS & set(facts.reader_features)
-    if hidden:
-        raise PlanError(
-            "FM-PLAN-009",
-            f"{upstream} keeps its newest commits outside its log folder",
-            found=f"reader feature {', '.join(sorted(hidden))}",
-            state="nothing was planned",
-            next="give the upstream by its catalog name once this version supports it",
-        )
-
-
-def _refuse_other_table(upstream: str, facts: TableFacts, mark: Mark) -> None:
-    state = f"nothing was planned; the committed watermark stays at {mark.version}"
-    if facts.table_id != mark.table_id:
-        raise PlanError(
-            "FM-PLAN-005",
-            f"{upstream} was recreated: it is not the table that was processed before",
-            found=f"table id {facts.table_id}, version {facts.latest_version}",
-            allowed=f"table id {mark.table_id}",
-            state=state,
-            next="restore the old table, or register the new one in another scope",
-        )
-    if facts.latest_version < mark.version:
-        raise PlanError(
-            "FM-PLAN-010",
-            f"{upstream} is older than what was processed of it",
-            found=f"newest version {facts.latest_version}",
-            allowed=f"version {mark.version} or newer",
-            state=state,
-            next="bring the table's log back to where it was, then plan again",
-        )
-
-
-def _history_gone(upstream: str, facts: TableFacts, mark: Mark) -> PlanError:
-    return PlanError(
-        "FM-PLAN-006",
-        f"the log of {upstream} no longer holds every version that was not processed yet",
-        found=f"oldest commit {facts.earliest_version}",
-        allowed=f"every commit from {mark.version + 1}",
-        state=f"nothing was planned; the committed watermark stays at {mark.version}",
-        next="load it again from a snapshot: a new scope, and new targets",
+        command = enable_feed_command(facts.path)
+        return f"the change feed is off: each batch reads the whole table; {command}"
+    on = [v.version for v in place.probe.versions if v.feed_enabled]
+    since = f"is on only since version {on[0]}" if on else "was off at the beginning of the range"
+    return (
+        f"the change feed did not cover the range, it {since}: the whole table is read, the next"
+        " batch uses the feed"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from floodmark.model.delta import TableFacts
-from floodmark.model.window import Window
+from floodmark.model.window import Settlement, Window
 
 
 class Source(Protocol):
@@ -19,6 +19,13 @@ class Source(Protocol):
 
         Raises SourceError (FM-SOURCE-*) if the table is another one, part of the range is gone,
         the feed does not cover it or the schema moved; the run then fails and writes nothing.
+        """
+
+    def settled(self, window: Window, choice: Settlement) -> Window | None:
+        """The same range read in another way, if it is lost as it was planned; None if it is not.
+
+        Asks for every data file. snapshot: the whole table at the window's end, FM-SOURCE-010 if
+        that is gone too. accept: what is left at the end of the range, which may be nothing.
         """
 
     def read(self, window: Window) -> Any:

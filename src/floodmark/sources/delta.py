@@ -12,9 +12,9 @@ from floodmark.errors import SourceError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.delta import TableFacts
 from floodmark.model.names import quoted
-from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
 from floodmark.model.write import CHANGE_COLUMNS
-from floodmark.sources import ranges
+from floodmark.sources import arrow_feed, lost, ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,11 +52,16 @@ class DeltaSource:
         same rows.
         """
         self.check(window)
-        if not window.has_news:
+        at, first = window.snapshot_version, window.feed_start
+        if not window.has_news or (at is None and first is None):
             return self._empty(self._schema(window, window.end), with_changes=True)
-        if window.method == "snapshot":
-            return self._snapshot(window)
-        return self._feed(window)
+        if at is None:
+            return self._feed(window)
+        return self._snapshot(window, at) if first is None else self._both(window, at)
+
+    def settled(self, window: Window, choice: Settlement) -> Window | None:
+        """See `Source.settled`."""
+        return lost.settled(self._log(window), window, choice)
 
     def table(self, window: Window, at_version: int) -> DataFrame:
         """The whole upstream as of `at_version`; -1 gives it empty, with the window's schema."""
@@ -67,57 +72,63 @@ class DeltaSource:
         self._log(window).snapshot_size(at_version)
         return self._as_of(window, at_version)
 
-    def _snapshot(self, window: Window) -> DataFrame:
+    def _snapshot(self, window: Window, version: int) -> DataFrame:
         from pyspark.sql import functions as fn
 
-        frame = self._as_of(window, window.end)
+        frame = self._as_of(window, version)
         return frame.select(
             "*",
             fn.lit("insert").alias(_TYPE),
-            fn.lit(window.end).cast("long").alias(_VERSION),
-            _instant(self._committed_at(window)).alias(_TIMESTAMP),
+            fn.lit(version).cast("long").alias(_VERSION),
+            _instant(self._committed_at(window, version)).alias(_TIMESTAMP),
         )
+
+    def _both(self, window: Window, version: int) -> DataFrame:
+        """The whole table at a version, then the changes after it; both have one schema."""
+        return self._snapshot(window, version).unionByName(self._feed(window))
 
     def _feed(self, window: Window) -> DataFrame:
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as fn
 
+        schema = self._schema(window, window.end)
         reader = self._spark.read.format("delta").option("readChangeFeed", "true")
-        reader = reader.option("startingVersion", window.start)
+        reader = reader.option("startingVersion", window.feed_start)
         reader = reader.option("endingVersion", window.end)
         try:
             frame = reader.load(window.upstream)
         except PySparkException as error:
-            raise _retold(window, error) from error
+            if not _is_other_schema(error):
+                raise _retold(window, error) from error
+            # A later version changed a type or dropped a column; delta-rs reads the range with
+            # the schema of its end.
+            rows = arrow_feed.read(window, self._storage.options)
+            return self._spark.createDataFrame(rows, _with_change_columns(schema))
         # The feed always has the newest schema of the table: columns of later versions go.
-        names = [field.name for field in self._schema(window, window.end).fields]
-        return frame.select(*[fn.col(quoted(n)) for n in (*names, *CHANGE_COLUMNS)])
+        return frame.select(*[fn.col(quoted(n)) for n in (*schema.names, *CHANGE_COLUMNS)])
 
     def _as_of(self, window: Window, version: int) -> DataFrame:
         reader = self._spark.read.format("delta").option("versionAsOf", version)
         return reader.load(window.upstream)
 
     def _empty(self, schema: StructType, *, with_changes: bool) -> DataFrame:
-        if with_changes:
-            schema = schema.add(_TYPE, "string").add(_VERSION, "long")
-            schema = schema.add(_TIMESTAMP, "timestamp")
+        schema = _with_change_columns(schema) if with_changes else schema
         return self._spark.createDataFrame([], schema)
 
     def _schema(self, window: Window, version: int) -> StructType:
         from pyspark.sql.types import StructType
 
-        log = self._log(window)
-        text = log.schema_at(version)[0] if version >= 0 else log.facts().schema_json
+        text = ranges.schema_text(self._log(window), window, version)
         return StructType.fromJson(_without_metadata(json.loads(text)))
 
-    def _committed_at(self, window: Window) -> datetime | None:
+    def _committed_at(self, window: Window, version: int) -> datetime | None:
         """The commit time from the log; from the plan where that commit file is cleaned away."""
         try:
-            return self._log(window).versions(window.end, window.end)[0].committed_at
+            return self._log(window).versions(version, version)[0].committed_at
         except SourceError as error:
             if error.code != "FM-SOURCE-002":
                 raise
-            return window.end_at
+            return window.end_at if version == window.end else None
 
     def _log(self, window: Window) -> DeltaLog:
         return DeltaLog(window.upstream, self._storage)
@@ -136,6 +147,18 @@ def _retold(window: Window, error: Exception) -> Exception:
         if condition.startswith(_OTHER_SCHEMA):
             return ranges.schema_moved(window, condition)
     return error
+
+
+def _is_other_schema(error: BaseException) -> bool:
+    return any(condition.startswith(_OTHER_SCHEMA) for condition in _conditions(error))
+
+
+def _with_change_columns(schema: StructType) -> StructType:
+    from pyspark.sql.types import StructType
+
+    whole = StructType(list(schema.fields))
+    whole = whole.add(_TYPE, "string").add(_VERSION, "long")
+    return whole.add(_TIMESTAMP, "timestamp")
 
 
 def _conditions(error: BaseException) -> Iterator[str]:

@@ -13,7 +13,15 @@ from floodmark.model.window import Window
 T = TypeVar("T")
 
 _STATE = "nothing was read or written; the committed watermark stays"
-_RETRY = "floodmark status shows the batch; put the table back, then: floodmark retry"
+_LOST = (
+    "put the table back, then: floodmark retry BATCH; or go on without what is lost: floodmark retry"
+    " BATCH --on-lost-range snapshot (the whole table at the planned end) or accept (the loss is"
+    " declared)"
+)
+_GONE = (
+    "put the table back, then: floodmark retry BATCH; or declare the range lost: floodmark retry"
+    " BATCH --on-lost-range accept"
+)
 
 
 def prove_readable(log: DeltaLog, window: Window) -> TableFacts:
@@ -21,9 +29,11 @@ def prove_readable(log: DeltaLog, window: Window) -> TableFacts:
 
     FM-SOURCE-003 another table, -001 beyond the table, -002 commits or the snapshot gone, -004
     the feed does not cover the range, -007 another schema. A window without news needs only the
-    table itself and its schema.
+    table itself and its schema; one of which nothing is left needs nothing.
     """
     facts = log.facts()
+    if window.method == "lost" and window.feed_start is None:
+        return facts  # nothing of it is read
     if facts.table_id != window.table_id:
         raise _another_table(window, facts)
     if window.end > facts.latest_version:
@@ -42,7 +52,7 @@ def feed_missing(window: Window, found: str) -> SourceError:
         window,
         found=found,
         allowed="delta.enableChangeDataFeed on from the first version of the window to its last",
-        next=_RETRY,
+        next=_LOST,
     )
 
 
@@ -54,21 +64,35 @@ def schema_moved(window: Window, found: str) -> SourceError:
         window,
         found=found,
         allowed=f"schema {window.schema_fingerprint}",
-        next="floodmark status shows the batch; undo the change of the schema, then: floodmark"
-        " retry",
+        next=_LOST,
     )
 
 
-def files_gone(window: Window, error: BaseException) -> SourceError:
+def prove_files(log: DeltaLog, window: Window) -> None:
+    """Raise FM-SOURCE-006 if data files that the window needs are gone; asks for every one."""
+    if not window.has_news:
+        return
+    lost: list[str] = []
+    if window.snapshot_version is not None:
+        at = window.snapshot_version
+        lost += _retold(window, lambda: log.lost_snapshot_files(at))
+    if window.feed_start is not None:
+        first = window.feed_start
+        lost += _retold(window, lambda: log.lost_feed_files(first, window.end))
+    if lost:
+        raise files_gone(window, f"{len(lost)} files, {lost[0]} among them")
+
+
+def files_gone(window: Window, found: str) -> SourceError:
     """The error for data files that VACUUM took away while the log still names them."""
     return _error(
         "FM-SOURCE-006",
         "data files of the planned range are gone",
         window,
-        found=type(error).__name__,
+        found=found,
         allowed="every data and change file of the window; VACUUM keeps them for the retention"
         " time of the table",
-        next=_RETRY,
+        next=_LOST,
     )
 
 
@@ -84,13 +108,31 @@ def hides_files(window: Window, setting: str) -> SourceError:
     )
 
 
+def schema_text(log: DeltaLog, window: Window, version: int) -> str:
+    """The schema at a version, as Delta writes it; the newest one where the version is not there.
+
+    A window of which nothing is left, and one that ends before the first version, have no other.
+    """
+    if version < 0 or window.method == "lost":
+        try:
+            return log.schema_at(version)[0]
+        except SourceError:
+            return log.facts().schema_json
+    return log.schema_at(version)[0]
+
+
 def _prove_versions(log: DeltaLog, window: Window) -> None:
-    if window.method == "snapshot":
-        _retold(window, lambda: log.snapshot_size(window.end))
-        return
-    versions = _retold(window, lambda: log.versions(window.start, window.end))
-    if not _retold(window, lambda: log.feed_enabled_at(window.start)):
-        raise feed_missing(window, f"the feed is off at version {window.start}")
+    at, first = window.snapshot_version, window.feed_start
+    if at is not None:
+        _retold(window, lambda: log.snapshot_size(at))
+    if first is not None:
+        _prove_feed(log, window, first)
+
+
+def _prove_feed(log: DeltaLog, window: Window, first: int) -> None:
+    versions = _retold(window, lambda: log.versions(first, window.end))
+    if not _retold(window, lambda: log.feed_enabled_at(first)):
+        raise feed_missing(window, f"the feed is off at version {first}")
     off = [v.version for v in versions if v.feed_enabled is False]
     if off:
         raise feed_missing(window, f"the feed was switched off at version {off[0]}")
@@ -118,7 +160,7 @@ def _retold(window: Window, look: Callable[[], T]) -> T:
             window,
             found=f"{error.found}; missing: {missing}" if missing else str(error.found),
             allowed=str(error.allowed),
-            next=_RETRY,
+            next=_LOST,
         ) from error
 
 
@@ -129,7 +171,7 @@ def _another_table(window: Window, facts: TableFacts) -> SourceError:
         window,
         found=f"table id {facts.table_id}",
         allowed=f"table id {window.table_id}",
-        next=_RETRY,
+        next=_GONE,
     )
 
 
@@ -140,7 +182,7 @@ def _beyond(window: Window, facts: TableFacts) -> SourceError:
         window,
         found=f"versions through {facts.latest_version}",
         allowed=f"a table that reaches version {window.end}",
-        next=_RETRY,
+        next=_GONE,
     )
 
 

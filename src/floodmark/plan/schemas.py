@@ -1,0 +1,48 @@
+"""What became of the columns between two schemas, as far as reading old files is concerned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+
+def retyped_columns(old: str | None, new: str | None) -> list[str]:
+    """Columns of both schemas, also inside structs, arrays and maps, whose type differs.
+
+    Empty where a schema is not known.
+    """
+    return list(_retyped(_parsed(old), _parsed(new), "")) if old and new else []
+
+
+def dropped_columns(old: str | None, new: str | None) -> list[str]:
+    """Columns of the old schema that the new one does not have; empty where one is not known."""
+    if not old or not new:
+        return []
+    kept = _fields(_parsed(new))
+    return [name for name in _fields(_parsed(old)) if name not in kept]
+
+
+def _parsed(schema_json: str) -> Any:
+    try:
+        return json.loads(schema_json)
+    except ValueError:
+        return {}
+
+
+def _retyped(old: Any, new: Any, name: str) -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict) and old.get("type") == new.get("type"):
+        for inner in ("elementType", "keyType", "valueType"):
+            yield from _retyped(old.get(inner), new.get(inner), name)
+        fields, others = _fields(old), _fields(new)
+        for field, data_type in fields.items():
+            if field in others:
+                inside = f"{name}.{field}" if name else field
+                yield from _retyped(data_type, others[field], inside)
+    elif old != new:
+        yield name
+
+
+def _fields(schema: Any) -> dict[str, Any]:
+    found = schema.get("fields") if isinstance(schema, dict) else None
+    return {str(field["name"]).lower(): field["type"] for field in found or ()}

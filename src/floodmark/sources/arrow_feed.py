@@ -1,0 +1,70 @@
+"""The change feed of a range through delta-rs, for the ranges that Spark refuses.
+
+Spark reads every range with the newest schema of the table and refuses it where a later version
+changed a type or dropped a column; delta-rs reads it with the schema that the range ends with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.errors import SourceError
+from floodmark.model.window import Window
+from floodmark.model.write import CHANGE_COLUMNS
+from floodmark.sources import ranges
+
+MAX_BYTES = 1 << 29
+"""The rows go through the memory of the driver: so many bytes of files at most."""
+
+_TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
+CHANGE_FIELDS = (
+    pa.field(_TYPE, pa.string()),
+    pa.field(_VERSION, pa.int64()),
+    pa.field(_TIMESTAMP, pa.timestamp("us", "UTC")),
+)
+
+
+def read(window: Window, storage_options: Mapping[str, str] | None) -> pa.Table:
+    """The changes of a window, with its own schema and the three change columns.
+
+    Raises FM-SOURCE-007 if delta-rs cannot read it either or it is too large for the driver,
+    FM-SOURCE-006 if data files are gone.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    if (window.bytes or 0) > MAX_BYTES:
+        raise _unreadable(window, f"{window.bytes:,} bytes, more than the driver can take")
+    try:
+        table = DeltaTable(
+            window.upstream, version=window.end, storage_options=dict(storage_options or {})
+        )
+        schema = pa.schema([*pa.schema(table.schema().to_arrow()), *CHANGE_FIELDS])
+        changes = pa.table(table.load_cdf(window.feed_start or 0, window.end).read_all())
+    except FileNotFoundError as error:
+        raise ranges.files_gone(window, type(error).__name__) from error
+    except DeltaError as error:
+        raise _unreadable(window, str(error)[:300]) from error
+    return typed(changes, schema)
+
+
+def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Columns by name and type; delta-rs gives its feed views of text and bare timestamps."""
+    columns = []
+    for field in schema:
+        column = table[field.name]
+        if pa.types.is_timestamp(field.type) and column.type.tz is None and field.type.tz:
+            column = pc.assume_timezone(column.cast(pa.timestamp(field.type.unit)), "UTC")
+        columns.append(column.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _unreadable(window: Window, found: str) -> SourceError:
+    return ranges.schema_moved(
+        window,
+        f"a later version changed a type or dropped a column, which Spark does not read past;"
+        f" delta-rs: {found}",
+    )
