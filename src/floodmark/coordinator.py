@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from floodmark import failpoints
 from floodmark.control import operations
@@ -54,7 +54,15 @@ from floodmark.model.results import (
     Upkeep,
     batch_view,
 )
-from floodmark.model.state import BatchKind, Holder, Mark, Pipeline, PlannedBatch, State
+from floodmark.model.state import (
+    BatchKind,
+    Holder,
+    Mark,
+    OnLostTarget,
+    Pipeline,
+    PlannedBatch,
+    State,
+)
 from floodmark.plan import again, planner, seeds
 from floodmark.plan.refusals import not_yet, nothing_to_plan, refuse_catalog_name
 from floodmark.run.engine import Engine, spark_engine
@@ -291,6 +299,7 @@ class Coordinator:
         on_lost_range: str | None = None,
         *,
         limits: Limits = NO_LIMITS,
+        on_lost_target: OnLostTarget | None = None,
     ) -> RunResult:
         """Run a pipeline's function on exactly the windows of a batch.
 
@@ -299,7 +308,19 @@ class Coordinator:
         again and the stored result comes back. `on_lost_range` is refused in this version. With
         `limits` the function runs in a thread of its own; after the timeout the run is fenced,
         recorded as FAILED and raises FM-RUN-007, although the thread may still be running.
+        `on_lost_target` names the way forward for targets that were dropped, recreated, restored or
+        emptied: "rebuild" writes them anew, as a first run at the batch's versions would, "accept"
+        goes on from what they hold; targets that lost nothing are not touched by it. For a rebuild
+        the function may be called more than once.
         """
+        if on_lost_target not in (None, *get_args(OnLostTarget)):
+            raise ConfigError(
+                "FM-CONFIG-007",
+                f"on_lost_target is {on_lost_target!r}",
+                allowed="rebuild, accept, or None",
+                state="nothing was read or written",
+                next="correct the call",
+            )
         if on_lost_range is not None:
             raise not_yet("a way forward after a lost range")
         store = self._writer()
@@ -310,7 +331,8 @@ class Coordinator:
         batch_for_run(store.state(), batch_id, pipeline)
         engine = self._engine or spark_engine(self.spark, self.storage)
         try:
-            return self._runner(store).run(pipeline, batch_id, function, engine, limits)
+            runner = self._runner(store, on_lost_target)
+            return runner.run(pipeline, batch_id, function, engine, limits)
         finally:
             self._publish()
 
@@ -526,6 +548,10 @@ class Coordinator:
         """The newest state; raises FM-CONTROL-001 if there is no store."""
         return self._reader().state()
 
+    def state_if_any(self) -> State | None:
+        """The newest state, None if there is no store; an outage is still an error."""
+        return self._reader().state() if self._has_store() else None
+
     def current_plan(self, scope: str | None = None) -> tuple[Batch, ...]:
         """The open batches, oldest first."""
         return tuple(batch_view(b, reused=True) for b in self.state().open_batches(scope))
@@ -702,7 +728,7 @@ class Coordinator:
             self._dead_runs,
         )
 
-    def _runner(self, store: Journal) -> Runner:
+    def _runner(self, store: Journal, on_lost_target: OnLostTarget | None = None) -> Runner:
         return Runner(
             store=store,
             office=self._office(store),
@@ -710,6 +736,7 @@ class Coordinator:
             clock=self._clock,
             name_of=self.stored_name,
             on_lease=lambda: self._publish_running(store),
+            on_lost_target=on_lost_target,
         )
 
     def _pulse(self, run_id: str, ttl_seconds: float) -> Pulse:
@@ -723,6 +750,9 @@ class Coordinator:
                     raise no_store(self.control)
                 self._store = self._journal()
             return self._store
+
+    def _has_store(self) -> bool:
+        return self._store is not None or self._log is not self._delta_log or self._delta_log.exists()
 
     def _reader_or_empty(self) -> Journal:
         """The store for a preview: an empty one where none was created yet."""

@@ -97,6 +97,22 @@ class SinkWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetSettled:
+    """What the operator decided about a target that lost rows; `sink` is the target as found."""
+
+    kind: ClassVar[str] = "TARGET"
+    batch_id: str
+    pipeline: str
+    epoch: int
+    sink: SinkDone
+    loss: str
+
+    @property
+    def key(self) -> str:
+        return self.batch_id
+
+
+@dataclass(frozen=True, slots=True)
 class Succeeded:
     """Every write of the run is in its target. Final."""
 
@@ -262,12 +278,26 @@ class Reset:
         return self.upstream
 
 
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """A lost store begins again, with what the commits of its targets tell."""
+
+    kind: ClassVar[str] = "REBUILD"
+    state: Snapshot
+    targets: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return self.state.control_id
+
+
 Body = (
     Created
     | Registered
     | Planned
     | Leased
     | SinkWritten
+    | TargetSettled
     | Succeeded
     | Failed
     | Advanced
@@ -279,6 +309,7 @@ Body = (
     | Refreshed
     | Snapshot
     | Reset
+    | Rebuilt
 )
 
 BODIES: dict[str, type[Any]] = {
@@ -289,6 +320,7 @@ BODIES: dict[str, type[Any]] = {
         Planned,
         Leased,
         SinkWritten,
+        TargetSettled,
         Succeeded,
         Failed,
         Advanced,
@@ -300,6 +332,7 @@ BODIES: dict[str, type[Any]] = {
         Refreshed,
         Snapshot,
         Reset,
+        Rebuilt,
     )
 }
 

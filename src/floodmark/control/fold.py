@@ -22,6 +22,7 @@ from floodmark.control.events import (
     Leased,
     Paused,
     Planned,
+    Rebuilt,
     Refreshed,
     Registered,
     Removed,
@@ -31,6 +32,7 @@ from floodmark.control.events import (
     SinkWritten,
     Snapshot,
     Succeeded,
+    TargetSettled,
 )
 from floodmark.errors import ControlError
 from floodmark.model.state import Advance, Mark, Pipeline, PlannedBatch, Run, State
@@ -357,12 +359,14 @@ def check_fence(state: State, batch_id: str, pipeline: str, epoch: int) -> str |
     return None
 
 
-def _check_run_event(state: State, body: SinkWritten | Succeeded | Failed) -> str | None:
+def _check_run_event(
+    state: State, body: SinkWritten | TargetSettled | Succeeded | Failed
+) -> str | None:
     return check_fence(state, body.batch_id, body.pipeline, body.epoch)
 
 
 def _sink_written(state: State, event: Event) -> State:
-    body: SinkWritten = event.body  # type: ignore[assignment]
+    body: SinkWritten | TargetSettled = event.body  # type: ignore[assignment]
     run = state.batches[body.batch_id].runs[body.pipeline]
     run = replace(run, sinks={**run.sinks, body.sink.write_name: body.sink})
     sinks = {**state.sinks, body.sink.app_id: body.sink}
@@ -518,12 +522,17 @@ def unread_without(state: State, pipeline: str, *, for_good: bool) -> dict[str, 
     a part of it already, and nobody else waits.
     """
     found = {}
-    for batch in state.batches_owed_by(pipeline):
+    for batch in _to_leave(state, pipeline, for_good=for_good):
         if batch.kind == "forward" and (for_good or pipeline not in batch.runs):
             sole = [u for u in batch.pending_upstreams() if batch.readers(u) == [pipeline]]
             if sole:
                 found[batch.batch_id] = tuple(sole)
     return found
+
+
+def _to_leave(state: State, pipeline: str, *, for_good: bool) -> list[PlannedBatch]:
+    """Whoever is removed also leaves what it has finished: ADVANCE must not count it any more."""
+    return state.open_batches_of(pipeline) if for_good else state.batches_owed_by(pipeline)
 
 
 def _check_taken_out(state: State, body: Paused | Removed) -> str | None:
@@ -558,7 +567,7 @@ def _removed(state: State, event: Event) -> State:
 
 
 def _taken_out(state: State, body: Paused | Removed, *, for_good: bool) -> State:
-    for batch in state.batches_owed_by(body.pipeline):
+    for batch in _to_leave(state, body.pipeline, for_good=for_good):
         state = _with_batch(state, _without(batch, body, for_good=for_good))
     freed = {(b, u) for b, upstreams in body.released.items() for u in upstreams}
     kept = {k: b for k, b in state.open_windows.items() if (b, k[1]) not in freed}
@@ -593,8 +602,9 @@ def _resumed(state: State, event: Event) -> State:
 def _check_free(state: State, pipeline: str) -> str | None:
     if pipeline not in state.pipelines:
         return f"there is no pipeline {pipeline}"
-    owed = state.batches_owed_by(pipeline)
-    return f"pipeline {pipeline} has to finish batch {owed[0].batch_id} first" if owed else None
+    # Also one that it has finished: ADVANCE will say how far the pipeline is.
+    busy = state.open_batches_of(pipeline)
+    return f"pipeline {pipeline} has a part in batch {busy[0].batch_id}" if busy else None
 
 
 def _check_renamed(state: State, body: Renamed) -> str | None:
@@ -677,6 +687,15 @@ def _restored(state: State, event: Event) -> State:
     )
 
 
+def _check_rebuilt(state: State, body: Rebuilt) -> str | None:
+    return "the store exists already" if state.control_id else None
+
+
+def _rebuilt(state: State, event: Event) -> State:
+    body: Rebuilt = event.body  # type: ignore[assignment]
+    return _restored(state, replace(event, body=body.state))
+
+
 # --------------------------------------------------------------------------------------------------
 
 
@@ -706,6 +725,7 @@ RULES: Mapping[type[Any], Rule] = {
     Planned: Rule(_check_planned, _planned),
     Leased: Rule(_check_leased, _leased),
     SinkWritten: Rule(_check_run_event, _sink_written),
+    TargetSettled: Rule(_check_run_event, _sink_written),
     Succeeded: Rule(_check_run_event, _succeeded),
     Failed: Rule(_check_run_event, _failed),
     Advanced: Rule(_check_advanced, _advanced),
@@ -717,4 +737,5 @@ RULES: Mapping[type[Any], Rule] = {
     Refreshed: Rule(_check_refreshed, _refreshed),
     Snapshot: Rule(_always, _restored),
     Reset: Rule(_check_reset, _reset),
+    Rebuilt: Rule(_check_rebuilt, _rebuilt),
 }

@@ -19,7 +19,7 @@ class Receipt:
     app_id: str
     seq: int
     user_metadata: str
-    """JSON {control_id, batch_id, seq, pipeline, windows}; lost state can be rebuilt from it."""
+    """JSON {control_id, batch_id, seq, pipeline, windows, ...}; lost state can be rebuilt from it."""
 
 
 def forward_app_id(control_id: str, pipeline: str, write_name: str, generation: int = 0) -> str:
@@ -35,10 +35,16 @@ def again_app_id(
 
 
 def commit_metadata(
-    control_id: str, batch_id: str, seq: int, pipeline: str, windows: Mapping[str, tuple[int, int]]
+    control_id: str,
+    batch_id: str,
+    seq: int,
+    pipeline: str,
+    windows: Mapping[str, tuple[int, int]],
+    **more: str,
 ) -> str:
     """The text every sink commit carries; `windows` are inclusive ranges by upstream."""
     content = {
+        **more,
         "control_id": control_id,
         "batch_id": batch_id,
         "seq": seq,

@@ -10,6 +10,7 @@ from typing import Literal
 from floodmark.model.window import NOTHING_PROCESSED, Window
 
 RunStatus = Literal["RUNNING", "SUCCESS", "FAILED"]
+OnLostTarget = Literal["rebuild", "accept"]
 BatchStatus = Literal["PENDING", "FAILED", "COMPLETED", "CANCELLED", "NOOP"]
 BatchKind = Literal["forward", "seed", "backfill", "replay"]
 """forward: moves the watermark. seed: brings one pipeline to the watermark. backfill, replay: a
@@ -62,6 +63,19 @@ class SinkDone:
     table_id: str
     version: int
     rows_written: int | None
+    seq: int | None = None
+    """The number of the receipt that the target must show; None in stores of older versions."""
+    settled: OnLostTarget | None = None
+    """Set where this is no write but what was decided about a lost target, as it was found:
+    `table_id` is empty where there was none.
+    """
+    accepted_version: int = -1
+    """The version up to which the operator took the target as it was."""
+
+    @property
+    def checked_version(self) -> int:
+        """Commits after this one are asked whether they took rows of ours away."""
+        return max(self.version, self.accepted_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +261,10 @@ class State:
         """Batches in which anything is still to be done, oldest first."""
         found = sorted((self.batches[i] for i in self.open_ids), key=lambda b: b.seq)
         return (b for b in found if scope is None or b.scope == scope)
+
+    def open_batches_of(self, pipeline: str) -> list[PlannedBatch]:
+        """The open batches in which a pipeline has a part, finished or not, oldest first."""
+        return [batch for batch in self.open_batches() if batch.upstreams_of(pipeline)]
 
     def batches_owed_by(self, pipeline: str) -> list[PlannedBatch]:
         """The batches that a pipeline has to finish, oldest first."""

@@ -23,6 +23,7 @@ from floodmark.control.events import (
     SinkWritten,
     Snapshot,
     Succeeded,
+    TargetSettled,
 )
 from floodmark.control.history import all_events
 from floodmark.control.reading import read_published
@@ -63,7 +64,19 @@ class Evidence:
         return found
 
     def sinks(self) -> Iterator[tuple[SinkWritten, SinkDone]]:
-        return ((body, body.sink) for body in self.bodies(SinkWritten))
+        """The writes that must still be there: a loss that the operator settled ends its own."""
+        standing: dict[tuple[str, str], list[SinkWritten]] = defaultdict(list)
+        for body in self.bodies(SinkWritten, TargetSettled):
+            written = standing[body.pipeline, body.sink.write_name]
+            if isinstance(body, SinkWritten):
+                written.append(body)
+            else:
+                written.clear()
+        return ((body, body.sink) for written in standing.values() for body in written)
+
+    def accepted(self) -> dict[str, int]:
+        """The version up to which each target was taken as it was found."""
+        return {b.sink.target: b.sink.accepted_version for b in self.bodies(TargetSettled)}
 
 
 def verify_store(reader: ControlReader, control: str, storage: Storage) -> list[Finding]:
@@ -161,10 +174,12 @@ def exactly_once_in_sinks(evidence: Evidence) -> Iterator[str]:
         readable, plan = evidence.commits.get(sink.target), plans.get(done.batch_id)
         if readable is not None and plan and not _holds(readable, sink, plan.batch_seq):
             yield f"{sink.target} does not hold {done.batch_id} of {done.pipeline}"
+    accepted = evidence.accepted()
     for target, commits in evidence.commits.items():
         written = [sink.version for _, sink in evidence.sinks() if sink.target == target]
+        since = max(min(written), accepted.get(target, -1))
         for commit in commits:
-            if commit.operation == "RESTORE" and commit.version > min(written):
+            if commit.operation == "RESTORE" and commit.version > since:
                 yield f"{target} was restored by version {commit.version}: rows may be gone"
 
 
@@ -260,7 +275,7 @@ def fenced(evidence: Evidence) -> Iterator[str]:
     finished: set[tuple[str, str]] = set()
     for event in evidence.events:
         body = event.body
-        if isinstance(body, Leased | SinkWritten | Succeeded | Failed):
+        if isinstance(body, Leased | SinkWritten | TargetSettled | Succeeded | Failed):
             run = (body.batch_id, body.pipeline)
             if run in finished:
                 yield f"{event.kind} of {body.pipeline} in {body.batch_id} after its success"

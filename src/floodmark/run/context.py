@@ -147,16 +147,38 @@ class Run:
         self._unfinished[spec.name] = spec
         state = self._lease.ensure_held()
         refuse_harm(spec, self.batch, state)
+        self._sinks = state.sinks
         self._check_sources()
-        receipt = self._receipt(spec)
-        sink = self._engine.sink(spec, self.windows, state.sinks.get(receipt.app_id))
-        result = sink.committed(receipt) or sink.write(frame, receipt)
+        receipt, sink = self._place(spec)
+        result = sink.committed(receipt) or self._write_new(sink, frame, receipt)
         failpoints.reached("run.before_done")
         self._record(spec, receipt, result)
         failpoints.reached("run.after_done")
         self.writes[spec.name] = result
         del self._unfinished[spec.name]
         return result
+
+    def _place(self, spec: WriteSpec) -> tuple[Receipt, Sink]:
+        """The receipt and the sink of a write; a lost target is settled first, if that was asked."""
+        receipt, sink = self._found(spec)
+        loss = sink.loss() if self._on_lost_target else None
+        if self._on_lost_target is None or loss is None:
+            return receipt, sink
+        done = sink.settled(self._on_lost_target, receipt, self._app_id(spec, next_one=True))
+        run = self._lease.run
+        body = TargetSettled(run.batch_id, run.pipeline, run.epoch, done, loss.title)
+        self._sinks = self._lease.record(lambda _: body).sinks
+        return self._found(spec)
+
+    def _found(self, spec: WriteSpec) -> tuple[Receipt, Sink]:
+        receipt = self._receipt(spec)
+        return receipt, self._engine.sink(spec, self.windows, self._sinks.get(receipt.app_id))
+
+    def _write_new(self, sink: Sink, frame: Any, receipt: Receipt) -> WriteResult:
+        if awaits_rebuild(self._sinks.get(receipt.app_id)) != self._rebuilds:
+            self.needs_other_pass = True
+            raise OtherPass
+        return sink.write(frame, receipt)
 
     def _check_sources(self) -> None:
         """Prove the feed windows again: frames are read only now, and Spark tolerates holes."""
@@ -183,6 +205,7 @@ class Run:
         return path.removeprefix(f"{root}/")
 
     def _record(self, spec: WriteSpec, receipt: Receipt, result: WriteResult) -> None:
+        known = self._sinks.get(receipt.app_id)
         done = SinkDone(
             write_name=spec.name,
             app_id=receipt.app_id,
@@ -190,24 +213,32 @@ class Run:
             table_id=result.table_id,
             version=result.version,
             rows_written=result.rows_written,
+            seq=receipt.seq,
+            accepted_version=known.accepted_version if known else -1,
         )
         run = self._lease.run
         self._lease.record(lambda _: SinkWritten(run.batch_id, run.pipeline, run.epoch, done))
 
     def _receipt(self, spec: WriteSpec) -> Receipt:
-        windows = {w.upstream: (w.start, w.end) for w in self.windows}
         return Receipt(
             app_id=self._app_id(spec),
             seq=self.batch.seq,
             user_metadata=commit_metadata(
-                self._control_id, self.batch.batch_id, self.batch.seq, self.pipeline, windows
+                self._control_id,
+                self.batch.batch_id,
+                self.batch.seq,
+                self.pipeline,
+                self._spans,
+                scope=self.batch.scope,
+                kind=self.batch.kind,
             ),
         )
 
-    def _app_id(self, spec: WriteSpec) -> str:
+    def _app_id(self, spec: WriteSpec, *, next_one: bool = False) -> str:
         who = (self._control_id, self.pipeline, spec.name)
         if self.batch.is_ordered:
-            return forward_app_id(*who)
+            newest = generation(self._sinks, lambda number: forward_app_id(*who, number))
+            return forward_app_id(*who, newest + next_one)
         return again_app_id(*who, self.batch.kind, self.batch.batch_id)
 
     def _target_path(self, target: str) -> str:

@@ -14,12 +14,14 @@ from floodmark.control.heartbeats import PulseFactory
 from floodmark.errors import MAX_TEXT, FencedError, RunError, SourceError
 from floodmark.model.clock import Clock
 from floodmark.model.results import ALREADY_APPLIED, Metrics, RunResult
+from floodmark.model.state import OnLostTarget
 from floodmark.model.state import Run as RunRecord
 from floodmark.model.window import Window
 from floodmark.run.context import NameOf, Run
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease, LeaseOffice
 from floodmark.run.limits import NO_LIMITS, Limits, SparkJobs, TookTooLong, call_within
+from floodmark.run.lost_targets import MAX_PASSES, OtherPass, too_many_passes
 
 MAX_METRICS = 200
 
@@ -38,6 +40,8 @@ class Runner:
     name_of: NameOf
     on_lease: Callable[[], None]
     """Called once the lease is journaled, to publish the RUNNING row."""
+    on_lost_target: OnLostTarget | None = None
+    """The way forward that the operator chose for targets that lost rows."""
 
     def run(
         self,
@@ -90,19 +94,31 @@ class Runner:
             raise failure from error
 
     def _execute(self, lease: Lease, function: PipelineFunction, engine: Engine) -> RunResult:
+        """Call the function, once as a rule; see `run.lost_targets` for the exception."""
+        for number in range(MAX_PASSES):
+            run = self._pass(lease, engine, rebuilds=number % 2 == 1)
+            inputs = self._read(run, engine)
+            try:
+                returned = metrics_of(run, function(inputs, run))
+            except OtherPass:
+                continue
+            if not run.needs_other_pass:
+                run.refuse_unfinished_writes()
+                return self._succeed(lease, run, returned)
+        raise too_many_passes(lease.run.pipeline, lease.run.batch_id)
+
+    def _pass(self, lease: Lease, engine: Engine, *, rebuilds: bool) -> Run:
         state = lease.ensure_held()
-        run = Run(
+        return Run(
             batch=state.batches[lease.run.batch_id],
             pipeline=lease.run.pipeline,
             control_id=state.control_id,
             engine=engine,
             lease=lease,
             name_of=self.name_of,
+            on_lost_target=self.on_lost_target,
+            rebuilds=rebuilds,
         )
-        inputs = self._read(run, engine)
-        returned = metrics_of(run, function(inputs, run))
-        run.refuse_unfinished_writes()
-        return self._succeed(lease, run, returned)
 
     def _read(self, run: Run, engine: Engine) -> Mapping[str, Any]:
         source = engine.source()

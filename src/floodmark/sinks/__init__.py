@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from floodmark.errors import SinkError
 from floodmark.model.receipt import Receipt, WriteResult
+from floodmark.model.state import OnLostTarget, SinkDone
 
 
 class Sink(Protocol):
@@ -22,4 +24,17 @@ class Sink(Protocol):
 
         Called twice with one receipt, the second call writes nothing and returns the first
         result. If it raises before the commit, the target is unchanged.
+        """
+
+    def loss(self) -> SinkError | None:
+        """Why the target lost rows of ours since our last write there; None if it did not.
+
+        Without a choice of the operator `committed` and `write` raise this very error.
+        """
+
+    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+        """The lost target as it is found, for the journal: from then on it counts as ours.
+
+        With "rebuild" the next write replaces all that it holds; with "accept" it goes on from
+        what is there. Raises FM-SINK-018 where that would double rows or remove those of others.
         """

@@ -15,7 +15,7 @@ from floodmark.errors import SinkError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.names import matching, quoted
 from floodmark.model.receipt import Receipt, WriteResult
-from floodmark.model.state import SinkDone
+from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import changes, rules
@@ -76,6 +76,14 @@ class DeltaSink:
         """See `Sink.committed`; reads the log, starts no Spark job."""
         return self._target.committed(receipt)
 
+    def loss(self) -> SinkError | None:
+        """See `Sink.loss`."""
+        return self._target.loss()
+
+    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+        """See `Sink.settled`."""
+        return self._target.settled(choice, receipt, next_app_id)
+
     def write(self, frame: DataFrame, receipt: Receipt) -> WriteResult:
         """See `Sink.write`; the order of the steps is the guarantee.
 
@@ -131,7 +139,7 @@ class DeltaSink:
         # Cached: ties are counted and rows merged from one computation of the user's frame.
         try:
             notes = _tie_notes(winners, keys)
-            if seen.exists:
+            if seen.exists and not self._target.is_rebuilt:
                 self._merge(winners, rules.data_columns(frame.columns), receipt, seen)
             else:
                 self._save(self._first_rows(winners), receipt, seen)
@@ -154,7 +162,8 @@ class DeltaSink:
         )
 
     def _save(self, rows: DataFrame, receipt: Receipt, seen: Target) -> None:
-        mode = "overwrite" if self._spec.mode == "overwrite" else "append"
+        replaces = self._spec.mode == "overwrite" or self._target.is_rebuilt
+        mode = "overwrite" if replaces else "append"
         is_new = not seen.exists
         if is_new and _needs_column_mapping(rows.columns):
             self._create_mapped(rows)

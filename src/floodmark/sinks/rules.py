@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from floodmark.errors import SinkError
-from floodmark.model.delta import TableFacts
 from floodmark.model.names import matching, quoted
-from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import CHANGE_COLUMNS, Changes, Deletes, Missing, WriteMode, WriteSpec
 
@@ -277,35 +275,6 @@ def check_schema(spec: WriteSpec, columns: Sequence[str], target: Target) -> Non
         parts = [f"not in the target: {_names(extra)}"] if extra else []
         parts += [f"not in the frame: {_names(absent)}"] if absent else []
         raise _misfit(spec, "; ".join(parts), f"the target's columns: {_names(target.columns)}")
-
-
-def check_identity(path: str, found: TableFacts | None, previous: SinkDone | None) -> None:
-    """The target is the table that was written before (FM-SINK-007)."""
-    if previous is None or (found is not None and found.table_id == previous.table_id):
-        return
-    raise SinkError(
-        "FM-SINK-007",
-        "the target is not the table that was written before",
-        where=path,
-        found="no Delta table" if found is None else f"table id {found.table_id}",
-        allowed=f"table id {previous.table_id}, last written at version {previous.version}",
-        state=_STATE,
-        next="put the table back, or write to another path under another name=",
-    )
-
-
-def restored(path: str, version: int, since: int) -> SinkError:
-    """The error for a target that was restored after we wrote to it."""
-    return SinkError(
-        "FM-SINK-009",
-        "the target was restored: its receipts stand although rows may be gone",
-        where=path,
-        found=f"RESTORE at version {version}, after our commit at version {since}",
-        allowed="a target whose history since our last commit has no RESTORE",
-        state=_STATE,
-        next="floodmark verify shows what the target holds; write to another path under another"
-        " name=",
-    )
 
 
 def data_columns(columns: Sequence[str]) -> list[str]:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
 from floodmark.errors import SinkError
 from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.receipt import Receipt, WriteResult, batch_of
-from floodmark.model.state import SinkDone
+from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Window
+from floodmark.sinks import lost
 from floodmark.sinks.outcome import result_of
-from floodmark.sinks.rules import Target, check_identity, needs_rows, restored
+from floodmark.sinks.rules import Target, needs_rows
 
 NOTHING_WRITTEN = "nothing was written; the target is unchanged"
 
@@ -29,23 +30,26 @@ class DeltaTarget:
     previous: SinkDone | None
     storage: Storage
 
+    @property
+    def is_rebuilt(self) -> bool:
+        """Whether the next write replaces whatever the target holds: its loss was settled so."""
+        return self.previous is not None and self.previous.settled == "rebuild"
+
     def committed(self, receipt: Receipt) -> WriteResult | None:
         """See `Sink.committed`.
 
-        A target that shows exactly this receipt holds the batch, unless it was restored since
-        (FM-SINK-009). One that shows a later receipt, and no commit with ours, was written by
-        somebody this store does not know of (FM-SINK-012).
+        A target that shows exactly this receipt holds the batch, unless its rows are lost
+        (FM-SINK-007, -009, -016, -017). One that shows a later receipt, and no commit with ours,
+        was written by somebody this store does not know of (FM-SINK-012).
         """
+        self.refuse_lost()
         log = self._log()
         if log is None:
-            check_identity(self.path, None, self.previous)
             return None
-        facts = log.facts()
-        check_identity(self.path, facts, self.previous)
         stored = log.transaction_version(receipt.app_id)
         if stored is None or stored < receipt.seq:
             return None
-        return self._earlier_result(log, facts, receipt, stored)
+        return self._earlier_result(log, log.facts(), receipt, stored)
 
     def _earlier_result(
         self, log: DeltaLog, facts: TableFacts, receipt: Receipt, stored: int
@@ -53,38 +57,145 @@ class DeltaTarget:
         commit = log.find_transaction(receipt.app_id, receipt.seq)
         if commit is not None:
             self._refuse_other_batch(commit, receipt)
-            self._refuse_restored(log, facts, commit.version)
+            if self.previous is None:
+                self._refuse_unrecorded_loss(log, facts, commit)
             return result_of(self.path, facts.table_id, commit, already_applied=True)
         if stored > receipt.seq:
             raise _holds_later(self.path, receipt, stored)
         # The receipt is in the table's state, its commit file is gone: what it counted is unknown.
         version = self.previous.version if self.previous else facts.earliest_version
-        self._refuse_restored(log, facts, version)
         return WriteResult(self.path, facts.table_id, version, None, already_applied=True)
 
     def seen(self, receipt: Receipt, windows: Sequence[Window]) -> Target:
-        """What the rules need to know; raises FM-SINK-009 if the target was restored."""
+        """What the rules need to know; raises what `refuse_lost` does."""
+        self.refuse_lost()
         log = self._log()
         if log is None:
             return Target(exists=False)
         facts = log.facts()
         stored = log.transaction_version(receipt.app_id)
         last = self._last_write(log, receipt.app_id, stored)
+        self._refuse_unknown_receipt(stored, receipt)
         if last is not None:
             self._refuse_unknown_writes(last, receipt)
-        since = last or self.previous
-        if since is not None:
-            self._refuse_restored(log, facts, since.version)
+            if self.previous is None:
+                self._refuse_unrecorded_loss(log, facts, last)
+        counts_rows = not self.is_rebuilt
         return Target(
             exists=True,
             table_id=facts.table_id,
             version=facts.latest_version,
             columns=_column_names(facts.schema_json),
-            has_rows=needs_rows(windows) and _has_rows(log, facts),
-            holds_ours=_holds_rows_of_ours(log, receipt),
+            has_rows=counts_rows and needs_rows(windows) and _has_rows(log, facts),
+            holds_ours=counts_rows and _holds_rows_of_ours(log, receipt),
             properties=facts.properties,
             has_feed=facts.feed_enabled,
         )
+
+    def loss(self) -> SinkError | None:
+        """Why the target cannot be the one we wrote to last; None if it can, or none is known."""
+        if self.previous is None:
+            return None
+        log = self._log()
+        if log is None:
+            return lost.loss(self.path, self.previous, None, ())
+        facts = log.facts()
+        commits = self._commits_since(log, facts, self.previous.checked_version)
+        return lost.loss(self.path, self.previous, facts, commits) or self._forgotten(log)
+
+    def refuse_lost(self) -> None:
+        """Raise the error for a target that lost rows of ours behind our back."""
+        problem = self.loss()
+        if problem is not None:
+            raise problem
+
+    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+        """The lost target as it is found, for the journal; from here on it counts as ours.
+
+        The writes that follow go under `next_app_id`. One exception: where `accept` finds that the
+        batch of `receipt` is still there, its receipt stands. Raises FM-SINK-018 where the choice
+        would double rows or remove those of others.
+        """
+        log, known = self._log(), self.previous
+        if known is None:
+            raise ValueError("only a target that was written before can be lost")
+        if log is None:
+            return SinkDone(
+                known.write_name, next_app_id, self.path, "", -1, rows_written=None, settled=choice
+            )
+        facts = log.facts()
+        if choice == "rebuild":
+            self._refuse_shared(log, next_app_id)
+        holds_batch = choice == "accept" and self._still_holds(log, facts, receipt)
+        return replace(
+            known,
+            app_id=receipt.app_id if holds_batch else next_app_id,
+            table_id=facts.table_id,
+            version=facts.latest_version,
+            accepted_version=facts.latest_version,
+            rows_written=None,
+            seq=receipt.seq if holds_batch else None,
+            settled=choice,
+        )
+
+    def _still_holds(self, log: DeltaLog, facts: TableFacts, receipt: Receipt) -> bool:
+        stored = log.transaction_version(receipt.app_id)
+        if stored is None or stored < receipt.seq:
+            return False
+        commit = log.find_transaction(receipt.app_id, receipt.seq)
+        is_there = None
+        if commit is not None:
+            self._refuse_other_batch(commit, receipt)
+            commits = self._commits_since(log, facts, commit.version)
+            is_there = lost.survives(commit.version, commits)
+        if is_there is None:
+            raise lost.unsettled(
+                self.path,
+                "the log does not tell whether the lost target still holds this batch",
+                f"receipt {receipt.seq}, whose commit or the version restored to is not in the log",
+                "floodmark retry BATCH --on-lost-target rebuild",
+            )
+        return is_there
+
+    def _refuse_shared(self, log: DeltaLog, app_id: str) -> None:
+        """A rebuild replaces all rows, so no other write may have put any there."""
+        ours = app_id.rpartition("/")[0] + "/"
+        others = [
+            a for a in log.transactions() if a.startswith("floodmark/") and not a.startswith(ours)
+        ]
+        if others:
+            raise lost.unsettled(
+                self.path,
+                "a rebuild would remove the rows of another write from the target",
+                f"receipts of {', '.join(sorted(others)[:3])}",
+                "drop the table and rebuild each of its pipelines; or --on-lost-target accept",
+            )
+
+    def _forgotten(self, log: DeltaLog) -> SinkError | None:
+        """A receipt that has gone from the table's state: nothing could be found to be applied."""
+        known = self.previous
+        if known is None or known.seq is None:
+            return None
+        stored = log.transaction_version(known.app_id)
+        if stored is not None and stored >= known.seq:
+            return None
+        return lost.forgotten(self.path, known, stored)
+
+    def _refuse_unrecorded_loss(
+        self, log: DeltaLog, facts: TableFacts, commit: VersionFacts
+    ) -> None:
+        """The same for a commit of ours that the store has no record of."""
+        unrecorded = SinkDone("", "", self.path, facts.table_id, commit.version, None)
+        commits = self._commits_since(log, facts, commit.version)
+        problem = lost.loss(self.path, unrecorded, facts, commits)
+        if problem is not None:
+            raise problem
+
+    def _commits_since(
+        self, log: DeltaLog, facts: TableFacts, version: int
+    ) -> Sequence[VersionFacts]:
+        first = max(version + 1, facts.earliest_version)
+        return log.versions(first, facts.latest_version)
 
     def _last_write(self, log: DeltaLog, app_id: str, stored: int | None) -> VersionFacts | None:
         """Our last commit there, while its commit file is still in the log."""
@@ -136,11 +247,12 @@ class DeltaTarget:
         if not is_known and found != batch_of(receipt.user_metadata):
             raise _holds_other(self.path, last, f"batch {found} is unknown to this control store")
 
-    def _refuse_restored(self, log: DeltaLog, facts: TableFacts, since: int) -> None:
-        first = max(since + 1, facts.earliest_version)
-        for commit in log.versions(first, facts.latest_version):
-            if commit.operation == "RESTORE":
-                raise restored(self.path, commit.version, since)
+    def _refuse_unknown_receipt(self, stored: int | None, receipt: Receipt) -> None:
+        """The same by number alone, for a log that no longer has the commit."""
+        known = self.previous.seq if self.previous else None
+        if stored is None or known is None or stored in (known, receipt.seq):
+            return
+        raise _holds_other(self.path, None, f"receipt {stored}; this control store left {known}")
 
 
 def _holds_rows_of_ours(log: DeltaLog, receipt: Receipt) -> bool:
@@ -179,15 +291,17 @@ def _holds_later(path: str, receipt: Receipt, stored: int) -> SinkError:
     )
 
 
-def _holds_other(path: str, commit: VersionFacts, found: str) -> SinkError:
+def _holds_other(path: str, commit: VersionFacts | None, found: str) -> SinkError:
     return SinkError(
         "FM-SINK-015",
         "the target holds a batch that this control store did not write",
-        where=f"{path} version {commit.version}",
+        where=f"{path} version {commit.version}" if commit else path,
         found=found,
         allowed="writes of this pipeline by one control store, none of them forgotten",
-        state=f"{NOTHING_WRITTEN}; an older copy of the control store seems to be in use",
-        next="put the newest copy of the control store back, then run the batch again",
+        state=f"{NOTHING_WRITTEN}; two copies of one control store seem to be in use, or an older"
+        " one was put back",
+        next="floodmark verify lists what the target holds and this store does not know; go on with"
+        " the copy that wrote it, and let nobody use the other",
     )
 
 

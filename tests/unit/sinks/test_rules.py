@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from floodmark.errors import SinkError
-from floodmark.model.delta import ChangeKind, TableFacts
-from floodmark.model.state import SinkDone
+from floodmark.model.delta import ChangeKind
 from floodmark.model.window import Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.sinks import rules
@@ -275,14 +273,3 @@ class TestTarget:
         assert error.code == "FM-SINK-011"
         assert error.found == "not in the target: is_deleted, deleted_at"
 
-    def test_another_table_or_none_is_not_the_one_written_before(self) -> None:
-        before = SinkDone("out", "app", "/lake/out", "id-1", 4, 10)
-        at = datetime(2026, 1, 1, tzinfo=UTC)
-        found = TableFacts("/lake/out", "id-2", 0, at, 0, True, "{}", "f")
-
-        for facts in (found, None):
-            with pytest.raises(SinkError) as caught:
-                rules.check_identity("/lake/out", facts, before)
-            assert caught.value.code == "FM-SINK-007"
-        rules.check_identity("/lake/out", replace(found, table_id="id-1"), before)
-        rules.check_identity("/lake/out", found, None)

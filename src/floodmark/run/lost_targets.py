@@ -1,0 +1,74 @@
+"""Lost targets: what the operator decided, journaled, and the passes that carry it out.
+
+A pipeline's function is called with the windows of its batch (an ordinary pass) or with those of a
+first run (a rebuilding pass). A write that belongs into the other kind ends the pass. Writes that
+are done are found by their receipts, so each pass adds at least one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import count
+
+from floodmark.errors import SinkError
+from floodmark.model.state import SinkDone
+from floodmark.model.window import NOTHING_PROCESSED, Window
+
+MAX_PASSES = 20
+"""More than this many changes of the pass mean a function that writes by chance."""
+
+
+class OtherPass(Exception):
+    """The write that was begun belongs into a pass of the other kind; nothing was written."""
+
+
+def generation(sinks: Mapping[str, SinkDone], app_id: Callable[[int], str]) -> int:
+    """The newest generation of a write: every settled loss may begin a new one."""
+    return next(g for g in count() if app_id(g + 1) not in sinks)
+
+
+def first_run_windows(planned: Iterable[Window]) -> tuple[Window, ...]:
+    """The windows that a first run would have, with the same ends: whole tables, as snapshots."""
+    return tuple(_first_run_window(window) for window in planned)
+
+
+def awaits_rebuild(known: SinkDone | None) -> bool:
+    """Whether the next write has to replace all that the target holds."""
+    return known is not None and known.settled == "rebuild"
+
+
+def too_many_passes(pipeline: str, batch_id: str) -> SinkError:
+    return SinkError(
+        "FM-SINK-018",
+        f"pipeline {pipeline} does not come to an end of rebuilding its targets",
+        where=f"batch {batch_id}",
+        found=f"its function was called {MAX_PASSES} times, and wrote other targets each time",
+        allowed="a function that makes the same writes whenever it is called",
+        state="the writes that are done stand and are not repeated; nothing advances",
+        next=f"let the function make all its writes, then: floodmark retry {batch_id}",
+    )
+
+
+def _first_run_window(window: Window) -> Window:
+    if window.through_version == NOTHING_PROCESSED:
+        raise SinkError(
+            "FM-SINK-018",
+            "a target cannot be rebuilt from an upstream without versions",
+            where=window.upstream,
+            found=f"a window of {window.kind}",
+            allowed="upstreams whose whole content can be read at the batch's version",
+            state="nothing was written",
+            next="floodmark retry BATCH --on-lost-target accept",
+        )
+    return replace(
+        window,
+        method="snapshot",
+        after_version=NOTHING_PROCESSED,
+        reason="a lost target is rebuilt: the whole table, as in a first run",
+        start_at=None,
+        bytes=None,
+        rows=None,
+        changes=frozenset(),
+        feed_after_version=None,
+    )

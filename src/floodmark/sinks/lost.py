@@ -1,0 +1,149 @@
+"""Targets that lost rows of ours behind our back: what their log shows, and whether a batch is left.
+
+Pure: everything is decided on the commits since our last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from floodmark.errors import SinkError
+from floodmark.model.delta import TableFacts, VersionFacts
+from floodmark.model.receipt import metadata_of
+from floodmark.model.state import SinkDone
+
+RESTORE = "RESTORE"
+_REPLACING = frozenset(
+    (
+        "TRUNCATE",
+        "REPLACE TABLE",
+        "REPLACE TABLE AS SELECT",
+        "CREATE OR REPLACE TABLE",
+        "CREATE OR REPLACE TABLE AS SELECT",
+    )
+)
+_NO_PREDICATE = frozenset(("", "[]", "true", '["true"]', '["(true)"]'))
+_STATE = "nothing was written; the target and the watermark are unchanged"
+_NEXT = (
+    "put the table back as it was; or floodmark retry BATCH --on-lost-target rebuild (the target is"
+    " written anew, as a first run at the batch's versions would) or --on-lost-target accept (what"
+    " is missing there stays missing)"
+)
+
+
+def loss(
+    path: str, previous: SinkDone, facts: TableFacts | None, commits: Sequence[VersionFacts]
+) -> SinkError | None:
+    """Why the target cannot be the one that `previous` left behind; None if it can.
+
+    `commits` are those after `previous.version`. A DELETE with a condition, an UPDATE or rows that
+    somebody else adds are the owner's business: rows of ours were changed by name, not lost.
+    """
+    if previous.settled and not previous.table_id:
+        return None  # there was no table, and that was accepted
+    if facts is None or facts.table_id != previous.table_id:
+        return not_the_table(path, facts, previous)
+    for commit in commits:
+        if commit.operation == RESTORE:
+            return restored(path, commit.version, previous.version)
+        if removes_all_rows(commit):
+            return _emptied(path, commit)
+    return None
+
+
+def removes_all_rows(commit: VersionFacts) -> bool:
+    """Whether somebody else's commit takes every row that was there before away."""
+    if metadata_of(commit.user_metadata):
+        return False  # a write of ours says what it replaces
+    predicate = commit.parameters.get("predicate", "")
+    if commit.operation == "DELETE":
+        return predicate in _NO_PREDICATE
+    if commit.operation == "WRITE":
+        is_dynamic = commit.parameters.get("isDynamicPartitionOverwrite", "").lower() == "true"
+        is_whole = predicate in _NO_PREDICATE and not is_dynamic
+        return commit.parameters.get("mode") == "Overwrite" and is_whole
+    return commit.operation in _REPLACING
+
+
+def survives(version: int, commits: Sequence[VersionFacts]) -> bool | None:
+    """Whether the table still holds what `version` committed; None if the log does not tell.
+
+    `commits` are all those after `version`, oldest first.
+    """
+    by_version = {commit.version: commit for commit in commits}
+    at = commits[-1].version if commits else version
+    while at > version:
+        commit = by_version[at]
+        if removes_all_rows(commit):
+            return False
+        if commit.operation == RESTORE:
+            back_to = commit.parameters.get("version", "")
+            if not back_to.isdigit():
+                return None
+            at = int(back_to)
+        else:
+            at -= 1
+    return at == version
+
+
+def not_the_table(path: str, found: TableFacts | None, previous: SinkDone) -> SinkError:
+    """The error for a target that was dropped, or dropped and made again."""
+    return SinkError(
+        "FM-SINK-007",
+        "the target is not the table that was written before",
+        where=path,
+        found="no Delta table" if found is None else f"table id {found.table_id}",
+        allowed=f"table id {previous.table_id}, last written at version {previous.version}",
+        state=_STATE,
+        next=_NEXT,
+    )
+
+
+def restored(path: str, version: int, since: int) -> SinkError:
+    """The error for a target that was restored after we wrote to it."""
+    return SinkError(
+        "FM-SINK-009",
+        "the target was restored: its receipts stand although rows may be gone",
+        where=path,
+        found=f"RESTORE at version {version}, after our commit at version {since}",
+        allowed="a target whose history since our last commit has no RESTORE",
+        state=_STATE,
+        next=_NEXT,
+    )
+
+
+def forgotten(path: str, previous: SinkDone, stored: int | None) -> SinkError:
+    """The error for a target that no longer shows the receipt of our last write."""
+    return SinkError(
+        "FM-SINK-017",
+        "the target no longer shows the receipt of our last write",
+        where=path,
+        found=f"{previous.app_id} at {'nothing' if stored is None else stored}",
+        allowed=f"{previous.app_id} at {previous.seq}",
+        state=_STATE,
+        next=_NEXT,
+    )
+
+
+def _emptied(path: str, commit: VersionFacts) -> SinkError:
+    return SinkError(
+        "FM-SINK-016",
+        "somebody else emptied or replaced the target: its receipts stand, our rows are gone",
+        where=path,
+        found=f"{commit.operation} of all rows at version {commit.version}",
+        allowed="conditional deletes and updates by others; removing every row has to be settled",
+        state=_STATE,
+        next=_NEXT,
+    )
+
+
+def unsettled(path: str, title: str, found: str, next_step: str) -> SinkError:
+    """The error for a lost target that cannot be settled in the way asked for."""
+    return SinkError(
+        "FM-SINK-018",
+        title,
+        where=path,
+        found=found,
+        state=_STATE,
+        next=next_step,
+    )

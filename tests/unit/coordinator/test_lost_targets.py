@@ -1,0 +1,282 @@
+"""A target that was dropped, recreated, restored or emptied: refused, and two ways out of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+import floodmark as fm
+from floodmark.model.state import OnLostTarget
+from floodmark.testing import crash
+
+Append = Callable[..., str]
+Function = Callable[[Mapping[str, Any], Any], None]
+
+
+@pytest.fixture
+def armed(coordinator: fm.Coordinator) -> fm.Coordinator:
+    """A coordinator that can run pipelines, without Spark."""
+    coordinator._engine = crash.ArrowEngine()
+    return coordinator
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    return str(tmp_path / "copy")
+
+
+def ids(path: str) -> list[int]:
+    rows = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT id FROM t ORDER BY id")
+    return [row["id"] for row in pa.table(rows).to_pylist()]
+
+
+def copying(source: str, *targets: str, mode: str = "append") -> Function:
+    keys = {"keys": ["id"]} if mode == "merge" else {}
+
+    def copy(inputs: Mapping[str, Any], run: Any) -> None:
+        for target in targets:
+            run.write(inputs[source], target, mode=mode, **keys)
+
+    return copy
+
+
+def applied(
+    coordinator: fm.Coordinator,
+    source: str,
+    function: Function,
+    on_lost_target: OnLostTarget | None = None,
+) -> str:
+    """One batch from plan to finalize; returns its id."""
+    batch_id = str(coordinator.create_batch([source]).batch_id)
+    coordinator.run_pipeline("p", batch_id, function, on_lost_target=on_lost_target)
+    assert coordinator.finalize_batch(batch_id) == (source,)
+    return batch_id
+
+
+def drop(target: str) -> None:
+    shutil.rmtree(target)
+
+
+def recreate(target: str) -> None:
+    shutil.rmtree(target)
+    write_deltalake(target, pa.table({"id": pa.array([77], pa.int64())}))
+
+
+def restore(target: str) -> None:
+    DeltaTable(target).restore(0)
+
+
+def truncate(target: str) -> None:
+    DeltaTable(target).delete()
+
+
+def replace_rows(target: str) -> None:
+    write_deltalake(target, pa.table({"id": pa.array([88], pa.int64())}), mode="overwrite")
+
+
+ATTACKS = [
+    (drop, "FM-SINK-007", []),
+    (recreate, "FM-SINK-007", [77]),
+    (restore, "FM-SINK-009", [1]),
+    (truncate, "FM-SINK-016", []),
+    (replace_rows, "FM-SINK-016", [88]),
+]
+"""The attack, the code it is refused with, and what is left."""
+
+
+def prepared(armed: fm.Coordinator, grow: Append, target: str, mode: str) -> tuple[str, Function]:
+    """Two batches in the target, a third one ready to be planned."""
+    source = grow("orders", 1)
+    function = copying(source, target, mode=mode)
+    armed.register("p", [source])
+    applied(armed, source, function)
+    grow("orders", 2)
+    applied(armed, source, function)
+    grow("orders", 3)
+    assert ids(target) == [1, 2]
+    return source, function
+
+
+def refused(armed: fm.Coordinator, source: str, function: Function) -> fm.FloodmarkError:
+    batch_id = str(armed.create_batch([source]).batch_id)
+    with pytest.raises(fm.FloodmarkError) as caught:
+        armed.run_pipeline("p", batch_id, function)
+    return caught.value
+
+
+def problems(armed: fm.Coordinator) -> list[str]:
+    return [f"{finding.name}: {finding.text}" for finding in armed.verify() if not finding.ok]
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+@pytest.mark.parametrize(("attack", "code", "left"), ATTACKS)
+def test_a_lost_target_is_refused_and_then_rebuilt(
+    armed: fm.Coordinator,
+    grow: Append,
+    target: str,
+    attack: Callable[[str], None],
+    code: str,
+    left: list[int],
+    mode: str,
+) -> None:
+    source, function = prepared(armed, grow, target, mode)
+    attack(target)
+
+    error = refused(armed, source, function)
+    assert error.code == code
+    assert "--on-lost-target rebuild" in str(error.next)
+    assert (ids(target) if Path(target).exists() else []) == left
+
+    applied(armed, source, function, "rebuild")
+    assert ids(target) == [1, 2, 3]
+    grow("orders", 4)
+    applied(armed, source, function)
+    assert ids(target) == [1, 2, 3, 4]
+    assert problems(armed) == []
+
+
+@pytest.mark.parametrize(("attack", "code", "left"), ATTACKS)
+def test_a_loss_that_is_accepted_stays_and_the_batches_go_on(
+    armed: fm.Coordinator,
+    grow: Append,
+    target: str,
+    attack: Callable[[str], None],
+    code: str,
+    left: list[int],
+) -> None:
+    source, function = prepared(armed, grow, target, "append")
+    attack(target)
+    assert refused(armed, source, function).code == code
+
+    applied(armed, source, function, "accept")
+    assert ids(target) == [*sorted([3, *left])]
+    grow("orders", 4)
+    applied(armed, source, function)
+    assert ids(target) == [*sorted([3, 4, *left])]
+    assert problems(armed) == []
+
+
+def dying_after_the_commit(armed: fm.Coordinator, batch_id: str, function: Function) -> None:
+    with crash.armed("sink.after_commit"), pytest.raises(crash.failpoints.FailpointReached):
+        armed.run_pipeline("p", batch_id, function)
+
+
+@pytest.mark.parametrize(
+    ("version", "before", "after"), [(1, [1, 2], [1, 2, 3]), (2, [1, 2, 3], [1, 2, 3])]
+)
+def test_accepting_a_restore_neither_skips_nor_doubles_the_batch_under_way(
+    armed: fm.Coordinator,
+    grow: Append,
+    target: str,
+    version: int,
+    before: list[int],
+    after: list[int],
+) -> None:
+    source, function = prepared(armed, grow, target, "append")
+    batch_id = str(armed.create_batch([source]).batch_id)
+    dying_after_the_commit(armed, batch_id, function)
+    write_deltalake(target, pa.table({"id": pa.array([99], pa.int64())}), mode="append")
+    DeltaTable(target).restore(version)
+    assert ids(target) == before
+
+    applied(armed, source, function, "accept")
+    assert ids(target) == after
+    grow("orders", 4)
+    applied(armed, source, function)
+    assert ids(target) == [*after, 4]
+    assert problems(armed) == []
+
+
+def test_a_rebuild_that_dies_on_the_way_is_finished_by_the_normal_commands(
+    armed: fm.Coordinator, grow: Append, target: str
+) -> None:
+    source, function = prepared(armed, grow, target, "append")
+    restore(target)
+    batch_id = str(armed.create_batch([source]).batch_id)
+    for point in ("sink.before_commit", "sink.after_commit"):
+        with crash.armed(point), pytest.raises(crash.failpoints.FailpointReached):
+            armed.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
+
+    applied(armed, source, function)
+
+    assert ids(target) == [1, 2, 3]
+    assert problems(armed) == []
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_rebuild_leaves_the_other_targets_of_the_pipeline_alone(
+    armed: fm.Coordinator, grow: Append, tmp_path: Path, lost: int
+) -> None:
+    source = grow("orders", 1)
+    targets = [str(tmp_path / name) for name in "abc"]
+    function = copying(source, *targets)
+    armed.register("p", [source])
+    applied(armed, source, function)
+    for target in targets:
+        write_deltalake(target, pa.table({"id": pa.array([50], pa.int64())}), mode="append")
+    grow("orders", 2)
+    drop(targets[lost])
+
+    applied(armed, source, function, "rebuild")
+
+    for number, target in enumerate(targets):
+        assert ids(target) == ([1, 2] if number == lost else [1, 2, 50])
+    assert problems(armed) == []
+
+
+def test_the_choice_does_nothing_to_targets_that_lost_nothing(
+    armed: fm.Coordinator, grow: Append, target: str
+) -> None:
+    source, function = prepared(armed, grow, target, "append")
+    applied(armed, source, function, "rebuild")
+
+    assert ids(target) == [1, 2, 3]
+    assert "TARGET" not in [event.kind for event in armed.history()]
+
+
+def test_a_rebuild_does_not_remove_the_rows_of_another_pipeline(
+    armed: fm.Coordinator, grow: Append, target: str
+) -> None:
+    source, function = prepared(armed, grow, target, "append")
+    other = grow("others", 60)
+    armed.register("q", [other], scope="other")
+    batch_id = str(armed.create_batch([other], scope="other").batch_id)
+
+    def add(inputs: Mapping[str, Any], run: Any) -> None:
+        run.write(inputs[other], target, mode="append", allow_full=True)
+
+    armed.run_pipeline("q", batch_id, add)
+    truncate(target)
+    DeltaTable(target).restore(2)
+    batch_id = str(armed.create_batch([source]).batch_id)
+
+    with pytest.raises(fm.FloodmarkError) as caught:
+        armed.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
+
+    assert caught.value.code == "FM-SINK-018"
+    assert ids(target) == [1, 2, 60]
+
+
+def test_deletes_with_a_condition_are_the_business_of_their_owner(
+    armed: fm.Coordinator, grow: Append, target: str
+) -> None:
+    source, function = prepared(armed, grow, target, "append")
+    DeltaTable(target).delete("id = 1")
+
+    applied(armed, source, function)
+
+    assert ids(target) == [2, 3]
+
+
+def test_a_choice_that_does_not_exist_is_refused(armed: fm.Coordinator) -> None:
+    choice: Any = "rebiuld"
+    with pytest.raises(fm.FloodmarkError) as caught:
+        armed.run_pipeline("p", "batch", lambda *_: None, on_lost_target=choice)
+
+    assert caught.value.code == "FM-CONFIG-007"
