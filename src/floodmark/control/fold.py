@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from floodmark.control.events import (
     Advanced,
+    Amended,
     Cancelled,
     Created,
     Event,
@@ -113,6 +114,7 @@ def _registered(state: State, event: Event) -> State:
         definition_hash=body.definition_hash,
         updated_at=event.at,
         is_paused=known is not None and known.is_paused,
+        options=body.options,
     )
     return replace(state, pipelines={**state.pipelines, body.pipeline: pipeline})
 
@@ -148,16 +150,19 @@ def _check_batch_number(state: State, body: Planned) -> str | None:
 
 def check_window(state: State, scope: str, window: Window) -> str | None:
     """G1: ranges of one upstream are disjoint and leave no gap; NOOP stands at the mark."""
-    committed = state.committed_version(scope, window.upstream)
+    mark = state.marks.get((scope, window.upstream))
     if (scope, window.upstream) in state.open_windows:
         return "it has an open window already"
-    if window.after_version != committed:
-        return f"the window starts after {window.after_version}, the watermark is {committed}"
     if window.versions < 0:
         return "the window ends before it starts"
-    mark = state.marks.get((scope, window.upstream))
-    if mark and mark.table_id != window.table_id:
+    begins = {p.options_of(window.upstream).first_after for p in state.pipelines_in(scope)}
+    begins = {mark.version} if mark else {*begins, NOTHING_PROCESSED}
+    if mark and window.reload and mark.table_id != window.table_id:
+        begins = {NOTHING_PROCESSED}
+    elif mark and mark.table_id != window.table_id:
         return f"table id {window.table_id} is not {mark.table_id}, which was processed before"
+    if window.after_version not in begins:
+        return f"the window starts after {window.after_version}, the watermark is {max(begins)}"
     return None
 
 
@@ -175,8 +180,12 @@ def _check_required(state: State, body: Planned) -> str | None:
 def _check_seeded(state: State, body: Planned) -> str | None:
     """G4: a pipeline is listed for a window only if it has processed, or has to, all before it."""
     after = {window.upstream: window.after_version for window in body.windows}
+    reloads = {window.upstream for window in body.windows if window.reload}
     for pipeline, upstreams in body.required.items():
         for upstream in upstreams:
+            # Nobody has processed anything of a table that took the place of another.
+            if upstream in reloads:
+                continue
             if state.will_have_processed(pipeline, upstream) != after[upstream]:
                 return f"pipeline {pipeline} has not processed {upstream} up to the window"
     return None
@@ -204,7 +213,7 @@ def _check_seed(state: State, body: Planned) -> str | None:
 def check_seed_window(state: State, scope: str, pipeline: str, window: Window) -> str | None:
     """From what the pipeline has processed to the watermark, while nothing moves that."""
     mark = state.marks.get((scope, window.upstream))
-    committed = mark.version if mark else NOTHING_PROCESSED
+    committed = mark.version if mark else state.processed_through(pipeline, window.upstream)
     if (scope, window.upstream) in state.open_windows:
         return "a window is open there: its end would be missed"
     if window.after_version != state.processed_through(pipeline, window.upstream):
@@ -365,6 +374,33 @@ def _check_run_event(
     return check_fence(state, body.batch_id, body.pipeline, body.epoch)
 
 
+def _check_amended(state: State, body: Amended) -> str | None:
+    """G2: only the way of reading may change, and only for the run that says so."""
+    fenced = check_fence(state, body.batch_id, body.pipeline, body.epoch)
+    if fenced:
+        return fenced
+    batch, window = state.batches[body.batch_id], body.window
+    if window.upstream not in batch.upstreams_of(body.pipeline):
+        return f"pipeline {body.pipeline} does not read {window.upstream}"
+    planned = batch.windows[window.upstream]
+    if _range(window) != _range(planned):
+        return "only the way of reading may be amended"
+    if window.method not in ("snapshot", "lost"):
+        return f"a range cannot be amended to {window.method}"
+    return None
+
+
+def _range(window: Window) -> tuple[object, ...]:
+    return window.after_version, window.through_version, window.table_id, window.reload
+
+
+def _amended(state: State, event: Event) -> State:
+    body: Amended = event.body  # type: ignore[assignment]
+    batch = state.batches[body.batch_id]
+    windows = {**batch.amended.get(body.pipeline, {}), body.window.upstream: body.window}
+    return _with_batch(state, replace(batch, amended={**batch.amended, body.pipeline: windows}))
+
+
 def _sink_written(state: State, event: Event) -> State:
     body: SinkWritten | TargetSettled = event.body  # type: ignore[assignment]
     run = state.batches[body.batch_id].runs[body.pipeline]
@@ -458,6 +494,10 @@ def _advanced(state: State, event: Event) -> State:
         for pipeline, upstreams in batch.required.items()
         if upstream in upstreams and pipeline in state.pipelines
     }
+    for upstream in body.upstreams:
+        if batch.windows[upstream].reload:
+            unread = [p for p in state.pipelines_in(batch.scope) if p.name not in batch.required]
+            seeded |= {(p.name, upstream): NOTHING_PROCESSED for p in unread}
     moved = {upstream: Advance(event.at, event.actor) for upstream in body.upstreams}
     batch = replace(batch, advanced={**batch.advanced, **moved})
     still_open = {k: b for k, b in state.open_windows.items() if k not in marks}
@@ -724,6 +764,7 @@ RULES: Mapping[type[Any], Rule] = {
     Registered: Rule(_check_registered, _registered),
     Planned: Rule(_check_planned, _planned),
     Leased: Rule(_check_leased, _leased),
+    Amended: Rule(_check_amended, _amended),
     SinkWritten: Rule(_check_run_event, _sink_written),
     TargetSettled: Rule(_check_run_event, _sink_written),
     Succeeded: Rule(_check_run_event, _succeeded),

@@ -64,13 +64,13 @@ def known(state: State, pipeline: str) -> Pipeline:
 
 
 def refuse_debts(state: State, pipeline: str) -> None:
-    """A pipeline in the middle of a batch has to finish it first."""
-    owed = state.batches_owed_by(pipeline)
+    """A batch that the pipeline has a part in has to be finished and finalized first."""
+    owed = state.open_batches_of(pipeline)
     if owed:
         raise ControlError(
             "FM-CONTROL-020",
-            f"pipeline {pipeline} has to finish batch {owed[0].batch_id} first",
-            found=f"{len(owed)} open batches ask for it",
+            f"batch {owed[0].batch_id}, in which pipeline {pipeline} has a part, is open",
+            allowed="a pipeline whose batches are all finished and finalized",
             state="nothing was changed",
             next=f"floodmark retry {owed[0].batch_id}",
         )

@@ -32,6 +32,8 @@ from floodmark.model.state import State
 
 MARKER = "projection"
 ATTEMPTS = 20
+REGISTRY_EVENTS = ("REGISTER", "PAUSE", "RESUME", "REMOVE", "RENAME", "REBUILD")
+MARK_EVENTS = ("ADVANCE", "RESET", "REBUILD")
 CHECKPOINTS = {"delta.checkpointInterval": "10"}
 """Whoever opens a table reads every commit since its last checkpoint, about 1 ms each."""
 SMALL_FILES = 50
@@ -47,7 +49,7 @@ class Pending:
     seq: int
     history: dict[str, Any]
     checkpoint: dict[str, Any] | None
-    batch_id: str | None
+    batch_ids: frozenset[str]
     changes_registry: bool
     changes_marks: bool
 
@@ -84,9 +86,9 @@ class Projector:
                 seq=event.seq,
                 history=tables.history_row(event, state),
                 checkpoint=tables.checkpoint_row(event, state),
-                batch_id=event.batch_id,
-                changes_registry=event.kind == "REGISTER",
-                changes_marks=event.kind in ("ADVANCE", "RESET"),
+                batch_ids=tables.touched_batches(event, state),
+                changes_registry=event.kind in REGISTRY_EVENTS,
+                changes_marks=event.kind in MARK_EVENTS,
             )
         )
 
@@ -219,7 +221,7 @@ class Projector:
         if not news:
             return
         if table.name == "watermarks":
-            self._replace(table, handle, state, {p.batch_id for p in news})
+            self._replace(table, handle, state, set().union(*(p.batch_ids for p in news)))
         elif table.name == "committed_watermarks":
             rows = table.of(tables.committed_rows(state))
             self._commit(handle, rows, state.seq, mode="overwrite")
@@ -234,10 +236,12 @@ class Projector:
             self._commit(handle, rows, state.seq, mode="append")
 
     def _replace(
-        self, table: PublishedTable, handle: Any, state: State, touched: set[str | None]
+        self, table: PublishedTable, handle: Any, state: State, touched: set[str]
     ) -> None:
         """Put the rows of some batches in the place of the rows those batches had."""
         batches = [batch_id for batch_id in state.batches if batch_id in touched]
+        if not batches:
+            return
         rows = [row for batch_id in batches for row in _rows(state, batch_id)]
         ids = ", ".join(f"'{batch_id}'" for batch_id in batches)
         dates = ", ".join(sorted({f"'{row['batch_date']}'" for row in rows}))
@@ -321,7 +325,7 @@ def lagging(path: str, error: BaseException) -> ControlError:
 def _concerns(table: PublishedTable, pending: Pending) -> bool:
     """Whether an event changes what a table shows."""
     return {
-        "watermarks": pending.batch_id is not None,
+        "watermarks": bool(pending.batch_ids),
         "committed_watermarks": pending.changes_marks,
         "pipeline_registry": pending.changes_registry,
         "pipeline_checkpoints": pending.checkpoint is not None,

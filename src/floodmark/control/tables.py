@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.control.events import Event, encode
+from floodmark.control.events import Event, Paused, Removed, encode
 from floodmark.model.state import PlannedBatch, Run, State
 
 _TIME = pa.timestamp("us", "UTC")
@@ -140,8 +140,9 @@ def watermark_rows(batch: PlannedBatch) -> list[dict[str, Any]]:
 
 
 def _watermark_row(batch: PlannedBatch, upstream: str) -> dict[str, Any]:
-    window = batch.windows[upstream]
+    window = batch.shown_window(upstream)
     advance = batch.advanced.get(upstream)
+    status = batch.window_status(upstream)
     failed = batch.failed_runs(upstream)
     changes = [batch.runs[p].changed_at for p in batch.readers(upstream) if p in batch.runs]
     return {
@@ -149,14 +150,14 @@ def _watermark_row(batch: PlannedBatch, upstream: str) -> dict[str, Any]:
         "table_name": upstream,
         "start_version": window.start,
         "end_version": window.end,
-        "last_processed_version": window.end if advance else window.after_version,
+        "last_processed_version": window.end if status == "COMPLETED" else window.after_version,
         "latest_available_version": window.latest_version,
         "start_ts": window.start_at,
         "end_ts": window.end_at,
         "cdf_enabled": window.feed_enabled,
         "update_ts": advance.at if advance else max([batch.planned_at, *changes]),
         "updated_by": advance.by if advance else batch.planned_by,
-        "status": batch.window_status(upstream),
+        "status": status,
         "error_message": failed[0].error if failed else None,
         "notes": window.reason,
         "scope": batch.scope,
@@ -170,6 +171,13 @@ def _watermark_row(batch: PlannedBatch, upstream: str) -> dict[str, Any]:
         "upstream_id": window.table_id,
         "schema_fingerprint": window.schema_fingerprint,
     }
+
+
+def touched_batches(event: Event, state: State) -> frozenset[str]:
+    """The batches whose rows an event changes, given the state right after it."""
+    if isinstance(event.body, Paused | Removed):
+        return state.open_ids | set(event.body.released)
+    return frozenset({event.batch_id} if event.batch_id else ())
 
 
 def committed_rows(state: State) -> list[dict[str, Any]]:
@@ -197,7 +205,7 @@ def registry_rows(state: State) -> list[dict[str, Any]]:
             "upstream_tables": list(pipeline.upstreams),
             "scope": pipeline.scope,
             "definition_hash": pipeline.definition_hash,
-            "paused": False,
+            "paused": pipeline.is_paused,
             "updated_ts": pipeline.updated_at,
         }
         for pipeline in state.pipelines.values()

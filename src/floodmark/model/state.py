@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
+from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
 from floodmark.model.window import NOTHING_PROCESSED, Window
 
 RunStatus = Literal["RUNNING", "SUCCESS", "FAILED"]
@@ -27,6 +28,11 @@ class Pipeline:
     definition_hash: str
     updated_at: datetime
     is_paused: bool = False
+    options: Mapping[str, UpstreamOptions] = field(default_factory=dict)
+    """What it says about its upstreams; those without options are not in it."""
+
+    def options_of(self, upstream: str) -> UpstreamOptions:
+        return self.options.get(upstream, DEFAULT_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,8 @@ class PlannedBatch:
     """Upstreams whose window was given up because the only pipeline that read it was taken out."""
     allows: tuple[str, ...] = ()
     """What the user allowed a backfill or replay to do: duplicates, stale."""
+    amended: Mapping[str, Mapping[str, Window]] = field(default_factory=dict)
+    """pipeline -> upstream -> the same range, read in another way because it was lost."""
 
     @property
     def is_ordered(self) -> bool:
@@ -156,6 +164,21 @@ class PlannedBatch:
     def upstreams_of(self, pipeline: str) -> tuple[str, ...]:
         """The upstreams that a run of the pipeline reads; empty if it has no part in the batch."""
         return self.aside.get(pipeline) or self.required.get(pipeline, ())
+
+    def window_for(self, pipeline: str, upstream: str) -> Window:
+        """The window as the pipeline reads it: as planned, unless that was amended for it."""
+        return self.amended.get(pipeline, {}).get(upstream) or self.windows[upstream]
+
+    def shown_window(self, upstream: str) -> Window:
+        """The window as it is published: with every other way in which a pipeline read it."""
+        window = self.windows[upstream]
+        for pipeline, windows in self.amended.items():
+            other = windows.get(upstream)
+            if other is not None:
+                method = "lost" if window.method == "lost" else other.method
+                reason = f"{window.reason}; amended for {pipeline}: {other.reason}"
+                window = replace(window, method=method, reason=reason)
+        return window
 
     def owes(self, pipeline: str) -> bool:
         """Whether the pipeline has to finish this batch, now or once it is resumed."""
@@ -285,8 +308,10 @@ class State:
         return {p.name: p.upstreams for p in self.active_in(scope) if fresh & set(p.upstreams)}
 
     def processed_through(self, pipeline: str, upstream: str) -> int:
-        """The version through which a pipeline has processed an upstream."""
-        return self.seeded_through.get((pipeline, upstream), NOTHING_PROCESSED)
+        """The version through which a pipeline has processed an upstream, or need not."""
+        known = self.pipelines.get(pipeline)
+        baseline = known.options_of(upstream).first_after if known else NOTHING_PROCESSED
+        return self.seeded_through.get((pipeline, upstream), baseline)
 
     def will_have_processed(self, pipeline: str, upstream: str) -> int:
         """The same, once the pipeline has finished the batches it has to finish."""

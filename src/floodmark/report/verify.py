@@ -18,7 +18,10 @@ from floodmark.control.events import (
     Event,
     Failed,
     Leased,
+    Paused,
     Planned,
+    Registered,
+    Removed,
     Reset,
     SinkWritten,
     Snapshot,
@@ -56,12 +59,27 @@ class Evidence:
     def plans(self) -> dict[str, Planned]:
         return {body.batch_id: body for body in self.bodies(Planned)}
 
+    def baselines(self, scope: str, upstream: str) -> set[int]:
+        """Where pipelines asked a first range of an upstream to start after."""
+        known = [body for body in self.bodies(Registered) if body.scope == scope]
+        known += [p for body in self.bodies(Snapshot) for p in body.pipelines if p.scope == scope]
+        return {one.options[upstream].first_after for one in known if upstream in one.options}
+
     def advanced(self) -> dict[str, set[str]]:
         """The upstreams of each batch that have advanced."""
         found: dict[str, set[str]] = defaultdict(set)
         for body in self.bodies(Advanced):
             found[body.batch_id].update(body.upstreams)
         return found
+
+    def released(self) -> set[tuple[str, str]]:
+        """(batch, upstream) whose range was given up with the only pipeline that read it."""
+        return {
+            (batch_id, upstream)
+            for body in self.bodies(Paused, Removed)
+            for batch_id, upstreams in body.released.items()
+            for upstream in upstreams
+        }
 
     def sinks(self) -> Iterator[tuple[SinkWritten, SinkDone]]:
         """The writes that must still be there: a loss that the operator settled ends its own."""
@@ -113,23 +131,30 @@ def disjoint_and_gapless(evidence: Evidence) -> Iterator[str]:
     """G1: between two resets the ranges of an upstream leave no gap and do not overlap."""
     cancelled = {body.batch_id for body in evidence.bodies(Cancelled)}
     advanced = evidence.advanced()
+    released = evidence.released()
     begins: dict[tuple[str, str], int] = {}
     ranges: dict[tuple[str, str, int], list[Window]] = defaultdict(list)
-    number = 0
+    starts = [-1]
     for body in evidence.bodies(Planned, Reset):
         if isinstance(body, Reset):
-            begins[body.scope, body.upstream] = number = number + 1
-            ranges[body.scope, body.upstream, number] = []
+            begins[body.scope, body.upstream] = len(starts)
+            starts.append(body.version)
             continue
-        for window in body.windows:
+        for window in body.windows if body.batch_kind == "forward" else ():
+            if (body.batch_id, window.upstream) in released:
+                continue
             stands = body.batch_id not in cancelled or window.upstream in advanced[body.batch_id]
             if window.has_news and stands:
+                if window.reload:  # another table: its versions begin anew
+                    begins[body.scope, window.upstream] = len(starts)
+                    starts.append(-1)
                 begin = begins.get((body.scope, window.upstream), 0)
                 ranges[body.scope, window.upstream, begin].append(window)
-    resets = [-1, *(body.version for body in evidence.bodies(Reset))]
     for (scope, upstream, begin), windows in ranges.items():
-        expected = resets[begin]
+        expected = starts[begin]
         for window in sorted(windows, key=lambda w: w.after_version):
+            if expected == -1 and window.after_version in evidence.baselines(scope, upstream):
+                expected = window.after_version
             if window.after_version != expected:
                 yield f"{scope} {upstream}: a range starts at {window.start}, not {expected + 1}"
             expected = window.through_version
@@ -195,10 +220,16 @@ def safe_watermarks(evidence: Evidence) -> Iterator[str]:
     """G4: nothing advances before every required pipeline that reads it has succeeded."""
     plans = evidence.plans()
     succeeded: set[tuple[str, str]] = set()
+    planned: set[str] = set()
     for event in evidence.events:
         body = event.body
         if isinstance(body, Succeeded):
             succeeded.add((body.batch_id, body.pipeline))
+        elif isinstance(body, Paused | Removed):
+            # Batches that are planned already no longer wait for it.
+            succeeded |= {(batch_id, body.pipeline) for batch_id in planned}
+        elif isinstance(body, Planned):
+            planned.add(body.batch_id)
         elif isinstance(body, Advanced) and body.batch_id in plans:
             for pipeline, upstreams in plans[body.batch_id].required.items():
                 early = set(upstreams) & set(body.upstreams)
@@ -216,8 +247,11 @@ def monotone_watermarks(evidence: Evidence) -> Iterator[str]:
             continue
         plan = plans.get(body.batch_id)
         ends = {w.upstream: w.through_version for w in plan.windows} if plan else {}
+        reloads = {w.upstream for w in plan.windows if w.reload} if plan else set()
         for upstream, version in body.upstreams.items():
             key = (plan.scope if plan else "", upstream)
+            if upstream in reloads:  # another table: its versions begin anew
+                marks.pop(key, None)
             if version <= marks.get(key, -1):
                 yield f"{upstream} moved from {marks[key]} to {version}"
             if plan and ends.get(upstream) != version:
@@ -260,13 +294,15 @@ def in_order(evidence: Evidence) -> Iterator[str]:
                     yield f"{target} version {commit.version}: batch {seq} after {newest[app_id]}"
                 newest[app_id] = max(seq, newest.get(app_id, 0))
     plans = evidence.plans()
+    ordered = {b for b, plan in plans.items() if plan.batch_kind in ("forward", "seed")}
     finished: dict[str, int] = {}
     for event in evidence.events:
-        if isinstance(event.body, Succeeded) and event.body.batch_id in plans:
-            seq = plans[event.body.batch_id].batch_seq
-            if seq < finished.get(event.body.pipeline, 0):
-                yield f"{event.body.pipeline} finished batch {seq} after a later one"
-            finished[event.body.pipeline] = seq
+        body = event.body
+        if isinstance(body, Succeeded) and body.batch_id in ordered:
+            seq = plans[body.batch_id].batch_seq
+            if seq < finished.get(body.pipeline, 0):
+                yield f"{body.pipeline} finished batch {seq} after a later one"
+            finished[body.pipeline] = seq
 
 
 def fenced(evidence: Evidence) -> Iterator[str]:

@@ -14,14 +14,15 @@ from typing import Any
 from unittest.mock import patch
 
 from floodmark import coordinator
-from floodmark.control import fold, journal, upkeep
+from floodmark.control import fold, journal, operations, upkeep
 from floodmark.control.events import Advanced, Body, Cancelled, Event, Leased
 from floodmark.control.fold import RULES, Rule
 from floodmark.finalize import held
+from floodmark.model.receipt import forward_app_id
 from floodmark.model.results import Finalized, Metrics
 from floodmark.model.state import PlannedBatch, State
 from floodmark.model.window import Window
-from floodmark.plan import planner
+from floodmark.plan import planner, seeds
 from floodmark.plan.windows import next_window as next_window_as_it_is
 from floodmark.run import context, leases, runner
 from floodmark.testing.world import SimLog, SimSink
@@ -120,9 +121,8 @@ def shifted_start(by: int) -> list[Patch]:
     original = next_window_as_it_is
     return [
         (planner, "next_window", next_window),
-        (planner, "refuse_latecomers", nothing),
         (fold, "check_window", nothing),
-        (fold, "_check_seeded", nothing),
+        *unseeded(),
     ]
 
 
@@ -136,9 +136,98 @@ def window_starts_one_too_early() -> list[Patch]:
     return shifted_start(-1)
 
 
+def unseeded() -> list[Patch]:
+    """Nobody looks whether a pipeline stands where its window starts."""
+    return [(planner, "refuse_latecomers", nothing), (fold, "_check_seeded", nothing)]
+
+
 @mutant
 def latecomer_is_listed() -> list[Patch]:
-    return [(planner, "refuse_latecomers", nothing), (fold, "_check_seeded", nothing)]
+    return [(seeds, "is_behind", lambda *_: False), *unseeded()]
+
+
+@mutant
+def seeded_once_is_seeded_for_ever() -> list[Patch]:
+    """A newcomer gets what is committed; what advances while it waits is not its business."""
+
+    def is_behind(state: State, pipeline: Any, upstream: str) -> bool:
+        return state.processed_through(pipeline.name, upstream) < 0 and original(
+            state, pipeline, upstream
+        )
+
+    original = seeds.is_behind
+    return [(seeds, "is_behind", is_behind), *unseeded()]
+
+
+@mutant
+def seed_can_be_cancelled_under_a_later_batch() -> list[Patch]:
+    def check_cancelled(state: State, body: Cancelled) -> str | None:
+        batch = state.batches[body.batch_id]
+        return None if batch.can_be_cancelled and not batch.is_cancelled else "leased"
+
+    return [rules(Cancelled=Rule(check_cancelled, RULES[Cancelled].effect))]
+
+
+@mutant
+def refresh_in_the_middle_of_a_batch() -> list[Patch]:
+    return [(operations, "refuse_debts", nothing), (fold, "_check_free", nothing)]
+
+
+@mutant
+def paused_pipeline_forgets_what_it_has_begun() -> list[Patch]:
+    def without(batch: PlannedBatch, body: Any, *, for_good: bool) -> PlannedBatch:
+        del for_good
+        return original(batch, body, for_good=True)
+
+    original = fold._without  # noqa: SLF001
+    return [(fold, "_without", without)]
+
+
+@mutant
+def pause_gives_up_windows_that_were_begun() -> list[Patch]:
+    def unread_without(state: State, pipeline: str, *, for_good: bool) -> Any:
+        del for_good
+        return original(state, pipeline, for_good=True)
+
+    original = fold.unread_without
+    return [
+        (fold, "unread_without", unread_without),
+        (operations, "unread_without", unread_without),
+    ]
+
+
+@mutant
+def removed_pipeline_still_counts() -> list[Patch]:
+    def to_leave(state: State, pipeline: str, *, for_good: bool) -> Any:
+        del for_good
+        return state.batches_owed_by(pipeline)
+
+    return [(fold, "_to_leave", to_leave)]
+
+
+@mutant
+def replay_uses_the_forward_receipt() -> list[Patch]:
+    def again_app_id(control_id: str, pipeline: str, write_name: str, *_: str) -> str:
+        return forward_app_id(control_id, pipeline, write_name)
+
+    return [(context, "again_app_id", again_app_id)]
+
+
+@mutant
+def seed_moves_the_watermark() -> list[Patch]:
+    def is_pending(self: PlannedBatch, upstream: str) -> bool:
+        window = self.windows.get(upstream)
+        is_fresh = window is not None and window.has_news and upstream not in self.released
+        return is_fresh and upstream not in self.advanced and not self.is_cancelled
+
+    def check_advanced(state: State, body: Advanced) -> str | None:
+        batch = state.batches.get(body.batch_id)
+        return None if batch and all(batch.is_pending(u) for u in body.upstreams) else "no"
+
+    return [
+        (PlannedBatch, "is_pending", is_pending),
+        rules(Advanced=Rule(check_advanced, RULES[Advanced].effect)),
+    ]
 
 
 @mutant

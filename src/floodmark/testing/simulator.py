@@ -327,15 +327,27 @@ def register(actor: Actor) -> None:
     kept = tuple(u for u in UPSTREAMS if rng.random() < 0.5)
     upstreams = spec.upstreams if rng.random() < 0.5 else kept or (SPARES[spec.name],)
     actor.coordinator.register(spec.name, upstreams, spec.scope)
-    if rng.random() < 0.8:
-        repair(actor)
 
 
-def repair(actor: Actor) -> None:
-    """What FM-PLAN-008 asks of an operator: a pipeline that joined too late leaves again."""
-    for name, kept in actor.world.truth.latecomers().items():
-        spec = actor.world.pipelines[name]
-        actor.coordinator.register(name, kept or (SPARES[name],), spec.scope)
+def operate(actor: Actor) -> None:
+    """Pause, resume, remove or refresh a pipeline."""
+    rng, coordinator = actor.world.rng, actor.coordinator
+    chances = (coordinator.pause, coordinator.resume, coordinator.unregister, coordinator.refresh)
+    operation = rng.choices(chances, (4, 4, 1, 1))[0]
+    operation(rng.choice(PROJECT).name)
+
+
+def replay(actor: Actor) -> None:
+    """Process a batch again, outside the order of the others."""
+    found = [b for b in actor.coordinator.status() if b.status == "COMPLETED" and b.required]
+    if found:
+        batch = actor.world.rng.choice(found)
+        actor.coordinator.replay(batch.batch_id, allow_duplicates=True)
+
+
+def resume_all(actor: Actor) -> None:
+    for name in sorted(actor.world.truth.paused):
+        attempt(actor, lambda a, n=name: a.coordinator.resume(n))
 
 
 def compact_journal(actor: Actor) -> None:
@@ -361,10 +373,10 @@ class _Published:
 
 def work(actor: Actor) -> None:
     """What `floodmark run` does: plan, run what is open in order, finalize."""
+    if actor.is_careful:
+        resume_all(actor)
     for scope in ("default", "other"):
         if any(where == scope for where, _ in actor.world.truth.registry.values()):
-            if actor.is_careful:
-                repair(actor)
             attempt(actor, plan_batch, scope)
     for batch in actor.coordinator.state().open_batches():
         finish(actor, batch)
@@ -372,7 +384,7 @@ def work(actor: Actor) -> None:
 
 def finish(actor: Actor, batch: PlannedBatch) -> None:
     """Run the pipelines of a batch and finalize it; a batch that nobody can finish is cancelled."""
-    for pipeline in batch.required:
+    for pipeline in dict.fromkeys((*batch.required, *batch.aside)):
         attempt(actor, run_pipeline, pipeline, batch.batch_id)
     attempt(actor, finalize_batch, batch.batch_id)
     held = actor.coordinator.finalize(batch.batch_id).held
@@ -394,10 +406,12 @@ COMMANDS: tuple[tuple[str, Command], ...] = (
     ("finalizer", finalize),
     ("canceller", cancel),
     ("registrar", register),
+    ("operator", operate),
+    ("replayer", replay),
     ("compactor", compact_journal),
     ("worker", work),
 )
-WEIGHTS = (20, 30, 14, 5, 4, 3, 24)
+WEIGHTS = (20, 30, 14, 5, 4, 5, 2, 3, 24)
 
 
 # Campaigns ----------------------------------------------------------------------------------------

@@ -33,14 +33,26 @@ class PlanTruth:
     seq: int
     scope: str
     windows: dict[str, Span]
-    required: Mapping[str, tuple[str, ...]]
+    required: dict[str, tuple[str, ...]]
+    kind: str = "forward"
     leased: bool = False
     cancelled: bool = False
     advanced: set[str] = field(default_factory=set)
+    reads: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What each pipeline reads, also once the batch no longer waits for it."""
+    debts: set[str] = field(default_factory=set)
+    """Pipelines that were paused after they had begun, and have to finish it first of all."""
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.kind in ("forward", "seed")
 
     def spans(self, pipeline: str) -> dict[str, Span]:
         """What a run of the pipeline has to read."""
-        return {u: self.windows[u] for u in self.required[pipeline]}
+        return {u: self.windows[u] for u in self.reads[pipeline]}
+
+    def readers(self, upstream: str) -> list[str]:
+        return [p for p, upstreams in self.required.items() if upstream in upstreams]
 
 
 @dataclass
@@ -57,6 +69,7 @@ class Truth:
     def __init__(self, writes: Mapping[str, Sequence[str]], latest: Mapping[str, int]) -> None:
         self.latest = latest
         self.registry: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self.paused: set[str] = set()
         self.plans: dict[str, PlanTruth] = {}
         self.committed: dict[tuple[str, str], int] = {}
         self.status: dict[tuple[str, str], str] = {}
@@ -69,10 +82,16 @@ class Truth:
         self._batch_seq = 0
         self._op_ids: set[str] = set()
         self._by_seq: dict[int, PlanTruth] = {}
+        self._abandoned: set[tuple[int, str]] = set()
+        """(batch, pipeline) that ended with the removal of the pipeline: its targets are its own."""
         self._see: dict[str, Callable[[Any], None]] = {
             "REGISTER": self._registered,
             "PLAN": self._planned_batch,
             "CANCEL": self._cancelled,
+            "PAUSE": self._paused,
+            "RESUME": lambda body: self.paused.discard(body.pipeline),
+            "REMOVE": self._removed,
+            "REFRESH": self._refreshed,
             "LEASE": self._leased,
             "SINK_DONE": self._sink_done,
             "SUCCESS": self._succeeded,
@@ -102,18 +121,25 @@ class Truth:
 
     def written(self, pipeline: str, write: str, seq: int, spans: Mapping[str, Span]) -> None:
         """A sink has committed the rows of a batch."""
+        if (seq, pipeline) in self._abandoned:
+            return
         where, sink = f"{pipeline}/{write}, batch {seq}", self.sinks[pipeline, write]
+        plan = self._by_seq[seq]
         ensure(seq not in sink.batches, f"G3 {where}: applied twice")
+        if plan.is_ordered:
+            self._in_sequence(where, sink, spans)
+        planned = plan.spans(pipeline)
+        ensure(spans == planned, f"G6 {where}: holds {spans}, planned was {planned}")
+        ensure(not plan.cancelled, f"G2 {where}: the batch was cancelled")
+        sink.batches.add(seq)
+
+    def _in_sequence(self, where: str, sink: SinkTruth, spans: Mapping[str, Span]) -> None:
         for upstream, (start, end) in spans.items():
             through = sink.through.get(upstream, -1)
             if start <= end:
                 ensure(start > through, f"G3 {where}: {upstream} {start} is there already")
                 ensure(start == through + 1, f"G7 {where}: {upstream} misses {through + 1}")
                 sink.through[upstream] = end
-        planned = self._by_seq[seq].spans(pipeline)
-        ensure(spans == planned, f"G6 {where}: holds {spans}, planned was {planned}")
-        ensure(not self._by_seq[seq].cancelled, f"G2 {where}: the batch was cancelled")
-        sink.batches.add(seq)
 
     def _registered(self, body: Any) -> None:
         self.registry[body.pipeline] = (body.scope, body.upstreams)
@@ -122,20 +148,39 @@ class Truth:
         ensure(body.batch_seq > self._batch_seq, f"G7 batch number {body.batch_seq} is reused")
         ensure(body.batch_id not in self.plans, "G2 a batch is planned again")
         windows = {w.upstream: (w.after_version + 1, w.through_version) for w in body.windows}
-        for upstream, (start, end) in windows.items():
-            planned = self._planned.get((body.scope, upstream), -1)
-            ensure(start > planned, f"G1 overlap: {upstream} from {start}, planned to {planned}")
-            ensure(start == planned + 1, f"G1 gap: {upstream} from {start}, planned to {planned}")
-            ensure(start - 1 <= end <= self.latest[upstream], f"G1 {upstream} ends at {end}")
-            self._planned[body.scope, upstream] = end
-        ensure(body.required == self._required(body.scope, windows), "G4 wrong pipelines required")
-        plan = PlanTruth(body.batch_seq, body.scope, windows, dict(body.required))
+        required = dict(body.required)
+        plan = PlanTruth(body.batch_seq, body.scope, windows, required, body.batch_kind)
+        plan.reads = dict(required)
+        if plan.kind == "forward":
+            self._planned_forward(plan)
+        else:
+            self._planned_beside(plan)
         self.plans[body.batch_id] = self._by_seq[plan.seq] = plan
         self._batch_seq = body.batch_seq
 
+    def _planned_forward(self, plan: PlanTruth) -> None:
+        for upstream, (start, end) in plan.windows.items():
+            planned = self._planned.get((plan.scope, upstream), -1)
+            ensure(start > planned, f"G1 overlap: {upstream} from {start}, planned to {planned}")
+            ensure(start == planned + 1, f"G1 gap: {upstream} from {start}, planned to {planned}")
+            ensure(start - 1 <= end <= self.latest[upstream], f"G1 {upstream} ends at {end}")
+            self._planned[plan.scope, upstream] = end
+        wanted = self._required(plan.scope, plan.windows)
+        ensure(plan.required == wanted, "G4 wrong pipelines required")
+
+    def _planned_beside(self, plan: PlanTruth) -> None:
+        """A seed, backfill or replay covers only what is committed."""
+        for upstream, (start, end) in plan.windows.items():
+            committed = self.committed.get((plan.scope, upstream), -1)
+            ensure(start > end or end <= committed, f"G1 {upstream}: {end} is not committed")
+        for pipeline in plan.required:
+            ensure(pipeline in self.registry, f"G4 {pipeline} is not registered")
+            ensure(pipeline not in self.paused, f"G4 {pipeline} is paused")
+
     def _required(self, scope: str, windows: Mapping[str, Span]) -> dict[str, tuple[str, ...]]:
         fresh = {u for u, (start, end) in windows.items() if start <= end}
-        return {p: us for p, (s, us) in self.registry.items() if s == scope and fresh & set(us)}
+        active = {p: us for p, (s, us) in self.registry.items() if s == scope}
+        return {p: us for p, us in active.items() if fresh & set(us) and p not in self.paused}
 
     def _cancelled(self, body: Any) -> None:
         plan = self.plans[body.batch_id]
@@ -144,7 +189,7 @@ class Truth:
             read = {u for upstreams in plan.required.values() for u in upstreams}
             ensure(self._pending(plan).isdisjoint(read), "G2 a leased batch was cancelled")
         plan.cancelled = True
-        for upstream in self._pending(plan):
+        for upstream in self._pending(plan) if plan.kind == "forward" else ():
             start, _ = plan.windows.pop(upstream)
             self._planned[plan.scope, upstream] = start - 1
 
@@ -152,15 +197,65 @@ class Truth:
         fresh = {u for u, (start, end) in plan.windows.items() if start <= end}
         return fresh - plan.advanced
 
+    def _paused(self, body: Any) -> None:
+        self._take_out(body, for_good=False)
+        self.paused.add(body.pipeline)
+
+    def _removed(self, body: Any) -> None:
+        self._take_out(body, for_good=True)
+        self.registry.pop(body.pipeline)
+        self.paused.discard(body.pipeline)
+        self._refreshed(body)
+
+    def _refreshed(self, body: Any) -> None:
+        """What the pipeline loads from now on replaces its targets."""
+        for write in self._writes[body.pipeline]:
+            self.sinks[body.pipeline, write].through.clear()
+
+    def _take_out(self, body: Any, *, for_good: bool) -> None:
+        name = body.pipeline
+        for batch_id, plan in self.plans.items():
+            status = self.status.get((batch_id, name))
+            has_part = name in plan.required or name in plan.debts
+            is_left = has_part and (status != "SUCCESS" or (for_good and self._pending(plan)))
+            if is_left and not plan.cancelled:
+                self._leave(batch_id, plan, body, for_good=for_good)
+
+    def _leave(self, batch_id: str, plan: PlanTruth, body: Any, *, for_good: bool) -> None:
+        name, pending = body.pipeline, self._pending(plan)
+        alone = {u for u in pending if plan.readers(u) == [name]}
+        freed = set(body.released.get(batch_id, ()))
+        plan.required.pop(name, None)
+        plan.debts.discard(name)
+        if for_good:
+            self._abandoned.add((plan.seq, name))
+        elif (batch_id, name) in self.status:
+            ensure(not freed, f"G2 windows that {name} has begun are given up")
+            plan.debts.add(name)
+            if alone:
+                plan.required[name] = tuple(alone)
+        if plan.kind != "forward":
+            plan.cancelled = not plan.required and not plan.debts
+            return
+        ensure(freed <= alone, f"G2 {freed - alone} of {batch_id} is given up although it is read")
+        for upstream in freed:
+            start, _ = plan.windows[upstream]
+            self._planned[plan.scope, upstream] = start - 1
+            plan.advanced.add(upstream)
+        if not self._pending(plan) and plan.advanced == freed and not plan.debts:
+            plan.cancelled = True
+
     def _leased(self, body: Any) -> None:
         plan, pipeline = self.plans[body.batch_id], body.pipeline
         ensure(not plan.cancelled, "G2 a cancelled batch was leased")
-        ensure(pipeline in plan.required, f"G4 {pipeline} is not part of the batch")
+        ensure(pipeline in plan.required or pipeline in plan.debts, f"G4 {pipeline} has no part")
+        ensure(pipeline not in self.paused, f"G4 {pipeline} is paused")
         epoch = self._epochs.get(pipeline, 0)
         ensure(body.epoch > epoch, f"G8 lease with epoch {body.epoch} after {epoch}")
         ensure(self.status.get((body.batch_id, pipeline)) != "SUCCESS", "G8 SUCCESS is final")
-        for batch_id, other in self.plans.items():
-            if other.seq < plan.seq and pipeline in other.required and not other.cancelled:
+        for batch_id, other in self.plans.items() if plan.is_ordered else ():
+            asked = other.is_ordered and (pipeline in other.required or pipeline in other.debts)
+            if other.seq < plan.seq and asked and not other.cancelled:
                 finished = self.status.get((batch_id, pipeline)) == "SUCCESS"
                 ensure(finished, f"G7 {pipeline} leased {plan.seq} before {other.seq} is finished")
         plan.leased = True
@@ -179,11 +274,14 @@ class Truth:
 
     def _sink_done(self, body: Any) -> None:
         self._fence(body)
+        if (self.plans[body.batch_id].seq, body.pipeline) in self._abandoned:
+            return
         self._applied(body.batch_id, body.pipeline, [body.sink.write_name], "G3 SINK_DONE")
 
     def _succeeded(self, body: Any) -> None:
         self._fence(body)
-        self._applied(body.batch_id, body.pipeline, self._writes[body.pipeline], "G3 SUCCESS")
+        if (self.plans[body.batch_id].seq, body.pipeline) not in self._abandoned:
+            self._applied(body.batch_id, body.pipeline, self._writes[body.pipeline], "G3 SUCCESS")
         self.status[body.batch_id, body.pipeline] = "SUCCESS"
 
     def _applied(self, batch_id: str, pipeline: str, writes: Iterable[str], what: str) -> None:
@@ -198,12 +296,13 @@ class Truth:
 
     def _advanced(self, body: Any) -> None:
         plan = self.plans[body.batch_id]
+        ensure(plan.kind == "forward", f"G5 a {plan.kind} moves a watermark")
         for upstream, version in body.upstreams.items():
             key = (plan.scope, upstream)
             before = self.committed.get(key, -1)
             ensure(version > before, f"G5 {upstream} moves from {before} to {version}")
             ensure(plan.windows.get(upstream) == (before + 1, version), f"G4 {upstream} leaps")
-            readers = [p for p, upstreams in plan.required.items() if upstream in upstreams]
+            readers = plan.readers(upstream)
             ensure(bool(readers), f"G4 {upstream} advances although nobody reads it")
             for pipeline in readers:
                 self._applied(body.batch_id, pipeline, self._writes[pipeline], f"G4 {upstream}")
@@ -224,25 +323,3 @@ class Truth:
                     if self.sinks[pipeline, write].through.get(upstream, -1) != latest
                 ]
         return late
-
-    def latecomers(self) -> dict[str, tuple[str, ...]]:
-        """Pipelines that joined too late, with the upstreams they could go on with."""
-        found = {}
-        for pipeline, (scope, upstreams) in self.registry.items():
-            kept = tuple(u for u in upstreams if self._is_seeded(pipeline, scope, u))
-            if kept != upstreams:
-                found[pipeline] = kept
-        return found
-
-    def _is_seeded(self, pipeline: str, scope: str, upstream: str) -> bool:
-        """Whether the pipeline has what is committed, and will have what is about to be."""
-        for plan in self.plans.values():
-            if plan.scope == scope and not plan.cancelled and upstream in self._pending(plan):
-                readers = [p for p, upstreams in plan.required.items() if upstream in upstreams]
-                if readers and pipeline not in readers:
-                    return False
-        committed = self.committed.get((scope, upstream), -1)
-        return all(
-            self.sinks[pipeline, write].through.get(upstream, -1) >= committed
-            for write in self._writes[pipeline]
-        )

@@ -209,6 +209,7 @@ def describe(body: Any) -> str:
             body.scope,
             spans,
             "/".join(body.required),
+            body.batch_kind if body.batch_kind != "forward" else "",
         ]
     elif body.kind == "REGISTER":
         parts += [body.pipeline, body.scope, ",".join(body.upstreams)]
@@ -427,6 +428,12 @@ class SimCoordinator(Coordinator):
         more = latest if request.max_versions is None else mark.version + 1 + request.max_versions
         last = min(latest, more)
         return Probe(facts, tuple(version_of(v) for v in range(mark.version + 1, last + 1)))
+
+    def _probe_between(self, upstream: str, after: int, mark: Mark | None) -> Probe:
+        self._world.pause(f"probe {upstream} from {after}")
+        facts = facts_of(upstream, self._world.latest[upstream])
+        last = mark.version if mark else after
+        return Probe(facts, tuple(version_of(v) for v in range(after + 1, last + 1)))
 
 
 @cache
