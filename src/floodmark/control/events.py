@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, ClassVar, cast
 
 from floodmark.model.state import BatchKind, Holder, Mark, Pipeline, PlannedBatch, SinkDone
+from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Window
 
 
@@ -38,6 +39,7 @@ class Registered:
     scope: str
     upstreams: tuple[str, ...]
     definition_hash: str
+    options: Mapping[str, UpstreamOptions] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -75,6 +77,21 @@ class Leased:
     ttl_seconds: float
     replaces: str | None = None
     is_external: bool = False
+
+    @property
+    def key(self) -> str:
+        return self.batch_id
+
+
+@dataclass(frozen=True, slots=True)
+class Amended:
+    """A run reads a planned range in another way, because it is lost as it was planned (G2)."""
+
+    kind: ClassVar[str] = "AMEND"
+    batch_id: str
+    pipeline: str
+    epoch: int
+    window: Window
 
     @property
     def key(self) -> str:
@@ -296,6 +313,7 @@ Body = (
     | Registered
     | Planned
     | Leased
+    | Amended
     | SinkWritten
     | TargetSettled
     | Succeeded
@@ -319,6 +337,7 @@ BODIES: dict[str, type[Any]] = {
         Registered,
         Planned,
         Leased,
+        Amended,
         SinkWritten,
         TargetSettled,
         Succeeded,

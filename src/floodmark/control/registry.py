@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 
 from floodmark.control.events import Body, Registered
 from floodmark.errors import ConfigError, ControlError
 from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
 from floodmark.model.state import State
+from floodmark.model.upstream import UpstreamOptions
 
 
 def registration(state: State, body: Registered) -> list[Body]:
@@ -27,8 +29,18 @@ def registration(state: State, body: Registered) -> list[Body]:
     return [] if is_same else [body]
 
 
-def definition_hash(pipeline: str, scope: str, upstreams: Sequence[str]) -> str:
-    text = json.dumps([pipeline, scope, list(upstreams)])
+def definition_hash(
+    pipeline: str,
+    scope: str,
+    upstreams: Sequence[str],
+    options: Mapping[str, UpstreamOptions] | None = None,
+) -> str:
+    parts: list[object] = [pipeline, scope, list(upstreams)]
+    if options:
+        # What "latest" meant is found out anew at each registration and is no part of it.
+        said = {u: asdict(replace(o, latest_at=None)) for u, o in options.items()}
+        parts.append(sorted(said.items()))
+    text = json.dumps(parts)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

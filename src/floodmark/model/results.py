@@ -45,7 +45,7 @@ def batch_view(batch: PlannedBatch, *, reused: bool, unplanned: tuple[str, ...] 
         seq=batch.seq,
         scope=batch.scope,
         status=batch.status,
-        windows=tuple(batch.windows.values()),
+        windows=tuple(batch.shown_window(upstream) for upstream in batch.windows),
         pipelines=tuple(dict.fromkeys((*batch.required, *batch.aside))),
         reused=reused,
         unplanned=unplanned,
@@ -155,6 +155,36 @@ class Upkeep:
     removed_heartbeats: int
     history_events: int
     """Every event up to this number is in `history`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreContent:
+    """What a store, or an export of one, holds."""
+
+    control: str
+    control_id: str
+    events: int
+    batches: int
+    """The number of the newest batch."""
+    pipelines: tuple[str, ...]
+    watermarks: int
+    open_batches: tuple[str, ...]
+    is_complete: bool
+    """Whether every event since the beginning is there."""
+    not_restored: tuple[str, ...] = ()
+    """What a store that was rebuilt from its targets does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Versions of an upstream that were never processed in a scope, although later ones were."""
+
+    scope: str
+    upstream: str
+    start: int
+    end: int
+    """Inclusive at both ends."""
+    reason: str
 
 
 def good(name: str, text: str) -> Finding:

@@ -110,6 +110,8 @@ def refuse_latecomers(state: State, draft: Draft) -> None:
     seeded = {seed.pipeline for seed in draft.seeds}
     for pipeline, upstreams in draft.required.items():
         for upstream in upstreams:
+            if after[upstream].reload:
+                continue
             seen = state.will_have_processed(pipeline, upstream)
             if seen != after[upstream].after_version and pipeline not in seeded:
                 raise _latecomer(pipeline, after[upstream], seen)

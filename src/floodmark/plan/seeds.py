@@ -45,7 +45,7 @@ def draft_seed(state: State, pipeline: Pipeline, probes: Mapping[str, Probe]) ->
 def seed_window(upstream: str, probe: Probe, after: int, mark: Mark | None) -> Window:
     """From where a pipeline stands to the watermark; by the feed if that covers it."""
     if mark is None:
-        return standing_window(upstream, probe, NOTHING_PROCESSED)
+        return standing_window(upstream, probe, after)
     if probe.facts.table_id != mark.table_id:
         raise _recreated(upstream, probe, mark)
     if after >= mark.version:

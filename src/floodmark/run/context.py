@@ -49,7 +49,7 @@ class Run:
         self.run_id = lease.run.run_id
         self.spark = engine.spark
         self.windows: tuple[Window, ...] = tuple(
-            batch.windows[upstream] for upstream in batch.upstreams_of(pipeline)
+            batch.window_for(pipeline, upstream) for upstream in batch.upstreams_of(pipeline)
         )
         self._spans = {w.upstream: (w.start, w.end) for w in self.windows}
         if rebuilds:
@@ -161,7 +161,7 @@ class Run:
     def _place(self, spec: WriteSpec) -> tuple[Receipt, Sink]:
         """The receipt and the sink of a write; a lost target is settled first, if that was asked."""
         receipt, sink = self._found(spec)
-        loss = sink.loss() if self._on_lost_target else None
+        loss = sink.loss(receipt) if self._on_lost_target else None
         if self._on_lost_target is None or loss is None:
             return receipt, sink
         done = sink.settled(self._on_lost_target, receipt, self._app_id(spec, next_one=True))
@@ -184,7 +184,7 @@ class Run:
         """Prove the feed windows again: frames are read only now, and Spark tolerates holes."""
         source = self._engine.source()
         for window in self.windows:
-            if window.has_news and window.method == "feed":
+            if window.has_news and window.feed_start is not None:
                 source.check(window)
 
     def refuse_unfinished_writes(self) -> None:

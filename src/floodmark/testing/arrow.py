@@ -17,26 +17,22 @@ import pyarrow.compute as pc
 
 from floodmark import failpoints
 from floodmark.deltalog import DeltaLog, Storage
+from floodmark.errors import SinkError
 from floodmark.model.delta import TableFacts
 from floodmark.model.names import matching
 from floodmark.model.receipt import Receipt, WriteResult
-from floodmark.model.state import SinkDone
-from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.state import OnLostTarget, SinkDone
+from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.sinks import rules
 from floodmark.sinks.rules import Target
 from floodmark.sinks.target import DeltaTarget
-from floodmark.sources import ranges
+from floodmark.sources import arrow_feed, lost, ranges
 
 ATTEMPTS = 50
 """How often a commit that lost a race is decided anew."""
 
 _TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
-_CHANGE_FIELDS = (
-    pa.field(_TYPE, pa.string()),
-    pa.field(_VERSION, pa.int64()),
-    pa.field(_TIMESTAMP, pa.timestamp("us", "UTC")),
-)
 _RANKS = {"update_preimage": 0, "delete": 1, "insert": 2, "update_postimage": 2}
 _DELETED, _DELETED_AT = "__floodmark_deleted", "__floodmark_deleted_at"
 
@@ -57,12 +53,18 @@ class ArrowSource:
     def read(self, window: Window) -> pa.Table:
         """See `Source.read`; raises FM-SOURCE-006 if data files are gone."""
         self.check(window)
-        if not window.has_news:
-            return _with_changes(self._empty(window), window.end, None)
-        if window.method == "snapshot":
-            at = self._log(window).versions(window.end, window.end)[0].committed_at
-            return _with_changes(self._as_of(window, window.end), window.end, at)
-        return self._feed(window)
+        at, first = window.snapshot_version, window.feed_start
+        parts = []
+        if window.has_news and at is not None:
+            committed_at = self._log(window).versions(at, at)[0].committed_at
+            parts.append(_with_changes(self._as_of(window, at), at, committed_at))
+        if window.has_news and first is not None:
+            parts.append(self._feed(window))
+        return pa.concat_tables(parts) if parts else _with_changes(self._empty(window), -1, None)
+
+    def settled(self, window: Window, choice: Settlement) -> Window | None:
+        """See `Source.settled`."""
+        return lost.settled(self._log(window), window, choice)
 
     def table(self, window: Window, at_version: int) -> pa.Table:
         """See `Source.table`."""
@@ -72,18 +74,7 @@ class ArrowSource:
         return self._as_of(window, at_version)
 
     def _feed(self, window: Window) -> pa.Table:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError
-
-        schema = self._empty(window).schema
-        try:
-            table = DeltaTable(window.upstream, storage_options=self._options)
-            changes = pa.table(table.load_cdf(window.start, window.end).read_all())
-        except FileNotFoundError as error:
-            raise ranges.files_gone(window, error) from error
-        except DeltaError as error:
-            raise ranges.feed_missing(window, str(error)[:200]) from error
-        return _as_typed(changes, pa.schema([*schema, *_CHANGE_FIELDS]))
+        return arrow_feed.read(window, self._options)
 
     def _as_of(self, window: Window, version: int) -> pa.Table:
         from deltalake import QueryBuilder
@@ -93,11 +84,14 @@ class ArrowSource:
         try:
             rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t"))
         except (FileNotFoundError, DeltaError, pa.ArrowInvalid) as error:
-            raise ranges.files_gone(window, error) from error
-        return _as_typed(rows, _arrow_schema(table))
+            raise ranges.files_gone(window, type(error).__name__) from error
+        return arrow_feed.typed(rows, _arrow_schema(table))
 
     def _empty(self, window: Window) -> pa.Table:
-        return _arrow_schema(self._at(window, max(window.end, 0))).empty_table()
+        from deltalake import Schema
+
+        text = ranges.schema_text(self._log(window), window, window.end)
+        return pa.schema(Schema.from_json(text).to_arrow()).empty_table()
 
     def _at(self, window: Window, version: int) -> Any:
         from deltalake import DeltaTable
@@ -127,6 +121,14 @@ class ArrowSink:
         """See `Sink.committed`."""
         return self._target.committed(receipt)
 
+    def loss(self, receipt: Receipt) -> SinkError | None:
+        """See `Sink.loss`."""
+        return self._target.loss(receipt)
+
+    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+        """See `Sink.settled`."""
+        return self._target.settled(choice, receipt, next_app_id)
+
     def write(self, frame: pa.Table, receipt: Receipt) -> WriteResult:
         """See `Sink.write`; a commit that lost a race is decided anew, by compare-and-swap."""
         from deltalake.exceptions import CommitFailedError
@@ -152,7 +154,7 @@ class ArrowSink:
             self._save(self._rows_to_write(frame), receipt, seen)
             return {}
         winners, notes = self._reduced(frame)
-        if seen.exists:
+        if seen.exists and not self._target.is_rebuilt:
             self._merge(winners, receipt, seen)
         else:
             self._save(self._first_rows(winners), receipt, seen)
@@ -180,7 +182,10 @@ class ArrowSink:
         winners, ties = last_changes(rows, keys, sequence)
         data = rules.data_columns(columns)
         fields = [frame.schema.field(name) for name in data]
-        fields += [pa.field(_DELETED, pa.bool_()), pa.field(_DELETED_AT, _CHANGE_FIELDS[2].type)]
+        fields += [
+            pa.field(_DELETED, pa.bool_()),
+            pa.field(_DELETED_AT, arrow_feed.CHANGE_FIELDS[2].type),
+        ]
         chosen = [_with_fate(row, data) for row in winners]
         notes = {"ties": str(len(ties))}
         if ties:
@@ -197,7 +202,8 @@ class ArrowSink:
     def _save(self, rows: pa.Table, receipt: Receipt, seen: Target) -> None:
         from deltalake import DeltaTable, write_deltalake
 
-        mode: Any = "overwrite" if self._spec.mode == "overwrite" else "append"
+        replaces = self._spec.mode == "overwrite" or self._target.is_rebuilt
+        mode: Any = "overwrite" if replaces else "append"
         place: Any = self._spec.target
         creation: dict[str, Any] = {"storage_options": self._options}
         if seen.exists:
@@ -313,20 +319,9 @@ def _with_fate(row: Row, data: Sequence[str]) -> Row:
 
 
 def _with_changes(table: pa.Table, version: int, at: datetime | None) -> pa.Table:
-    for field, value in zip(_CHANGE_FIELDS, ("insert", version, at), strict=True):
+    for field, value in zip(arrow_feed.CHANGE_FIELDS, ("insert", version, at), strict=True):
         table = table.append_column(field, pa.array([value] * table.num_rows, field.type))
     return table
-
-
-def _as_typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Columns by name and type; delta-rs gives its feed views of text and bare timestamps."""
-    columns = []
-    for field in schema:
-        column = table[field.name]
-        if pa.types.is_timestamp(field.type) and column.type.tz is None and field.type.tz:
-            column = pc.assume_timezone(column.cast(pa.timestamp(field.type.unit)), "UTC")
-        columns.append(column.cast(field.type))
-    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _arrow_schema(table: Any) -> pa.Schema:
