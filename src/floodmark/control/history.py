@@ -48,7 +48,9 @@ def past_batch(control: str, storage: Storage, batch_id: str) -> PlannedBatch | 
     if not BATCH_ID.fullmatch(batch_id):
         return None
     columns = ", ".join(SCHEMA.names)
-    query = f"SELECT {columns} FROM t WHERE batch_id = '{batch_id}' ORDER BY seq"
+    # A rebuilt store may begin with the batch.
+    wanted = f"batch_id = '{batch_id}' OR kind = 'REBUILD'"
+    query = f"SELECT {columns} FROM t WHERE {wanted} ORDER BY seq"
     rows = read_published(f"{control}/history", storage, query)
     state = State()
     for event in events_of(rows.cast(SCHEMA)) if rows is not None else []:

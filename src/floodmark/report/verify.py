@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from floodmark.control import ControlReader
 from floodmark.control.events import (
     Advanced,
     Cancelled,
+    Created,
     Event,
     Failed,
     Leased,
     Paused,
     Planned,
+    Rebuilt,
     Registered,
     Removed,
     Reset,
@@ -52,6 +54,8 @@ class Evidence:
     """The readable commits of each sink, by target."""
     unreadable: dict[str, str] = field(default_factory=dict)
     """Sinks whose log could not be read, and why."""
+    forgotten_through: int = 0
+    """Batches up to this number were lost with the store and restored from the sinks."""
 
     def bodies(self, *kinds: type[Any]) -> Iterator[Any]:
         return (event.body for event in self.events if isinstance(event.body, kinds))
@@ -108,9 +112,24 @@ def verify_store(reader: ControlReader, control: str, storage: Storage) -> list[
     return findings
 
 
+def spelled_out(event: Event) -> list[Event]:
+    """A store that was rebuilt begins with what its first event stands for, one by one."""
+    if not isinstance(event.body, Rebuilt):
+        return [event]
+    state = event.body.state
+    resets = [Reset(m.scope, m.upstream, m.version, m.table_id) for m in state.marks]
+    plans = [
+        Planned(b.batch_id, b.seq, b.scope, tuple(b.windows.values()), b.required)
+        for b in state.batches
+    ]
+    return [replace(event, body=body) for body in (Created(state.control_id), *resets, *plans)]
+
+
 def gather(events: list[Event], storage: Storage) -> Evidence:
     """Read the log of every sink that any run wrote to, once."""
-    evidence = Evidence(events)
+    evidence = Evidence([each for event in events for each in spelled_out(event)])
+    rebuilt = [event.body.state for event in events if isinstance(event.body, Rebuilt)]
+    evidence.forgotten_through = rebuilt[0].batch_seq if rebuilt else 0
     for _, sink in evidence.sinks():
         if sink.target not in evidence.commits and sink.target not in evidence.unreadable:
             try:
@@ -140,11 +159,10 @@ def disjoint_and_gapless(evidence: Evidence) -> Iterator[str]:
             begins[body.scope, body.upstream] = len(starts)
             starts.append(body.version)
             continue
+        given_up = {u for batch_id, u in released if batch_id == body.batch_id}
         for window in body.windows if body.batch_kind == "forward" else ():
-            if (body.batch_id, window.upstream) in released:
-                continue
-            stands = body.batch_id not in cancelled or window.upstream in advanced[body.batch_id]
-            if window.has_news and stands:
+            is_kept = body.batch_id not in cancelled or window.upstream in advanced[body.batch_id]
+            if window.has_news and is_kept and window.upstream not in given_up:
                 if window.reload:  # another table: its versions begin anew
                     begins[body.scope, window.upstream] = len(starts)
                     starts.append(-1)
@@ -280,7 +298,9 @@ def known_writers(evidence: Evidence) -> Iterator[str]:
     for target, commits in evidence.commits.items():
         for commit in commits:
             said = metadata_of(commit.user_metadata)
-            if said.get("control_id") in control_ids and said.get("batch_id") not in plans:
+            is_ours = said.get("control_id") in control_ids
+            is_news = said.get("seq", 0) > evidence.forgotten_through
+            if is_ours and is_news and said.get("batch_id") not in plans:
                 yield f"{target} version {commit.version} holds {said.get('batch_id')}"
 
 

@@ -1,0 +1,78 @@
+"""Moving a watermark by hand: marks only, and only through the journal."""
+
+from __future__ import annotations
+
+from floodmark.control.events import Body, Reset
+from floodmark.deltalog import DeltaLog, Storage
+from floodmark.errors import ConfigError, ControlError
+from floodmark.model.state import PlannedBatch, State
+from floodmark.model.window import NOTHING_PROCESSED
+
+
+def reset_of(upstream: str, scope: str, version: int | None, storage: Storage) -> Reset:
+    """The event that puts a mark at a version of the table as it is; None forgets the mark.
+
+    Raises FM-SOURCE-001 if the table has no such version, FM-SOURCE-002 if its log no longer
+    tells what the table was like there.
+    """
+    if version is None:
+        return Reset(scope, upstream, NOTHING_PROCESSED)
+    if version < 0:
+        raise ConfigError(
+            "FM-CONFIG-007",
+            f"there is no version {version}",
+            allowed="a version from 0 on, or none at all to begin from the beginning",
+            state="nothing was changed",
+            next="correct the version",
+        )
+    log = DeltaLog(upstream, storage)
+    table_id = log.facts().table_id
+    return Reset(
+        scope=scope,
+        upstream=upstream,
+        version=version,
+        table_id=table_id,
+        feed_enabled=log.feed_enabled_at(version),
+        schema_fingerprint=log.schema_at(version)[1],
+    )
+
+
+def decide_reset(state: State, body: Reset) -> list[Body]:
+    """What a reset has to journal: nothing if the mark is there already.
+
+    Raises FM-CONTROL-023 while a batch holds the upstream, FM-CONTROL-005 if the scope does not
+    know it.
+    """
+    for batch in state.open_batches(body.scope):
+        if body.upstream in batch.windows:
+            raise _held(body, batch)
+    readers = [p for p in state.pipelines_in(body.scope) if body.upstream in p.upstreams]
+    mark = state.marks.get((body.scope, body.upstream))
+    if not readers and mark is None:
+        raise _unknown(state, body)
+    is_there = mark.version == body.version if mark else body.version == NOTHING_PROCESSED
+    is_same_table = mark is None or mark.table_id == body.table_id
+    return [] if is_there and is_same_table else [body]
+
+
+def _held(body: Reset, batch: PlannedBatch) -> ControlError:
+    way = "cancel" if batch.can_be_cancelled else "retry"
+    return ControlError(
+        "FM-CONTROL-023",
+        f"batch {batch.batch_id} holds {body.upstream}",
+        where=f"scope {body.scope}",
+        found=f"the batch is {batch.status}",
+        state="nothing was changed; the watermark stays",
+        next=f"floodmark {way} {batch.batch_id}, then run the same command again",
+    )
+
+
+def _unknown(state: State, body: Reset) -> ControlError:
+    known = sorted({f"{scope} {upstream}" for scope, upstream in state.marks})
+    return ControlError(
+        "FM-CONTROL-005",
+        f"no pipeline of scope {body.scope} reads {body.upstream}",
+        allowed="; ".join(known[:10]) or "nothing has a watermark yet",
+        state="nothing was changed",
+        next="floodmark state show",
+    )

@@ -1,0 +1,166 @@
+"""A store as one text file: every event, one JSON document a line, behind a line that says what is
+in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from floodmark.control.delta import DeltaEventLog, unreadable
+from floodmark.control.events import Event, decode, encode
+from floodmark.control.fold import fold
+from floodmark.control.journal import FORMAT_VERSION, CommitConflict, CommitUnknown
+from floodmark.control.projections import Projector
+from floodmark.deltalog import Storage
+from floodmark.errors import ConfigError, ControlError
+from floodmark.model.results import StoreContent
+from floodmark.model.state import State
+
+EXPORT = "floodmark_export"
+
+
+def export_text(events: Sequence[Event], at: datetime) -> bytes:
+    """The file: its first line names format, control id and the number of events."""
+    state = fold(events)
+    header = {
+        EXPORT: FORMAT_VERSION,
+        "control_id": state.control_id,
+        "events": len(events),
+        "exported_at": at.isoformat(),
+    }
+    lines = [json.dumps(header), *(json.dumps(_row(event)) for event in events)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def write_export(path: str, content: bytes, storage: Storage) -> None:
+    """Put an export into a file; raises FM-CONFIG-007 if there is one of that name."""
+    try:
+        is_there = storage.exists(path)
+        if not is_there:
+            storage.write(path, content)
+    except OSError as error:
+        raise _not_written(path, f"{type(error).__name__}: {error}") from error
+    if is_there:
+        raise _not_written(path, "the file is there already")
+
+
+def read_export(path: str, storage: Storage) -> list[Event]:
+    """The events of a file; raises FM-CONTROL-022 if they cannot be had."""
+    try:
+        content = storage.read(path)
+    except OSError as error:
+        raise _unusable(path, error) from error
+    return events_in(content, path)
+
+
+def events_in(content: bytes, where: str) -> list[Event]:
+    """The events of a file; raises FM-CONTROL-022 if it is none, or not all of it."""
+    try:
+        return _parsed(content)
+    except (ValueError, KeyError, TypeError, AttributeError, ControlError) as error:
+        raise _unusable(where, error) from error
+
+
+def _parsed(content: bytes) -> list[Event]:
+    header, *lines = [json.loads(line) for line in content.decode().splitlines()]
+    if header[EXPORT] > FORMAT_VERSION:
+        raise ValueError(f"it has format {header[EXPORT]}, this version knows {FORMAT_VERSION}")
+    if len(lines) != header["events"]:
+        raise ValueError(f"it has {len(lines)} of {header['events']} events: it was cut off")
+    events = [_event(line) for line in lines]
+    if fold(events).control_id != header["control_id"]:
+        raise ValueError("its events are of another store than its first line says")
+    return events
+
+
+def fill(log: DeltaEventLog, projector: Projector, events: Sequence[Event]) -> None:
+    """Make a new store of events, in one commit; raises FM-CONTROL-021 if there is one.
+
+    Killed before the commit it leaves an empty journal, which another call may fill.
+    """
+    refuse_existing(log, projector)
+    log.create()
+    tail = log.read(None)
+    if tail.events:
+        raise store_exists(log.control)
+    try:
+        log.append(events, tail.position)
+    except CommitConflict as error:
+        raise store_exists(log.control) from error
+    except CommitUnknown as error:
+        raise unreadable(log.path, error.__cause__ or error) from error
+
+
+def refuse_existing(log: DeltaEventLog, projector: Projector) -> None:
+    """Raise FM-CONTROL-021 unless the place holds nothing of a store."""
+    if (log.exists() and log.read(None).events) or projector.published_through("history"):
+        raise store_exists(log.control)
+
+
+def content_of(control: str, events: Sequence[Event], state: State) -> StoreContent:
+    """What a store holds, in a few numbers."""
+    return StoreContent(
+        control=control,
+        control_id=state.control_id,
+        events=len(events),
+        batches=state.batch_seq,
+        pipelines=tuple(state.pipelines),
+        watermarks=len(state.marks),
+        open_batches=tuple(batch.batch_id for batch in state.open_batches()),
+        is_complete=not events or events[0].kind != "SNAPSHOT",
+    )
+
+
+def _row(event: Event) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "kind": event.kind,
+        "payload": json.loads(encode(event.body)),
+        "op_id": event.op_id,
+        "actor": event.actor,
+        "at": event.at.isoformat(),
+    }
+
+
+def _event(row: dict[str, Any]) -> Event:
+    body = decode(row["kind"], json.dumps(row["payload"]))
+    at = datetime.fromisoformat(row["at"])
+    return Event(seq=row["seq"], body=body, op_id=row["op_id"], actor=row["actor"], at=at)
+
+
+def store_exists(control: str) -> ControlError:
+    return ControlError(
+        "FM-CONTROL-021",
+        "there is a control store already",
+        where=control,
+        allowed="a place that holds neither a journal nor published tables",
+        state="nothing was changed",
+        next="name another control path, or move the folder away, then run the same command again",
+    )
+
+
+def _not_written(path: str, found: str) -> ConfigError:
+    return ConfigError(
+        "FM-CONFIG-007",
+        "the export cannot be written there",
+        where=path,
+        found=found,
+        allowed="a new file in a folder that can be written",
+        state="nothing was changed",
+        next="floodmark state export ANOTHER_FILE",
+    )
+
+
+def _unusable(where: str, error: BaseException) -> ControlError:
+    return ControlError(
+        "FM-CONTROL-022",
+        "the file is no complete export of a control store",
+        where=where,
+        found=f"{type(error).__name__}: {error}",
+        allowed="a file that floodmark state export wrote",
+        state="nothing was changed",
+        next="floodmark state export FILE, on the store, then import that",
+    )
