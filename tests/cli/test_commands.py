@@ -61,7 +61,7 @@ def test_plan_of_one_scope_has_the_keys_of_the_contract(shop: Path, floodmark: C
 def test_plan_of_several_scopes_lists_one_plan_each(shop: Path, floodmark: Command) -> None:
     document = floodmark("plan", "--json").document
 
-    assert set(document) == {"schema_version", "plans"}
+    assert set(document) == {"schema_version", "plans", "refused"}
     assert [plan["scope"] for plan in document["plans"]] == ["nightly", "solo"]
     assert all(set(plan) >= PLAN_KEYS for plan in document["plans"])
 

@@ -70,7 +70,7 @@ def test_status_of_open_and_finished_batches(
 def test_a_run_says_what_failed_what_advanced_and_what_is_held(
     shop: Path, arrow_call: Callable[..., Call], golden: Golden, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = work.run(arrow_call(as_json=False))
+    code = work.run(arrow_call(as_json=False), jobs=1)
 
     captured = capsys.readouterr()
     assert code == 1

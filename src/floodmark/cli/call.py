@@ -43,6 +43,12 @@ class Call:
 
         return Project.load(self._folder)
 
+    def checked_project(self) -> Project:
+        """The project, if nothing is wrong with it; raises every error of it at once."""
+        from floodmark.project import Project
+
+        return Project.check(self._folder)
+
     def short(self, upstream: str) -> str:
         """An upstream relative to the project's root where it lies below it."""
         return upstream.removeprefix(f"{self.project.root}/")
@@ -135,5 +141,11 @@ def print_traceback(screen: Screen, error: BaseException) -> None:
 
 
 def _last_place(error: BaseException) -> str:
+    """Our own last line on the way to an error: a library's line says little about our defect."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    package = os.path.dirname(os.path.dirname(__file__))
+    own = [f for f in frames if f.filename.startswith(f"{package}{os.sep}")]
+    for frame in (own or list(frames))[-1:]:
+        name = os.path.relpath(frame.filename, os.path.dirname(package)) if own else frame.filename
+        return f"{name}:{frame.lineno} in {frame.name}"
+    return ""

@@ -8,18 +8,34 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from floodmark.control.events import Event
+    from floodmark.coordinator import Coordinator
     from floodmark.model.results import Batch, Finalized, Finding, Held, Lag, RunResult
     from floodmark.model.state import PlannedBatch, Run
     from floodmark.model.window import Window
-    from floodmark.project import BatchOutcome, PipelineOutcome, RunSummary
+    from floodmark.project import BatchOutcome, PipelineOutcome, RunSummary, ScopePlan
 
 Document = dict[str, Any]
 
+PLAN_FILE_VERSION = 1
 
-def plans(batches: Sequence[Batch]) -> Document:
+
+def plans(scopes: Sequence[ScopePlan]) -> Document:
     """The keys of one plan directly if one scope was asked for, else a list under `plans`."""
-    found = [plan(batch) for batch in batches]
-    return found[0] if len(found) == 1 else {"plans": found}
+    found = [{**plan(each.batch), "strays": list(each.strays)} for each in scopes if each.batch]
+    if len(scopes) == 1 and found:
+        return found[0]
+    refused = [{"scope": each.scope, **each.error.as_dict()} for each in scopes if each.error]
+    return {"plans": found, "refused": refused}
+
+
+def plan_file(coordinator: Coordinator, scopes: Sequence[ScopePlan]) -> Document:
+    """What `plan --out` writes: the frozen batches and the store they are in."""
+    return {
+        "schema_version": PLAN_FILE_VERSION,
+        "control": coordinator.control,
+        "control_id": coordinator.state().control_id,
+        "plans": [plan(each.batch) for each in scopes if each.batch],
+    }
 
 
 def plan(batch: Batch) -> Document:
@@ -32,6 +48,8 @@ def plan(batch: Batch) -> Document:
         "windows": [window(each) for each in batch.windows],
         "pipelines": list(batch.pipelines),
         "unplanned": list(batch.unplanned),
+        "batch_kind": batch.kind,
+        "seeds": list(batch.seeds),
     }
 
 
@@ -84,6 +102,7 @@ def outcome(each: PipelineOutcome) -> Document:
         "error": each.error.as_dict() if each.error else None,
         "story": each.story,
         "batch_id": each.batch_id,
+        "attempts": each.attempts,
     }
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,8 +14,6 @@ from floodmark.errors import ControlError
 
 if TYPE_CHECKING:
     from floodmark.model.results import Finding
-
-T = TypeVar("T")
 
 CHECK_FAILED = 1
 
@@ -38,10 +36,9 @@ def status(
 ) -> int:
     """Show open batches, what holds them, and finished ones."""
     coordinator = call.project.coordinator
-    if batch is not None:
-        batches = coordinator.status(batch)
-    else:
-        batches = _or_empty(coordinator.status) or ()
+    if batch is None and (missing := _missing_store(call)):
+        return _show_missing(call, documents.status(()), missing)
+    batches = coordinator.status(batch)
     call.show(documents.status(batches), lambda screen: screens.status(screen, call, batches))
     return 0
 
@@ -59,7 +56,11 @@ def lag(
 ) -> int:
     """Show how far each upstream is behind, and what holds it."""
     at_least(0, "--fail-above", fail_above)
-    lags = _or_empty(call.project.coordinator.lag) or ()
+    if missing := _missing_store(call):
+        if fail_above is not None:  # a threshold that nobody can look at is not kept
+            raise missing
+        return _show_missing(call, documents.lag(()), missing)
+    lags = call.project.coordinator.lag()
     call.show(documents.lag(lags), lambda screen: screens.lag(screen, call, lags))
     behind = [each.versions_behind for each in lags]
     is_late = fail_above is not None and any(n is None or n > fail_above for n in behind)
@@ -72,15 +73,16 @@ def history(
 ) -> int:
     """Show what happened, oldest first."""
     at_least(1, "--limit", limit)
-    coordinator = call.project.coordinator
-    events = _or_empty(lambda: coordinator.history(limit)) or []
+    if missing := _missing_store(call):
+        return _show_missing(call, documents.history(()), missing)
+    events = call.project.coordinator.history(limit)
     call.show(documents.history(events), lambda screen: screens.history(screen, events))
     return 0
 
 
 def verify(call: Call) -> int:
     """Check the guarantees on journal, sinks and tables."""
-    return _show_findings(call, call.project.coordinator.verify())
+    return _show_findings(call, call.project.verify())
 
 
 def doctor(call: Call) -> int:
@@ -91,8 +93,7 @@ def doctor(call: Call) -> int:
 
 def validate(call: Call) -> int:
     """Check floodmark.yaml, its functions and its upstreams."""
-    project = call.project
-    project.validate()
+    project = call.checked_project()
     names = list(project.pipelines)
     document = {"ok": True, "project": project.settings.project, "pipelines": names}
     call.show(document, lambda screen: screens.validated(screen, project))
@@ -104,11 +105,19 @@ def _show_findings(call: Call, found: Sequence[Finding]) -> int:
     return 0 if all(finding.ok for finding in found) else CHECK_FAILED
 
 
-def _or_empty(look: Callable[[], T]) -> T | None:
-    """The answer, or None where there is no store yet; an outage is still an error."""
+def _missing_store(call: Call) -> ControlError | None:
+    """FM-CONTROL-001 where there is no store yet; an outage is raised."""
     try:
-        return look()
+        call.project.coordinator.state()
     except ControlError as error:
         if error.code != "FM-CONTROL-001":
             raise
-        return None
+        return error
+    return None
+
+
+def _show_missing(call: Call, document: dict[str, Any], missing: ControlError) -> int:
+    call.show(
+        {**document, "note": missing.title}, lambda screen: screens.no_store(screen, missing)
+    )
+    return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, Self
 
 from floodmark.cli.screen import STYLES, Screen, duration, number
@@ -19,35 +20,62 @@ class Progress:
         self._call = call
         self._screen: Screen = call.errors
         self._spinner: Any = None
+        self._running: list[str] = []
+        self._guard = threading.RLock()
+        """Pipelines that run side by side tell of themselves from several threads."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop()
+        with self._guard:
+            self._stop()
 
     def planned(self, batch: Batch) -> None:
         """A batch is planned, or an open one was found."""
-        self._call.what_stays = (
-            f"batch {batch.batch_id} stands with its ranges; pipelines that have succeeded stay "
-            "done, writes that committed are not repeated"
-        )
-        self._call.next = f"floodmark retry {batch.batch_id}"
-        word = "finishing the open batch" if batch.reused else "planned"
-        self._say(f"scope {batch.scope}: {word} {batch.batch_id}")
+        with self._guard:
+            is_first = not self._call.next
+            what = f"batch {batch.batch_id} stands with its ranges"
+            self._call.what_stays = (
+                f"{what if is_first else 'the planned batches stand with their ranges'}; pipelines "
+                "that have succeeded stay done, writes that committed are not repeated"
+            )
+            self._call.next = f"floodmark retry {batch.batch_id}" if is_first else "floodmark run"
+            word = "finishing the open batch" if batch.reused else "planned"
+            self._say(f"scope {batch.scope}: {word} {batch.batch_id}")
 
     def starting_session(self) -> None:
         """Spark is about to start; that takes seconds."""
-        self._wait("starting Spark")
+        with self._guard:
+            self._wait("starting Spark")
 
     def started(self, pipeline: str, batch_id: str) -> None:
         """A pipeline begins."""
         del batch_id
-        self._wait(f"running {pipeline}")
+        with self._guard:
+            self._running.append(pipeline)
+            self._wait(f"running {pipeline}", f"running {', '.join(self._running)}")
+
+    def waiting(self, outcome: PipelineOutcome, delay_seconds: float) -> None:
+        """A pipeline has failed and will be tried again."""
+        code = outcome.error.code if outcome.error else ""
+        with self._guard:
+            self._end(outcome.name)
+            self._say(
+                f"{outcome.name}: attempt {outcome.attempts} {outcome.status} ({code}), "
+                f"the next one in {duration(delay_seconds)}"
+            )
+            self._wait_for_others()
 
     def finished(self, outcome: PipelineOutcome) -> None:
         """A pipeline has ended."""
-        self._stop()
+        with self._guard:
+            self._end(outcome.name)
+            self._stop()
+            self._tell(outcome)
+            self._wait_for_others()
+
+    def _tell(self, outcome: PipelineOutcome) -> None:
         rows = f", {number(outcome.rows_written)} rows" if outcome.rows_written is not None else ""
         self._screen.line(
             f"{outcome.name}: ",
@@ -62,7 +90,15 @@ class Progress:
         self._stop()
         self._screen.line((text, "dim"))
 
-    def _wait(self, text: str) -> None:
+    def _end(self, pipeline: str) -> None:
+        if pipeline in self._running:
+            self._running.remove(pipeline)
+
+    def _wait_for_others(self) -> None:
+        if self._running and self._screen.is_terminal:
+            self._wait(f"running {', '.join(self._running)}")
+
+    def _wait(self, text: str, on_terminal: str | None = None) -> None:
         self._stop()
         if not self._screen.is_terminal:
             self._screen.line(f"{text} ...")
@@ -77,7 +113,7 @@ class Progress:
             console=self._screen.console,
             transient=True,
         )
-        self._spinner.add_task(text, total=None)
+        self._spinner.add_task(on_terminal or text, total=None)
         self._spinner.start()
 
     def _stop(self) -> None:

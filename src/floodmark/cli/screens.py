@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from floodmark.cli.call import Call, print_error
@@ -11,19 +12,34 @@ from floodmark.cli.screen import STYLES, Row, Screen, duration, number, size
 
 if TYPE_CHECKING:
     from floodmark.control.events import Event
+    from floodmark.errors import FloodmarkError
     from floodmark.model.results import Batch, Finalized, Finding, Held, Lag, RunResult
     from floodmark.model.state import PlannedBatch
     from floodmark.model.window import Window
-    from floodmark.project import BatchOutcome, Project, RunSummary
+    from floodmark.project import BatchOutcome, Project, RunSummary, ScopePlan
 
 FINISHED_SHOWN = 10
 
 
-def plans(screen: Screen, call: Call, batches: Sequence[Batch]) -> None:
-    for batch in batches:
-        _plan(screen, call, batch)
+def plans(screen: Screen, call: Call, scopes: Sequence[ScopePlan], out: Path | None = None) -> None:
+    if not scopes:
+        screen.line("no pipeline is selected: nothing to plan")
+        return
+    for each in scopes:
+        if each.batch:
+            _plan(screen, call, each.batch)
+        else:
+            screen.line((f"scope {each.scope}", "bold"), ": ", ("cannot be planned", "bold red"))
+        for name in each.strays:
+            screen.line(f"  {name} is not in floodmark.yaml and holds the scope")
+            screen.line(f"  next: put it back, or: floodmark remove {name}")
         screen.line()
-    _plan_footer(screen, batches)
+    for error in [each.error for each in scopes if each.error]:
+        print_error(call.errors, error)
+        call.errors.line()
+    batches = [each.batch for each in scopes if each.batch]
+    if batches:
+        _plan_footer(screen, batches, out)
 
 
 def _plan(screen: Screen, call: Call, batch: Batch) -> None:
@@ -34,6 +50,8 @@ def _plan(screen: Screen, call: Call, batch: Batch) -> None:
     rows = [_window_row(call, window) for window in batch.windows]
     header = ["upstream", "status", "method", "versions", "count", "rows", "bytes"]
     screen.table(header, rows, indent=2)
+    for name in batch.seeds:
+        screen.line(f"  {name} is seeded first: it has not seen all that is committed")
     for upstream in batch.unplanned:
         screen.line(f"  {call.short(upstream)} waits until that batch is finished")
 
@@ -62,13 +80,13 @@ def _range(window: Window) -> str:
     return f"{window.start}-{window.end}" if window.has_news else "-"
 
 
-def _plan_footer(screen: Screen, batches: Sequence[Batch]) -> None:
+def _plan_footer(screen: Screen, batches: Sequence[Batch], out: Path | None) -> None:
     if all(batch.status == "NOOP" for batch in batches):
         screen.line("everything is up to date")
         return
     if any(batch.batch_id is None for batch in batches):
         screen.line("a preview: nothing was written")
-    screen.line("next: floodmark run")
+    screen.line(f"next: floodmark run{f' --plan {out}' if out else ''}")
 
 
 def run(screen: Screen, call: Call, summary: RunSummary) -> None:
@@ -110,7 +128,9 @@ def _way_forward(call: Call, outcome: BatchOutcome) -> str:
     waiting = {name for held in outcome.held for name in held.waiting_for}
     missing = sorted(waiting - set(call.project.pipelines))
     if missing:
-        return f"{', '.join(missing)} is not in floodmark.yaml; floodmark record its result"
+        return (
+            f"{missing[0]} is not in floodmark.yaml; put it back, or: floodmark remove {missing[0]}"
+        )
     return f"floodmark retry {outcome.batch.batch_id}"
 
 
@@ -267,6 +287,12 @@ def findings(screen: Screen, call: Call, found: Sequence[Finding]) -> None:
             screen.line(f"         next: {finding.next}")
     problems = sum(not finding.ok for finding in found)
     screen.line(f"{len(found)} checks, {problems} {'problem' if problems == 1 else 'problems'}")
+
+
+def no_store(screen: Screen, error: FloodmarkError) -> None:
+    """The answer of verbs that look, in the words of the error that others raise."""
+    screen.line(f"{error.title}: {error.where}")
+    screen.line(f"next: {error.next}")
 
 
 def validated(screen: Screen, project: Project) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,13 +16,23 @@ from floodmark.cli.verb import at_least, verb
 from floodmark.errors import ConfigError, PlanError
 
 if TYPE_CHECKING:
-    from floodmark.project import RunSummary
+    from floodmark.project import RunSummary, ScopePlan
 
 WORK_TO_DO = 5
 
 Pipelines = Annotated[
     list[str] | None,
-    typer.Argument(metavar="PIPELINE", help="Which pipelines; all if none is named."),
+    typer.Argument(
+        metavar="PIPELINE", help="Which pipelines, or state:failed; all if none is named."
+    ),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="PIPELINE", help="Not these; may be repeated."),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", metavar="N", help="At most N pipelines side by side."),
 ]
 MaxVersions = Annotated[
     int | None,
@@ -58,40 +69,95 @@ def attach(app: typer.Typer) -> None:
 def plan(
     call: Call,
     pipelines: Pipelines = None,
+    *,
     freeze: Annotated[
         bool, typer.Option("--freeze", help="Register the pipelines and freeze the batch.")
     ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Freeze, and write the plan for run --plan."),
+    ] = None,
+    exclude: Exclude = None,
     max_versions: MaxVersions = None,
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit with 5 when there is work.")
     ] = False,
 ) -> int:
-    """Show what a run would read, and why. Writes nothing without --freeze.
+    """Show what a run would read, and why. Writes nothing without --freeze or --out.
 
+    A scope that cannot be planned is shown with its error, the others are planned all the same.
     JSON: the keys of the plan if the pipelines are of one scope, else one plan per scope in
-    `plans`.
+    `plans`, and the errors in `refused`.
     """
-    project = call.project
-    make = project.freeze if freeze else project.plan
-    batches = make(*(pipelines or ()), max_versions=at_least(1, "--max-versions", max_versions))
-    call.show(documents.plans(batches), lambda screen: screens.plans(screen, call, batches))
-    has_work = any(batch.status != "NOOP" for batch in batches)
-    return WORK_TO_DO if detailed_exitcode and has_work else 0
+    if out is not None:
+        from floodmark.project import planfile
+
+        planfile.check_place(out)
+    plans = call.project.plan_scopes(
+        pipelines or (),
+        exclude=exclude or (),
+        max_versions=at_least(1, "--max-versions", max_versions),
+        freeze=freeze or out is not None,
+    )
+    _refuse_alone(plans)
+    if out is not None:
+        planfile.write_plan_file(out, documents.plan_file(call.project.coordinator, plans))
+    call.show(documents.plans(plans), lambda screen: screens.plans(screen, call, plans, out))
+    codes = [plan.error.exit_code for plan in plans if plan.error]
+    has_work = any(plan.batch is not None and plan.batch.status != "NOOP" for plan in plans)
+    return next(iter(codes), WORK_TO_DO if detailed_exitcode and has_work else 0)
 
 
-def run(call: Call, pipelines: Pipelines = None, max_versions: MaxVersions = None) -> int:
+def _refuse_alone(plans: Sequence[ScopePlan]) -> None:
+    """The error of the only scope that was asked for is the answer."""
+    if len(plans) == 1 and plans[0].error:
+        raise plans[0].error
+
+
+def run(
+    call: Call,
+    pipelines: Pipelines = None,
+    *,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="FILE", help="Exactly the batches of a plan --out file."),
+    ] = None,
+    exclude: Exclude = None,
+    max_versions: MaxVersions = None,
+    jobs: Jobs = None,
+) -> int:
     """Plan, run and finalize until everything new is done.
 
-    A batch that was left open is finished first. A pipeline that fails holds its upstreams, the others go on. To repeat the command is the
-    retry. Spark is started only when there is something to run.
+    A batch that was left open is finished first. A pipeline that fails holds its upstreams, the
+    others go on. To repeat the command is the retry. Spark is started only when there is something
+    to run.
     """
+    at_least(1, "--jobs", jobs)
+    at_least(1, "--max-versions", max_versions)
+    if plan is not None and (pipelines or exclude or max_versions):
+        raise _plan_says_it_all()
     with Progress(call) as progress:
-        summary = call.project.run(
-            *(pipelines or ()),
-            max_versions=at_least(1, "--max-versions", max_versions),
-            watcher=progress,
-        )
-    return _finish(call, summary)
+        if plan is not None:
+            summary = call.project.run_plan(plan, jobs=jobs, watcher=progress)
+        else:
+            summary = call.project.run(
+                *(pipelines or ()),
+                exclude=exclude or (),
+                max_versions=max_versions,
+                jobs=jobs,
+                watcher=progress,
+            )
+    return finish(call, summary)
+
+
+def _plan_says_it_all() -> ConfigError:
+    return ConfigError(
+        "FM-CONFIG-007",
+        "--plan goes with no pipeline, --exclude or --max-versions",
+        allowed="the plan file alone: it names its batches, and a batch its ranges",
+        state="nothing was read or written",
+        next="floodmark run --plan FILE",
+    )
 
 
 def retry(
@@ -102,8 +168,10 @@ def retry(
         OnLostRange | None,
         typer.Option("--on-lost-range", help="The way forward after a lost range (not yet)."),
     ] = None,
+    jobs: Jobs = None,
 ) -> int:
     """Run the unfinished pipelines of a batch, then finalize it."""
+    at_least(1, "--jobs", jobs)
     if on_lost_range is not None:
         raise PlanError(
             "FM-PLAN-011",
@@ -112,11 +180,12 @@ def retry(
             next="register the upstream in a new scope to load it again from a snapshot",
         )
     with Progress(call) as progress:
-        summary = call.project.retry(batch, *(pipelines or ()), watcher=progress)
-    return _finish(call, summary)
+        summary = call.project.retry(batch, *(pipelines or ()), jobs=jobs, watcher=progress)
+    return finish(call, summary)
 
 
-def _finish(call: Call, summary: RunSummary) -> int:
+def finish(call: Call, summary: RunSummary) -> int:
+    """Show what a run did; its exit code."""
     call.show(documents.run(summary), lambda screen: screens.run(screen, call, summary))
     return summary.exit_code
 

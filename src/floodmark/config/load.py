@@ -49,6 +49,8 @@ class LoadedFile:
     path: Path
     settings: ProjectSettings
     document: Document
+    positions: tuple[int, ...]
+    """Where each pipeline of the settings stands in the file's list: broken ones may be missing."""
 
     @property
     def root(self) -> Path:
@@ -93,11 +95,28 @@ def load_file(path: Path) -> LoadedFile:
     report = Report(_shown_path(path))
     document = read_document(_text(path, report), report)
     report.raise_if_any()
-    settings = _settings(document, report)
-    _refuse_repeats(document, report)
+    loaded = _loaded(path, document, report)
     report.raise_if_any()
-    assert settings is not None  # noqa: S101  (no settings without an error in the report)
-    return LoadedFile(path, settings, document)
+    assert loaded is not None  # noqa: S101  (nothing is missing without an error in the report)
+    return loaded
+
+
+def survey_file(path: Path) -> tuple[LoadedFile | None, Report]:
+    """What is wrong with a project file, and what of it can be checked further all the same.
+
+    Entries with errors are left out of the settings; None if nothing useful is left.
+    """
+    report = Report(_shown_path(path))
+    document = read_document(_text(path, report), report)
+    if document.data is None and report.found:
+        return None, report
+    return _loaded(path, document, report), report
+
+
+def _loaded(path: Path, document: Document, report: Report) -> LoadedFile | None:
+    settings, positions = _settings(document, report)
+    _refuse_repeats(document, report)
+    return LoadedFile(path, settings, document, positions) if settings else None
 
 
 def described(data: Any, path: KeyPath) -> str:
@@ -137,13 +156,38 @@ def _bytes(path: Path) -> bytes:
         raise _unreadable(path, error.strerror or type(error).__name__) from error
 
 
-def _settings(document: Document, report: Report) -> ProjectSettings | None:
+def _settings(document: Document, report: Report) -> tuple[ProjectSettings | None, tuple[int, ...]]:
     try:
-        return ProjectSettings.model_validate(document.data)
+        settings = ProjectSettings.model_validate(document.data)
+        return settings, tuple(range(len(settings.pipelines)))
     except ValidationError as error:
-        for details in error.errors(include_url=False):
-            _add(details, document, report)
-        return None
+        found = error.errors(include_url=False)
+        for details in found:
+            if not _is_known(report, document, details["loc"]):
+                _add(details, document, report)
+        return _without_errors(document.data, [details["loc"] for details in found])
+
+
+def _is_known(report: Report, document: Document, path: KeyPath) -> bool:
+    """Whether the text of a value was found wrong already: its absence is no second error."""
+    place = document.values.get(path)
+    return place is not None and any(place == other for other, _ in report.found)
+
+
+def _without_errors(
+    data: Any, errors: list[KeyPath]
+) -> tuple[ProjectSettings | None, tuple[int, ...]]:
+    """The settings as they would be without the keys and pipelines that have errors."""
+    if not isinstance(data, dict):
+        return None, ()
+    broken = {path[:2] if path[:1] == ("pipelines",) else path[:1] for path in errors}
+    sound = {i: p for i, p in _pipelines(data).items() if ("pipelines", i) not in broken}
+    kept = {key: value for key, value in data.items() if (key,) not in broken}
+    try:
+        whole = {"project": "unnamed", **kept, "pipelines": list(sound.values())}
+        return ProjectSettings.model_validate(whole), tuple(sound)
+    except ValidationError:
+        return None, ()
 
 
 def _add(error: ErrorDetails, document: Document, report: Report) -> None:

@@ -13,7 +13,8 @@ from floodmark.config.places import choices
 from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
 
 DEFAULT_CONTROL = "lake/_control"
-MIN_TTL_SECONDS, MAX_TTL_SECONDS = 1.0, 86_400.0
+DEFAULT_JOBS, MAX_JOBS, MAX_ATTEMPTS = 2, 64, 100
+MAX_DELAY_SECONDS = 86_400.0
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
@@ -56,23 +57,51 @@ def _function(value: str) -> str:
     return value
 
 
-def _ttl(value: object) -> object:
-    try:
-        seconds = durations.seconds_of(value if isinstance(value, str) else "")
-    except ValueError:
-        raise _refused("not a duration", durations.ALLOWED) from None
-    if not MIN_TTL_SECONDS <= seconds <= MAX_TTL_SECONDS:
-        raise _refused("the duration is out of range", "1s to 1d")
-    return value
+def _duration(shortest: str, longest: str) -> BeforeValidator:
+    """Durations within these bounds, kept as they are written."""
+
+    def check(value: object) -> object:
+        try:
+            seconds = durations.seconds_of(value if isinstance(value, str) else "")
+        except ValueError:
+            raise _refused("not a duration", durations.ALLOWED) from None
+        if not durations.seconds_of(shortest) <= seconds <= durations.seconds_of(longest):
+            raise _refused("the duration is out of range", f"{shortest} to {longest}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _number(lowest: int, highest: int) -> AfterValidator:
+    def check(value: int) -> int:
+        if not lowest <= value <= highest:
+            raise _refused("the number is out of range", f"{lowest} to {highest}")
+        return value
+
+    return AfterValidator(check)
 
 
 Name = Annotated[str, AfterValidator(_name)]
 UpstreamPath = Annotated[str, AfterValidator(_path)]
+Timeout = Annotated[str, _duration("10ms", "30d")]
+Jobs = Annotated[int, _number(1, MAX_JOBS)]
 
 
 class _Settings(BaseModel):
     # Strict: a number where text belongs is a mistake to be shown, not to be guessed at.
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class RetrySettings(_Settings):
+    """How often a failed run is tried again, and how long to wait: each time twice as long."""
+
+    attempts: Annotated[int, _number(1, MAX_ATTEMPTS)] = 3
+    backoff: Annotated[str, _duration("0s", "1d")] = "30s"
+
+    def delay_seconds(self, failed_attempts: int) -> float:
+        """How long to wait after so many attempts have failed; never more than a day."""
+        first = durations.seconds_of(self.backoff)
+        return min(first * 2.0 ** (failed_attempts - 1), MAX_DELAY_SECONDS)
 
 
 class PipelineSettings(_Settings):
@@ -82,6 +111,13 @@ class PipelineSettings(_Settings):
     scope: Name | None = None
     upstreams: Annotated[list[UpstreamPath], Field(min_length=1)]
     function: Annotated[str, AfterValidator(_function)]
+    timeout: Timeout | None = None
+    retry: RetrySettings | None = None
+
+    @property
+    def timeout_seconds(self) -> float | None:
+        """How long one attempt may take."""
+        return durations.seconds_of(self.timeout) if self.timeout else None
 
     @property
     def shared_scope(self) -> str:
@@ -95,7 +131,9 @@ class ProjectSettings(_Settings):
     project: Name
     control: UpstreamPath = DEFAULT_CONTROL
     catalog_schema: Annotated[str, AfterValidator(_identifier), Field(alias="schema")] = "gold"
-    lease_ttl: Annotated[str, BeforeValidator(_ttl)] = "60s"
+    lease_ttl: Annotated[str, _duration("1s", "1d")] = "60s"
+    jobs: Jobs = DEFAULT_JOBS
+    """How many pipelines run side by side."""
     pipelines: Annotated[list[PipelineSettings], Field(min_length=1)]
 
     @property

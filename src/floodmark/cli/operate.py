@@ -1,0 +1,145 @@
+"""The verbs of operators: take pipelines out and in again, process a range once more."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from floodmark.cli.call import Call
+from floodmark.cli.progress import Progress
+from floodmark.cli.verb import at_least, verb
+from floodmark.cli.work import BatchId, Jobs, Pipelines, finish
+from floodmark.errors import ConfigError
+
+Pipeline = Annotated[str, typer.Argument(metavar="PIPELINE")]
+AllowDuplicates = Annotated[
+    bool, typer.Option("--allow-duplicates", help="Rows may be appended a second time.")
+]
+AllowStale = Annotated[
+    bool, typer.Option("--allow-stale", help="Older rows may replace newer ones.")
+]
+
+
+def attach(app: typer.Typer) -> None:
+    """Add the verbs to the command line."""
+    verb(app, "backfill")(backfill)
+    verb(app, "replay")(replay)
+    verb(app, "pause")(pause)
+    verb(app, "resume")(resume)
+    verb(app, "refresh")(refresh)
+    verb(app, "rename")(rename)
+    verb(app, "remove")(remove)
+
+
+def backfill(
+    call: Call,
+    upstream: Annotated[str, typer.Argument(metavar="UPSTREAM", help="As in floodmark.yaml.")],
+    pipelines: Pipelines = None,
+    *,
+    start: Annotated[int, typer.Option("--start", metavar="N", help="The first version.")],
+    end: Annotated[int, typer.Option("--end", metavar="N", help="The last version.")],
+    allow_duplicates: AllowDuplicates = False,
+    allow_stale: AllowStale = False,
+    jobs: Jobs = None,
+) -> int:
+    """Process versions of an upstream once more; watermarks stay.
+
+    Without PIPELINE for every pipeline that reads it. JSON as `run`.
+    """
+    at_least(0, "--start", start)
+    at_least(0, "--end", end)
+    at_least(1, "--jobs", jobs)
+    with Progress(call) as progress:
+        summary = call.project.backfill(
+            upstream,
+            *(pipelines or ()),
+            start=start,
+            end=end,
+            allow_duplicates=allow_duplicates,
+            allow_stale=allow_stale,
+            jobs=jobs,
+            watcher=progress,
+        )
+    return finish(call, summary)
+
+
+def replay(
+    call: Call,
+    batch: BatchId,
+    pipelines: Pipelines = None,
+    *,
+    allow_duplicates: AllowDuplicates = False,
+    allow_stale: AllowStale = False,
+    jobs: Jobs = None,
+) -> int:
+    """Process the ranges of a completed batch once more.
+
+    Without PIPELINE for every pipeline of the batch. JSON as `run`.
+    """
+    at_least(1, "--jobs", jobs)
+    with Progress(call) as progress:
+        summary = call.project.replay(
+            batch,
+            *(pipelines or ()),
+            allow_duplicates=allow_duplicates,
+            allow_stale=allow_stale,
+            jobs=jobs,
+            watcher=progress,
+        )
+    return finish(call, summary)
+
+
+def pause(call: Call, pipeline: Pipeline) -> int:
+    """Take a pipeline out for a while: nothing waits for it."""
+    _ = call.project.coordinator.state()  # looks first: operating must not create a store
+    call.project.coordinator.pause(pipeline)
+    return _done(call, pipeline, "PAUSED", f"floodmark resume {pipeline}")
+
+
+def resume(call: Call, pipeline: Pipeline) -> int:
+    """Let a paused pipeline take part again; the next run catches it up."""
+    _ = call.project.coordinator.state()
+    call.project.coordinator.resume(pipeline)
+    return _done(call, pipeline, "ACTIVE", f"floodmark run {pipeline}")
+
+
+def refresh(call: Call, pipeline: Pipeline) -> int:
+    """Let one pipeline load everything again with its next batch."""
+    _ = call.project.coordinator.state()
+    call.project.coordinator.refresh(pipeline)
+    return _done(call, pipeline, "REFRESH", f"floodmark run {pipeline}")
+
+
+def rename(
+    call: Call, pipeline: Pipeline, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME")]
+) -> int:
+    """Give a pipeline another name; it goes on where it stands."""
+    _ = call.project.coordinator.state()
+    call.project.coordinator.rename(pipeline, new_name)
+    is_known = new_name in call.project.pipelines
+    after = f"floodmark run {new_name}" if is_known else f"name it {new_name} in floodmark.yaml too"
+    return _done(call, new_name, "RENAMED", after)
+
+
+def remove(call: Call, pipeline: Pipeline) -> int:
+    """Remove a pipeline for good: nothing waits for it any more."""
+    if pipeline in call.project.pipelines:
+        raise ConfigError(
+            "FM-CONFIG-007",
+            f"pipeline {pipeline} is still in floodmark.yaml",
+            found="the next run would register it again, and load everything into its targets",
+            state="nothing was changed",
+            next=f"take it out of floodmark.yaml, then: floodmark remove {pipeline}; or for a "
+            f"while: floodmark pause {pipeline}",
+        )
+    _ = call.project.coordinator.state()
+    call.project.coordinator.unregister(pipeline)
+    return _done(call, pipeline, "REMOVED", "floodmark run")
+
+
+def _done(call: Call, pipeline: str, status: str, after: str) -> int:
+    document = {"pipeline": pipeline, "status": status}
+    text = f"{pipeline} is {status.lower() if status != 'REFRESH' else 'to load everything again'}"
+    call.show(document, lambda screen: screen.line(f"{text}; next: {after}"))
+    return 0

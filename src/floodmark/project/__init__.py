@@ -1,0 +1,532 @@
+"""A project: the pipelines of a floodmark.yaml, planned and run through the coordinator."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from floodmark.config import (
+    LoadedFile,
+    PipelineSettings,
+    RetrySettings,
+    durations,
+    find_project_file,
+    load_file,
+    survey_file,
+)
+from floodmark.config.models import MAX_JOBS
+from floodmark.config.places import Report, choices
+from floodmark.coordinator import Coordinator
+from floodmark.errors import ConfigError, ControlError, FloodmarkError, SetupError
+from floodmark.model.results import Batch, Finding, batch_view
+from floodmark.model.state import PlannedBatch
+from floodmark.project import planfile
+from floodmark.project.checks import (
+    Checks,
+    function_of,
+    place_finding,
+    refuse_elsewhere,
+    strays,
+)
+from floodmark.project.crew import Crew
+from floodmark.project.outcomes import (
+    BatchOutcome,
+    Nobody,
+    PipelineOutcome,
+    RunSummary,
+    ScopePlan,
+    Watcher,
+)
+from floodmark.project.running import Shift, Terms
+from floodmark.project.selection import Selection
+
+__all__ = [
+    "BatchOutcome",
+    "PipelineOutcome",
+    "Project",
+    "RunSummary",
+    "ScopePlan",
+    "Watcher",
+]
+
+Retry = RetrySettings | Mapping[str, Any]
+
+
+def _local_session() -> Any:
+    from floodmark.engines.spark import local_session
+
+    return local_session()
+
+
+def _has_active_session() -> bool:
+    """Whether somebody has started Spark in this process; asks without importing it."""
+    pyspark = sys.modules.get("pyspark.sql")
+    return pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
+
+
+def _dies_with_the_process(spark: Any) -> bool:
+    """Whether the session's catalog is in memory: tables registered there, nobody could read."""
+    conf = getattr(spark, "conf", None)
+    return conf is None or conf.get("spark.sql.catalogImplementation") == "in-memory"
+
+
+class Project:
+    """The pipelines of a project file and the coordinator they share.
+
+    `session` gives the Spark session when, and only when, there is something to run.
+    """
+
+    def __init__(self, file: LoadedFile, session: Callable[[], Any] = _local_session) -> None:
+        self.file = file
+        self.settings = file.settings
+        self.root = file.root
+        self._session = session
+        self._has_session = False
+        self._no_session: SetupError | None = None
+        self._starting = threading.Lock()
+
+    @classmethod
+    def load(cls, path: str | Path | None = None) -> Project:
+        """The project at a folder, or above the working directory.
+
+        Raises ConfigError FM-CONFIG-001 if there is none, and every error of its file at once.
+        """
+        return cls(load_file(_project_file(path)))
+
+    @classmethod
+    def check(cls, path: str | Path | None = None) -> Project:
+        """The project, if nothing is wrong with its file and with what the file names.
+
+        Raises every error at once: broken entries of the file do not hide what is wrong with the
+        functions and upstreams of the others. Imports the modules of the functions, reads the
+        upstreams' logs, writes nothing.
+        """
+        file, report = survey_file(_project_file(path))
+        project = cls(file) if file else None
+        if project:
+            Checks(project.file, project.coordinator, report).run()
+        report.raise_if_any()
+        assert project is not None  # noqa: S101  (nothing is missing without an error)
+        return project
+
+    @cached_property
+    def coordinator(self) -> Coordinator:
+        """The coordinator of the project's control store."""
+        return Coordinator(
+            self.settings.control,
+            base=str(self.root),
+            schema=self.settings.catalog_schema,
+            lease_ttl=self.settings.lease_ttl_seconds,
+        )
+
+    # Choosing -------------------------------------------------------------------------------------
+
+    @property
+    def pipelines(self) -> dict[str, PipelineSettings]:
+        return {pipeline.pipeline: pipeline for pipeline in self.settings.pipelines}
+
+    def select(
+        self, selectors: Iterable[str] = (), exclude: Iterable[str] = ()
+    ) -> dict[str, list[PipelineSettings]]:
+        """The selected pipelines (all if none is) by scope.
+
+        Raises FM-CONFIG-008 for an unknown name, FM-CONFIG-007 for another grammar.
+        """
+        known = self.pipelines
+        selection = Selection(tuple(selectors), tuple(exclude))
+        failed = self._failed_pipelines() if selection.needs_state else set()
+        scopes: dict[str, list[PipelineSettings]] = {}
+        for name in selection.names(list(known), failed):
+            scopes.setdefault(known[name].shared_scope, []).append(known[name])
+        return scopes
+
+    def _failed_pipelines(self) -> set[str]:
+        """The pipelines whose latest run in an open batch failed."""
+        state = self.coordinator.state_if_any()
+        batches = state.open_batches() if state else ()
+        return {r.pipeline for b in batches for r in b.runs.values() if r.status == "FAILED"}
+
+    def members(self, scope: str) -> dict[str, list[str]]:
+        """Every pipeline of a scope with its upstreams: all of them hold the scope's upstreams."""
+        return {
+            pipeline.pipeline: pipeline.upstreams
+            for pipeline in self.settings.pipelines
+            if pipeline.shared_scope == scope
+        }
+
+    def upstreams(self) -> list[str]:
+        """The stored names of every upstream of the project."""
+        names = [u for pipeline in self.settings.pipelines for u in pipeline.upstreams]
+        return list(dict.fromkeys(self.coordinator.stored_name(name) for name in names))
+
+    # Plan -----------------------------------------------------------------------------------------
+
+    def plan(self, *pipelines: str, max_versions: int | None = None) -> list[Batch]:
+        """What a run would do now, scope by scope; writes nothing."""
+        return _batches(self.plan_scopes(pipelines, max_versions=max_versions))
+
+    def freeze(self, *pipelines: str, max_versions: int | None = None) -> list[Batch]:
+        """Register the pipelines and freeze what is new, one batch per scope.
+
+        Called again it returns the same batches while they are open. Raises the error of the first
+        scope that cannot be planned, once the others are frozen.
+        """
+        return _batches(self.plan_scopes(pipelines, max_versions=max_versions, freeze=True))
+
+    def plan_scopes(
+        self,
+        selectors: Sequence[str] = (),
+        *,
+        exclude: Sequence[str] = (),
+        max_versions: int | None = None,
+        freeze: bool = False,
+    ) -> list[ScopePlan]:
+        """The plan of each scope, or its error: one bad scope hides no other.
+
+        Writes nothing unless `freeze` is said. Raises FM-CONTROL-016 for a copied or moved project.
+        """
+        scopes = self.select(selectors, exclude)
+        refuse_elsewhere(self.file, self.coordinator)
+        make = self.freeze_scope if freeze else self.preview_scope
+        if not freeze:
+            return [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
+        with self.coordinator.coalesce():
+            return [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
+
+    def _plan_scope(
+        self,
+        make: Callable[..., Batch],
+        scope: str,
+        chosen: Sequence[PipelineSettings],
+        max_versions: int | None,
+    ) -> ScopePlan:
+        found = strays(self.coordinator.state_if_any(), scope, self.members(scope))
+        try:
+            return ScopePlan(scope, batch=make(scope, chosen, max_versions), strays=found)
+        except FloodmarkError as error:
+            return ScopePlan(scope, error=error, strays=found)
+
+    def preview_scope(
+        self, scope: str, chosen: Sequence[PipelineSettings], max_versions: int | None
+    ) -> Batch:
+        """What freezing a scope for these pipelines would give; writes nothing."""
+        return self.coordinator.preview(
+            pipelines=[pipeline.pipeline for pipeline in chosen],
+            scope=scope,
+            max_versions=max_versions,
+            register=self.members(scope),
+        )
+
+    def freeze_scope(
+        self, scope: str, chosen: Sequence[PipelineSettings], max_versions: int | None
+    ) -> Batch:
+        """Register every pipeline of the scope, and freeze what is new for the chosen ones."""
+        for name, upstreams in self.members(scope).items():
+            self.coordinator.register(name, upstreams, scope)
+        return self.coordinator.create_batch(
+            pipelines=[pipeline.pipeline for pipeline in chosen],
+            scope=scope,
+            max_versions=max_versions,
+        )
+
+    # Run ------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        *pipelines: str,
+        exclude: Sequence[str] = (),
+        max_versions: int | None = None,
+        jobs: int | None = None,
+        timeout: str | float | None = None,
+        retry: Retry | None = None,
+        watcher: Watcher | None = None,
+    ) -> RunSummary:
+        """Plan, run and finalize until everything that was new at the beginning is done.
+
+        A batch left open by an earlier run is finished first. A pipeline that fails holds its
+        upstreams; the others go on, at most `jobs` at once. Called again it is the retry. `timeout`
+        and `retry` are for every pipeline, in the place of what floodmark.yaml says. Raises
+        ConfigError before anything is journaled if a function cannot be found.
+        """
+        scopes = self.select(pipelines, exclude)
+        refuse_elsewhere(self.file, self.coordinator)
+        shift = self._shift(jobs, timeout, retry, watcher)
+        with self.coordinator.coalesce():
+            return shift.run_scopes(scopes, max_versions)
+
+    def retry(
+        self,
+        batch_id: str,
+        *pipelines: str,
+        jobs: int | None = None,
+        watcher: Watcher | None = None,
+    ) -> RunSummary:
+        """Run the unfinished pipelines of a batch (or the named ones) and finalize it.
+
+        Pipelines that have succeeded are not called again. Raises FM-CONTROL-004 for an unknown
+        batch and FM-CONTROL-005 for a pipeline that is not part of it.
+        """
+        self.select(pipelines)
+        batch = self._batch(batch_id)
+        for name in pipelines:
+            if name not in batch.required:
+                raise _not_in_batch(name, batch)
+        return self.run_batches([batch], pipelines, jobs=jobs, watcher=watcher)
+
+    def run_plan(
+        self, path: str | Path, *, jobs: int | None = None, watcher: Watcher | None = None
+    ) -> RunSummary:
+        """Run exactly the batches of a plan file, and finalize them.
+
+        Raises FM-CONFIG-009 if the file is no plan, FM-PLAN-012 if a batch of it is gone or
+        finished, or if it is of another store; nothing is run then.
+        """
+        plan = planfile.read_plan_file(Path(path))
+        state = self.coordinator.state_if_any()
+        control_id = state.control_id if state else ""
+        planfile.refuse_other_store(plan, control_id, self.coordinator.control)
+        batches = [self._batch_of(plan, batch_id) for batch_id in plan.batch_ids]
+        return self.run_batches(batches, jobs=jobs, watcher=watcher)
+
+    def run_batches(
+        self,
+        batches: Sequence[PlannedBatch],
+        pipelines: Sequence[str] = (),
+        *,
+        jobs: int | None = None,
+        watcher: Watcher | None = None,
+    ) -> RunSummary:
+        """Run the unfinished pipelines of these batches (or the named ones) and finalize each."""
+        refuse_elsewhere(self.file, self.coordinator)
+        work = [
+            (batch_view(batch, reused=True), self.functions(self.unfinished(batch, pipelines)))
+            for batch in batches
+        ]
+        with self.coordinator.coalesce():
+            return self._shift(jobs, None, None, watcher).run_batches(work)
+
+    def backfill(
+        self,
+        upstream: str,
+        *pipelines: str,
+        start: int,
+        end: int,
+        allow_duplicates: bool = False,
+        allow_stale: bool = False,
+        jobs: int | None = None,
+        watcher: Watcher | None = None,
+    ) -> RunSummary:
+        """Process versions `start` to `end` of an upstream once more, and finalize; marks stay.
+
+        One batch per scope of the pipelines; without names, of those that read the upstream.
+        Raises ConfigError before anything is journaled. Called twice it processes them twice.
+        """
+        chosen = self._readers_of(upstream, pipelines)
+        self.functions(pipeline.pipeline for each in chosen.values() for pipeline in each)
+        batches = [
+            self.coordinator.backfill(
+                upstream,
+                start=start,
+                end=end,
+                pipelines=[pipeline.pipeline for pipeline in each],
+                scope=scope,
+                allow_duplicates=allow_duplicates,
+                allow_stale=allow_stale,
+            )
+            for scope, each in chosen.items()
+        ]
+        return self._run_again(batches, jobs, watcher)
+
+    def replay(
+        self,
+        batch_id: str,
+        *pipelines: str,
+        allow_duplicates: bool = False,
+        allow_stale: bool = False,
+        jobs: int | None = None,
+        watcher: Watcher | None = None,
+    ) -> RunSummary:
+        """Process the windows of a completed batch once more, for its pipelines or the named ones.
+
+        Raises ConfigError before anything is journaled. Called twice it processes them twice.
+        """
+        self.select(pipelines)
+        self.functions(pipelines or self._batch(batch_id).required)
+        batch = self.coordinator.replay(
+            batch_id,
+            pipelines=pipelines or None,
+            allow_duplicates=allow_duplicates,
+            allow_stale=allow_stale,
+        )
+        return self._run_again([batch], jobs, watcher)
+
+    def _run_again(
+        self, batches: Sequence[Batch], jobs: int | None, watcher: Watcher | None
+    ) -> RunSummary:
+        planned = [self._batch(batch.batch_id) for batch in batches if batch.batch_id]
+        return self.run_batches(planned, jobs=jobs, watcher=watcher)
+
+    def _readers_of(
+        self, upstream: str, pipelines: Sequence[str]
+    ) -> dict[str, list[PipelineSettings]]:
+        """The pipelines that read an upstream, by scope; raises FM-CONFIG-007 if none does."""
+        refuse_elsewhere(self.file, self.coordinator)
+        name_of = self.coordinator.stored_name
+        found = {
+            scope: [p for p in each if name_of(upstream) in map(name_of, p.upstreams)]
+            for scope, each in self.select(pipelines).items()
+        }
+        found = {scope: each for scope, each in found.items() if each}
+        if not found:
+            known = [u for pipeline in self.settings.pipelines for u in pipeline.upstreams]
+            title = f"no such pipeline reads {upstream}"
+            raise _wrong_argument(title, choices(list(dict.fromkeys(known)), upstream))
+        return found
+
+    def functions(self, names: Iterable[str]) -> dict[str, Callable[..., Any]]:
+        """The functions of those pipelines that the project has; raises FM-CONFIG-006."""
+        report = self.file.report()
+        known = self.pipelines
+        return {name: self._function(name, report) for name in names if name in known}
+
+    def unfinished(self, batch: PlannedBatch, pipelines: Collection[str] = ()) -> list[str]:
+        """The pipelines of a batch (or those named) that have to run; paused ones do not.
+
+        Of a cancelled batch all of them: running them is then refused with the reason.
+        """
+        names = list(batch.required) if batch.is_cancelled else batch.unfinished_pipelines()
+        registered = self.coordinator.state().pipelines
+        paused = {name for name, pipeline in registered.items() if pipeline.is_paused}
+        return [p for p in names if (p in pipelines) or (not pipelines and p not in paused)]
+
+    def debts(self, batch: Batch, pipelines: Collection[str]) -> list[PlannedBatch]:
+        """Batches that some of the pipelines have to finish before this one, oldest first."""
+        before = batch.seq or 0
+        return [
+            each
+            for each in self.coordinator.state().open_batches(batch.scope)
+            if each.is_ordered and each.seq < before and self.unfinished(each, pipelines)
+        ]
+
+    def ensure_session(self, watcher: Watcher) -> None:
+        """Start Spark if it is not there; raises SetupError, once found, without trying again."""
+        with self._starting:
+            if self._has_session:
+                return
+            if self._no_session is not None:
+                raise self._no_session
+            self._start_session(watcher)
+
+    def _start_session(self, watcher: Watcher) -> None:
+        if not _has_active_session():
+            watcher.starting_session()
+        try:
+            self.coordinator.spark = self._session()
+        except SetupError as error:
+            self._no_session = error
+            raise
+        if _dies_with_the_process(self.coordinator.spark):
+            self.coordinator.schema = None
+        self._has_session = True
+
+    def _shift(
+        self,
+        jobs: int | None,
+        timeout: str | float | None,
+        retry: Retry | None,
+        watcher: Watcher | None,
+    ) -> Shift:
+        self._no_session = None
+        terms = Terms(
+            jobs=_checked_jobs(jobs) or self.settings.jobs,
+            timeout_seconds=_checked_timeout(timeout),
+            retry=_checked_retry(retry),
+        )
+        return Shift(self, terms, watcher or Nobody(), Crew(terms.jobs))
+
+    def _batch(self, batch_id: str) -> PlannedBatch:
+        return self.coordinator.status(batch_id)[0]
+
+    def _batch_of(self, plan: planfile.PlanFile, batch_id: str) -> PlannedBatch:
+        try:
+            batch = self._batch(batch_id)
+        except ControlError as error:
+            if error.code != "FM-CONTROL-004":
+                raise
+            raise planfile.gone(plan, batch_id) from error
+        planfile.refuse_finished(plan, batch)
+        return batch
+
+    def _function(self, name: str, report: Report) -> Callable[..., Any]:
+        index = list(self.pipelines).index(name)
+        return function_of(self.file, self.file.positions[index], self.pipelines[name], report)
+
+    # Look -----------------------------------------------------------------------------------------
+
+    def verify(self) -> list[Finding]:
+        """The findings of the store, and whether the project is where its store was filled."""
+        found = self.coordinator.verify()
+        return [*place_finding(self.file, self.coordinator), *found]
+
+
+def _project_file(path: str | Path | None) -> Path:
+    return find_project_file(Path(path) if path is not None else None)
+
+
+def _batches(plans: Sequence[ScopePlan]) -> list[Batch]:
+    for plan in plans:
+        if plan.error:
+            raise plan.error
+    return [plan.batch for plan in plans if plan.batch]
+
+
+def _checked_jobs(jobs: int | None) -> int | None:
+    if jobs is not None and not 1 <= jobs <= MAX_JOBS:
+        raise _wrong_argument(f"jobs is {jobs}", f"1 to {MAX_JOBS}")
+    return jobs
+
+
+def _checked_timeout(timeout: str | float | None) -> float | None:
+    try:
+        seconds = durations.seconds_of(timeout) if isinstance(timeout, str) else timeout
+    except ValueError as error:
+        raise _wrong_argument(f"timeout is {timeout!r}", durations.ALLOWED) from error
+    if seconds is not None and seconds <= 0:
+        raise _wrong_argument(f"timeout is {timeout}", "more than nothing")
+    return seconds
+
+
+def _checked_retry(retry: Retry | None) -> RetrySettings | None:
+    if retry is None or isinstance(retry, RetrySettings):
+        return retry
+    try:
+        return RetrySettings.model_validate(dict(retry))
+    except ValidationError as error:
+        allowed = '{"attempts": 3, "backoff": "30s"}'
+        raise _wrong_argument(f"retry is {dict(retry)}", allowed) from error
+
+
+def _wrong_argument(title: str, allowed: str) -> ConfigError:
+    return ConfigError(
+        "FM-CONFIG-007",
+        title,
+        allowed=allowed,
+        state="nothing was read or written",
+        next="correct the argument",
+    )
+
+
+def _not_in_batch(name: str, batch: PlannedBatch) -> ControlError:
+    return ControlError(
+        "FM-CONTROL-005",
+        f"pipeline {name} is not part of batch {batch.batch_id}",
+        found=f"the batch was planned for {', '.join(batch.required) or 'no pipeline'}",
+        state="nothing was read or written; a plan keeps the registry of its moment",
+        next=f"floodmark status {batch.batch_id}",
+    )

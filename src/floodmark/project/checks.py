@@ -1,0 +1,167 @@
+"""Checks that look beyond floodmark.yaml: functions, upstreams, and whether the store is here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from floodmark.config import LoadedFile, PipelineSettings, load_function
+from floodmark.config.places import Report
+from floodmark.coordinator import Coordinator
+from floodmark.deltalog import DeltaLog
+from floodmark.errors import ConfigError, ControlError, FloodmarkError
+from floodmark.model.results import Finding, bad
+from floodmark.model.state import State
+from floodmark.plan.refusals import refuse_catalog_name
+
+
+@dataclass(frozen=True)
+class Checks:
+    """The checks of `validate`; what is wrong goes into the report."""
+
+    file: LoadedFile
+    coordinator: Coordinator
+    report: Report
+
+    def run(self) -> None:
+        """Everything, one after the other; an error of one hides no other."""
+        for position, pipeline in self._pipelines():
+            self._check_function(position, pipeline)
+        self._check_upstreams()
+        self._check_place()
+
+    def _pipelines(self) -> list[tuple[int, PipelineSettings]]:
+        return list(zip(self.file.positions, self.file.settings.pipelines, strict=True))
+
+    def _check_function(self, position: int, pipeline: PipelineSettings) -> None:
+        try:
+            function_of(self.file, position, pipeline, self.report)
+        except ConfigError as error:
+            place = self.file.place("pipelines", position, "function")
+            self.report.found.append((place, error))
+
+    def _check_upstreams(self) -> None:
+        names: dict[tuple[str, str], str] = {}
+        for position, pipeline in self._pipelines():
+            for index, upstream in enumerate(pipeline.upstreams):
+                path = ("pipelines", position, "upstreams", index)
+                try:
+                    table_id = self._table_id(upstream)
+                except FloodmarkError as error:
+                    self._add(path, error)
+                    continue
+                stored = self.coordinator.stored_name(upstream)
+                other = names.setdefault((pipeline.shared_scope, table_id), stored)
+                if other != stored:
+                    self._add(path, _two_names(other, stored, table_id))
+
+    def _table_id(self, upstream: str) -> str:
+        refuse_catalog_name(upstream)
+        stored = self.coordinator.stored_name(upstream)
+        return DeltaLog(stored, self.coordinator.storage).facts().table_id
+
+    def _check_place(self) -> None:
+        try:
+            moved = moved_from(self.file, self.coordinator)
+        except ControlError as error:
+            self._add(("control",), error)
+            return
+        if moved is not None:
+            self._add(("control",), elsewhere(moved, self.file.root, self.coordinator.control))
+
+    def _add(self, path: tuple[str | int, ...], error: FloodmarkError) -> None:
+        self.report.add(
+            error.code,
+            error.title,
+            self.file.place(*path),
+            key=self.file.key(*path),
+            found=error.found or error.where,
+            allowed=error.allowed,
+        )
+        if error.code == "FM-CONTROL-016":  # nothing in the file is wrong: say what to do instead
+            self.report.found[-1][1].next = error.next
+
+
+def function_of(
+    file: LoadedFile, position: int, pipeline: PipelineSettings, report: Report
+) -> Callable[..., Any]:
+    """The function of a pipeline; raises FM-CONFIG-006 with its place in the file."""
+    path = ("pipelines", position, "function")
+    where = report.where(file.place(*path), file.key(*path))
+    return load_function(file.root, pipeline.function, where)
+
+
+# A project that is not where its store was filled --------------------------------------------------
+
+
+def moved_from(file: LoadedFile, coordinator: Coordinator) -> str | None:
+    """The folder for which the store was filled, if it is another one than the project's."""
+    state = coordinator.state_if_any()
+    if state is None:
+        return None
+    registered = {p.name: p.upstreams for p in state.pipelines.values()}
+    for pipeline in file.settings.pipelines:
+        stored = registered.get(pipeline.pipeline, ())
+        for upstream in pipeline.upstreams:
+            root = _other_root(upstream, coordinator.stored_name(upstream), stored)
+            if root is not None:
+                return root
+    return None
+
+
+def _other_root(upstream: str, here: str, stored: tuple[str, ...]) -> str | None:
+    """The folder below which the store knows an upstream that the file names relative to itself."""
+    relative = upstream.removeprefix("./").strip("/")
+    if "://" in upstream or upstream.startswith(("/", "..")) or here in stored:
+        return None
+    ends = [name for name in stored if name.endswith(f"/{relative}") and name.startswith("/")]
+    return ends[0].removesuffix(f"/{relative}") or "/" if ends else None
+
+
+def refuse_elsewhere(file: LoadedFile, coordinator: Coordinator) -> None:
+    """Raise FM-CONTROL-016 for a project that was copied or moved together with its store."""
+    moved = moved_from(file, coordinator)
+    if moved is not None:
+        raise elsewhere(moved, file.root, coordinator.control)
+
+
+def elsewhere(before: str, root: Path, control: str) -> ControlError:
+    is_copy = (Path(before) / "floodmark.yaml").exists()
+    what = "copied" if is_copy else "moved"
+    back = f"mv {root} {before}, or link it: ln -s {root} {before}; then work in {before}"
+    here = f"work in {before}; for a copy of its own name another control: and other targets"
+    return ControlError(
+        "FM-CONTROL-016",
+        f"this project was {what}: its control store was filled for another folder",
+        where=control,
+        found=f"its tables are registered below {before}, the project is {root}",
+        allowed="one folder for a control store: paths are stored absolute",
+        state="nothing was read or written; here every table would look new and load again",
+        next=here if is_copy else back,
+    )
+
+
+def place_finding(file: LoadedFile, coordinator: Coordinator) -> list[Finding]:
+    """The same for `verify`: one finding, or none if all is well."""
+    moved = moved_from(file, coordinator)
+    if moved is None:
+        return []
+    error = elsewhere(moved, file.root, coordinator.control)
+    return [bad("place", f"{error.title}; {error.found}", error.next)]
+
+
+def strays(state: State | None, scope: str, members: Mapping[str, object]) -> tuple[str, ...]:
+    """Pipelines that hold a scope in the store although the project does not have them."""
+    known = state.pipelines_in(scope) if state else []
+    return tuple(pipeline.name for pipeline in known if pipeline.name not in members)
+
+
+def _two_names(first: str, second: str, table_id: str) -> ConfigError:
+    return ConfigError(
+        "FM-PLAN-003",
+        "one table has two names",
+        found=f"{first} and {second} are both table {table_id}",
+        allowed="one name for a table within a scope",
+    )

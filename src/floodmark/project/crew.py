@@ -1,0 +1,94 @@
+"""Work side by side: bounded, in a stable order, and able to stop."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+
+FAREWELL_SECONDS = 30.0
+"""How long an interrupted run waits for its threads to record what became of them."""
+
+
+class Crew:
+    """At most `size` pieces of work at once, for one call of a project.
+
+    With a size of one, or one task, everything happens in the calling thread, where an interrupt
+    arrives by itself. Other threads look at `stop`.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._stop = threading.Event()
+        self._halt = threading.Event()
+        self._places = threading.BoundedSemaphore(size)
+        self._caller = threading.current_thread()
+
+    @property
+    def stop(self) -> threading.Event | None:
+        """What tells the work of this thread that it is given up; None where interrupts do."""
+        return None if threading.current_thread() is self._caller else self._stop
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """One of the `size` places; waits until there is one."""
+        with self._places:
+            yield
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but not beyond an interrupt; raises KeyboardInterrupt then."""
+        if self._stop.wait(seconds):
+            raise KeyboardInterrupt
+
+    def each(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
+        """What the tasks return, in their order.
+
+        A task that raises keeps others from beginning, not from ending, and its error is raised;
+        an interrupt also gives up those that run.
+        """
+        if self.size == 1 or len(tasks) <= 1:
+            return [task() for task in tasks]
+        results: dict[int, T] = {}
+        failures: dict[int, BaseException] = {}
+        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for position in range(len(tasks)):
+            waiting.put(position)
+
+        def work() -> None:
+            while not self._halt.is_set() and not waiting.empty():
+                try:
+                    position = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                # The boundary of the thread: raised again by whoever waits for it.
+                try:
+                    results[position] = tasks[position]()
+                except BaseException as error:  # noqa: BLE001
+                    failures[position] = error
+                    self._end(error)
+
+        self._join([threading.Thread(target=work, daemon=True) for _ in tasks[: self.size]])
+        if failures:
+            raise failures[min(failures)]
+        return [results[position] for position in range(len(tasks))]
+
+    def _join(self, threads: Sequence[threading.Thread]) -> None:
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        except BaseException as error:
+            self._end(error)
+            for thread in threads:
+                thread.join(FAREWELL_SECONDS)
+            raise
+
+    def _end(self, error: BaseException) -> None:
+        self._halt.set()
+        if not isinstance(error, Exception):
+            self._stop.set()

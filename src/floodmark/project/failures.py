@@ -1,0 +1,51 @@
+"""Failures of a user's function, told with the lines of the user's own files."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from floodmark.errors import FloodmarkError, RunError
+
+_OWN_CODE = str(Path(__file__).parent.parent)
+_MAX_FOUND = 800
+
+
+def failure_of(error: Exception, pipeline: str, batch_id: str, root: Path) -> RunError:
+    """FM-RUN-001 with the lines of the user's own files; FM-RUN-005 if there is none."""
+    lines = own_lines(error, root)
+    kind = type(error).__name__
+    title = f"the function of pipeline {pipeline} raised {kind}"
+    return RunError(
+        "FM-RUN-001" if lines else "FM-RUN-005",
+        title if lines else f"the run of pipeline {pipeline} failed with {kind}",
+        where=lines[-1] if lines else f"pipeline {pipeline}",
+        found=f"{kind}: {str(error).strip()}"[:_MAX_FOUND],
+        state="the run is recorded as FAILED; writes that committed stand and are not repeated; "
+        "the watermarks of its upstreams stay",
+        next=f"correct the cause, then: floodmark retry {batch_id}",
+        details={"batch": batch_id, **({"called": "\n".join(lines[:-1])} if lines[1:] else {})},
+    )
+
+
+def with_caller(error: FloodmarkError, root: Path) -> FloodmarkError:
+    """The error, with the user's line it comes from where there is one."""
+    lines = own_lines(error, root)
+    if lines:
+        error.details.setdefault("at", lines[-1])
+    return error
+
+
+def own_lines(error: BaseException, root: Path, limit: int = 3) -> list[str]:
+    """The last lines of the traceback that lie in the user's own files."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if f.filename.startswith(f"{root}/") and not _is_foreign(f.filename)]
+    return [f"{_place(root, frame)} in {frame.name}: {frame.line}" for frame in own][-limit:]
+
+
+def _is_foreign(filename: str) -> bool:
+    return filename.startswith(f"{_OWN_CODE}/") or "/site-packages/" in filename
+
+
+def _place(root: Path, frame: traceback.FrameSummary) -> str:
+    return f"{frame.filename.removeprefix(f'{root}/')}:{frame.lineno}"

@@ -1,0 +1,111 @@
+"""What planning and running a project gives, and who may watch it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from floodmark.errors import FloodmarkError
+from floodmark.model.results import ALREADY_APPLIED, Batch, Held, RunResult
+
+OutcomeStatus = Literal["SUCCESS", "FAILED", "REFUSED"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScopePlan:
+    """What would be done, or was frozen, in one scope; or why that cannot be told."""
+
+    scope: str
+    batch: Batch | None = None
+    error: FloodmarkError | None = None
+    strays: tuple[str, ...] = ()
+    """Pipelines that hold the scope although floodmark.yaml does not have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOutcome:
+    """What became of one pipeline of one batch; REFUSED means that it was not started."""
+
+    name: str
+    batch_id: str
+    status: OutcomeStatus
+    rows_read: int | None = None
+    rows_written: int | None = None
+    duration_seconds: float | None = None
+    error: FloodmarkError | None = None
+    story: str | None = None
+    already_applied: str | None = None
+    """Writes that an earlier attempt had committed and that were not repeated."""
+    attempts: int = 1
+    """How often it was tried in this run."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """What became of one batch in this run."""
+
+    batch: Batch
+    pipelines: tuple[PipelineOutcome, ...]
+    advanced: tuple[str, ...]
+    held: tuple[Held, ...]
+
+
+@dataclass
+class RunSummary:
+    """What a whole run did: scopes in the order of the file, their batches in the order of time."""
+
+    batches: list[BatchOutcome] = field(default_factory=list)
+    refused: list[FloodmarkError] = field(default_factory=list)
+    """Scopes that could not be planned; the others were run all the same."""
+
+    @property
+    def outcomes(self) -> list[PipelineOutcome]:
+        return [outcome for batch in self.batches for outcome in batch.pipelines]
+
+    @property
+    def held(self) -> list[Held]:
+        """What is held at the end: a later batch of a scope speaks for the earlier ones."""
+        last = {outcome.batch.scope: outcome for outcome in self.batches}
+        return [held for outcome in last.values() for held in outcome.held]
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a function failed, else that of the first refusal, else 0."""
+        errors = [o.error for o in self.outcomes if o.error] + self.refused
+        codes = [error.exit_code for error in errors]
+        return 1 if 1 in codes else next(iter(codes), 0)
+
+
+class Watcher(Protocol):
+    """Sees a run while it happens, from several threads."""
+
+    def planned(self, batch: Batch) -> None: ...
+    def starting_session(self) -> None: ...
+    def started(self, pipeline: str, batch_id: str) -> None: ...
+    def waiting(self, outcome: PipelineOutcome, delay_seconds: float) -> None: ...
+    def finished(self, outcome: PipelineOutcome) -> None: ...
+
+
+class Nobody:
+    """A watcher that looks away."""
+
+    def planned(self, batch: Batch) -> None: ...
+    def starting_session(self) -> None: ...
+    def started(self, pipeline: str, batch_id: str) -> None: ...
+    def waiting(self, outcome: PipelineOutcome, delay_seconds: float) -> None: ...
+    def finished(self, outcome: PipelineOutcome) -> None: ...
+
+
+def outcome_of(result: RunResult, attempts: int) -> PipelineOutcome:
+    """A finished run as a part of a summary."""
+    return PipelineOutcome(
+        name=result.pipeline,
+        batch_id=result.batch_id,
+        status="SUCCESS",
+        rows_read=result.rows_read,
+        rows_written=result.rows_written,
+        duration_seconds=result.duration_seconds,
+        story=result.story,
+        already_applied=result.metrics.get(ALREADY_APPLIED),
+        attempts=attempts,
+    )
