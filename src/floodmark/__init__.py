@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from floodmark.engines.spark import local_session
     from floodmark.errors import FloodmarkError
     from floodmark.model.results import Batch, Metrics, RunResult
+    from floodmark.model.upstream import Upstream
     from floodmark.model.window import Window
     from floodmark.project import Project
     from floodmark.sinks.changes import deletes, upserts
@@ -24,6 +25,7 @@ _HOMES = {
     "Metrics": "floodmark.model.results",
     "Project": "floodmark.project",
     "RunResult": "floodmark.model.results",
+    "Upstream": "floodmark.model.upstream",
     "Window": "floodmark.model.window",
     "deletes": "floodmark.sinks.changes",
     "local_session": "floodmark.engines.spark",
@@ -37,6 +39,7 @@ __all__ = [
     "Metrics",
     "Project",
     "RunResult",
+    "Upstream",
     "Window",
     "deletes",
     "local_session",

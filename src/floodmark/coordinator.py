@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from floodmark import failpoints
@@ -36,9 +37,10 @@ from floodmark.control.registry import (
     known_pipeline,
     refuse_odd_name,
     registration,
+    with_baseline,
 )
 from floodmark.control.upkeep import compact_if_due
-from floodmark.deltalog import Storage, absolute
+from floodmark.deltalog import DeltaLog, Storage, absolute
 from floodmark.errors import ConfigError, ControlError, PlanError
 from floodmark.finalize import advance_watermarks
 from floodmark.model.clock import Clock, SystemClock
@@ -48,9 +50,11 @@ from floodmark.model.results import (
     Checkpoint,
     Finalized,
     Finding,
+    Gap,
     Lag,
     Metrics,
     RunResult,
+    StoreContent,
     Upkeep,
     batch_view,
 )
@@ -63,8 +67,16 @@ from floodmark.model.state import (
     PlannedBatch,
     State,
 )
+from floodmark.model.upstream import DEFAULT_OPTIONS, Upstream, UpstreamOptions, names_of
+from floodmark.model.window import Settlement
 from floodmark.plan import again, planner, seeds
-from floodmark.plan.refusals import not_yet, nothing_to_plan, refuse_catalog_name
+from floodmark.plan.options import options_for
+from floodmark.plan.refusals import (
+    not_yet,
+    nothing_to_plan,
+    refuse_catalog_name,
+    refuse_unknown_settlement,
+)
 from floodmark.run.engine import Engine, spark_engine
 from floodmark.run.external import ExternalReport
 from floodmark.run.leases import (
@@ -123,17 +135,39 @@ class Coordinator:
 
     # Registry -------------------------------------------------------------------------------------
 
-    def register(self, pipeline: str, upstreams: Sequence[str], scope: str = DEFAULT_SCOPE) -> None:
+    def register(
+        self, pipeline: str, upstreams: Sequence[str | Upstream], scope: str = DEFAULT_SCOPE
+    ) -> None:
         """Say that a pipeline reads these upstreams: from the next plan on they wait for it.
 
+        An upstream is a name, or an fm.Upstream that also says how it is read; baseline "latest"
+        means the newest version at the first registration.
         Registering the same again changes nothing. Batches that are planned keep the registry of
         their moment. Raises FM-CONTROL-011 if the name is taken in another scope.
         """
         refuse_odd_name(pipeline)
-        names = self._names(upstreams, what=f"pipeline {pipeline}")
-        body = Registered(pipeline, scope, names, definition_hash(pipeline, scope, names))
-        self._writer().commit(lambda state: registration(state, body))
+
+        def decide(state: State) -> list[Body]:
+            return registration(state, self._registered(state, pipeline, upstreams, scope))
+
+        self._writer().commit(decide)
         self._publish()
+
+    def _registered(
+        self, state: State, pipeline: str, upstreams: Sequence[str | Upstream], scope: str
+    ) -> Registered:
+        given = [upstreams] if isinstance(upstreams, str) else list(upstreams)
+        names = self._names(names_of(given), what=f"pipeline {pipeline}")
+        options = {
+            name: with_baseline(state, scope, name, one.options, self._latest_version)
+            for name, one in zip(names, given, strict=True)
+            if isinstance(one, Upstream) and one.options != DEFAULT_OPTIONS
+        }
+        hashed = definition_hash(pipeline, scope, names, options)
+        return Registered(pipeline, scope, names, hashed, options)
+
+    def _latest_version(self, upstream: str) -> int:
+        return DeltaLog(upstream, self.storage).facts().latest_version
 
     # Plan -----------------------------------------------------------------------------------------
 
@@ -144,6 +178,7 @@ class Coordinator:
         pipelines: Sequence[str] | None = None,
         scope: str = DEFAULT_SCOPE,
         max_versions: int | None = None,
+        on_lost_range: Settlement | None = None,
         registry: Mapping[str, Sequence[str]] | None = None,
         fallback: str | None = None,
     ) -> Batch:
@@ -151,9 +186,12 @@ class Coordinator:
 
         Every other upstream of the pipelines concerned is frozen with it. An open batch on any of
         them is returned instead (`reused`). With no news at all nothing is journaled and status
-        NOOP comes back. Called twice, the second call returns the batch of the first. `registry`
-        and `fallback` are refused in this version (FM-PLAN-011).
+        NOOP comes back. Called twice, the second call returns the batch of the first.
+        `on_lost_range` is the way forward where commits are gone that were not planned yet:
+        "snapshot" reads the whole table, "accept" declares them lost. `registry` and `fallback`
+        are refused in this version (FM-PLAN-011).
         """
+        refuse_unknown_settlement(on_lost_range)
         if registry is not None or fallback is not None:
             raise not_yet("a registry or a fallback given to create_batch")
         store = self._writer()
@@ -162,14 +200,20 @@ class Coordinator:
 
         def decide(state: State) -> list[Body]:
             request = self._request(state, upstreams, pipelines, scope, max_versions)
+            request = replace(request, on_lost_range=on_lost_range)
             batch, bodies = self._decide_plan(state, request, batch_id)
             outcome[:] = [batch]
             return bodies
 
-        planned = store.commit(decide).batches.get(batch_id)
+        state = store.commit(decide)
         self._publish()
         # After a lost answer the journal may hold the windows of an earlier attempt of this call.
-        return batch_view(planned, reused=False) if planned else outcome[0]
+        planned = state.batches.get(batch_id)
+        if planned is None:
+            return outcome[0]
+        before = [b for b in state.open_batches(scope) if b.kind == "seed" and b.seq < planned.seq]
+        waiting = tuple(name for seed in before for name in seed.required)
+        return replace(batch_view(planned, reused=False), seeds=waiting)
 
     def preview(
         self,
@@ -178,7 +222,8 @@ class Coordinator:
         pipelines: Sequence[str] | None = None,
         scope: str = DEFAULT_SCOPE,
         max_versions: int | None = None,
-        register: Mapping[str, Sequence[str]] | None = None,
+        on_lost_range: Settlement | None = None,
+        register: Mapping[str, Sequence[str | Upstream]] | None = None,
     ) -> Batch:
         """What `create_batch` would do now; writes nothing.
 
@@ -188,7 +233,7 @@ class Coordinator:
         for pipeline, names in (register or {}).items():
             state = self._as_registered(state, pipeline, names, scope)
         request = self._request(state, upstreams, pipelines, scope, max_versions)
-        return self._decide_plan(state, request)[0]
+        return self._decide_plan(state, replace(request, on_lost_range=on_lost_range))[0]
 
     def _decide_plan(
         self, state: State, request: PlanRequest, batch_id: str | None = None
@@ -239,7 +284,12 @@ class Coordinator:
     def _draft(self, state: State, request: PlanRequest, upstreams: Sequence[str]) -> Draft:
         failpoints.reached("plan.before_discover")
         probes = {
-            upstream: self._probe(upstream, state.marks.get((request.scope, upstream)), request)
+            upstream: self._probe(
+                upstream,
+                state.marks.get((request.scope, upstream)),
+                request,
+                options_for(state, request, upstream),
+            )
             for upstream in upstreams
         }
         pipelines = seeds.pipelines_to_seed(state, request.scope, upstreams)
@@ -261,8 +311,10 @@ class Coordinator:
     def _probe_between(self, upstream: str, after: int, mark: Mark | None) -> Probe:
         return probe_between(upstream, after, mark, self.storage)
 
-    def _probe(self, upstream: str, mark: Mark | None, request: PlanRequest) -> Probe:
-        return probe_delta(upstream, mark, request.max_versions, self.storage)
+    def _probe(
+        self, upstream: str, mark: Mark | None, request: PlanRequest, options: UpstreamOptions
+    ) -> Probe:
+        return probe_delta(upstream, mark, request.max_versions, self.storage, options)
 
     def _request(
         self,
@@ -284,7 +336,7 @@ class Coordinator:
         for pipeline in pipelines or ():
             named += [u for u in known_pipeline(state, pipeline, scope) if u not in named]
         if upstreams is None and pipelines is None:
-            named = list(dict.fromkeys(u for p in state.pipelines_in(scope) for u in p.upstreams))
+            named = list(dict.fromkeys(u for p in state.active_in(scope) for u in p.upstreams))
         if not named:
             raise nothing_to_plan(scope)
         return PlanRequest(tuple(named), scope, max_versions)
@@ -296,7 +348,7 @@ class Coordinator:
         pipeline: str,
         batch_id: str,
         function: PipelineFunction,
-        on_lost_range: str | None = None,
+        on_lost_range: Settlement | None = None,
         *,
         limits: Limits = NO_LIMITS,
         on_lost_target: OnLostTarget | None = None,
@@ -305,7 +357,9 @@ class Coordinator:
 
         What it writes with `run.write` happens exactly once. An error is recorded as FAILED and
         raised again; calling this again is the retry. After SUCCESS the function is not called
-        again and the stored result comes back. `on_lost_range` is refused in this version. With
+        again and the stored result comes back. `on_lost_range` names the way forward for windows
+        that an upstream has lost: "snapshot" reads the whole table at the planned end instead,
+        "accept" what is left; it is journaled, and windows that can be read are not touched. With
         `limits` the function runs in a thread of its own; after the timeout the run is fenced,
         recorded as FAILED and raises FM-RUN-007, although the thread may still be running.
         `on_lost_target` names the way forward for targets that were dropped, recreated, restored or
@@ -321,8 +375,7 @@ class Coordinator:
                 state="nothing was read or written",
                 next="correct the call",
             )
-        if on_lost_range is not None:
-            raise not_yet("a way forward after a lost range")
+        refuse_unknown_settlement(on_lost_range)
         store = self._writer()
         earlier = self._batch(batch_id).runs.get(pipeline)
         if earlier and earlier.status == "SUCCESS":
@@ -331,7 +384,7 @@ class Coordinator:
         batch_for_run(store.state(), batch_id, pipeline)
         engine = self._engine or spark_engine(self.spark, self.storage)
         try:
-            runner = self._runner(store, on_lost_target)
+            runner = replace(self._runner(store, on_lost_target), on_lost_range=on_lost_range)
             return runner.run(pipeline, batch_id, function, engine, limits)
         finally:
             self._publish()
@@ -538,10 +591,6 @@ class Coordinator:
         """Refused in this version, with FM-PLAN-011: nothing is changed."""
         raise not_yet(f"planning whole schemas ({', '.join(schemas)})")
 
-    def gaps(self) -> tuple[str, ...]:
-        """Refused in this version, with FM-PLAN-011: nothing is changed."""
-        raise not_yet("listing gaps")
-
     # Looking --------------------------------------------------------------------------------------
 
     def state(self) -> State:
@@ -607,6 +656,12 @@ class Coordinator:
         events = all_events(self._reader(), self.control, self.storage)
         return events[-limit:] if limit else events
 
+    def gaps(self) -> tuple[Gap, ...]:
+        """Versions that a pipeline never processed although it is past them; empty if none."""
+        from floodmark.report.gaps import gaps_of
+
+        return gaps_of(self._reader(), self.control, self.storage)
+
     def verify(self) -> list[Finding]:
         """Check the guarantees on the journal, the sinks and the published tables."""
         from floodmark.report.verify import verify_store
@@ -657,6 +712,74 @@ class Coordinator:
         self._register_tables()
         return done
 
+    def reset(
+        self, upstream: str, *, scope: str = DEFAULT_SCOPE, to_version: int | None = None
+    ) -> None:
+        """Put a watermark elsewhere: marks only, rows and receipts in targets stay.
+
+        The next plan starts after `to_version`; with None nothing counts as processed. Going back
+        processes versions again, going on leaves a gap that `gaps` shows. Called twice, the
+        second call changes nothing. Raises FM-CONTROL-023 while a batch holds the upstream.
+        """
+        from floodmark.control.resetting import decide_reset, reset_of
+
+        body = reset_of(self.stored_name(upstream), scope, to_version, self.storage)
+        self._reader().state()  # a store that is not there is not made for this
+        self._writer().commit(lambda state: decide_reset(state, body))
+        self._publish()
+
+    def export_state(self, file: str) -> StoreContent:
+        """Write every event into one text file, and say what is in it.
+
+        Raises FM-CONFIG-007 if the file is there already.
+        """
+        from floodmark.control import transfer
+
+        events = all_events(self._reader(), self.control, self.storage)
+        content = transfer.export_text(events, self._clock.now())
+        transfer.write_export(absolute(file), content, self.storage)
+        return transfer.content_of(self.control, events, self.state())
+
+    def import_state(self, file: str) -> StoreContent:
+        """Make the store that a file holds, under its old control id, in an empty place.
+
+        Raises FM-CONTROL-021 if there is a store, FM-CONTROL-022 if the file is no whole export.
+        The store it was exported from must not be used any more.
+        """
+        from floodmark.control import transfer
+
+        return self._filled(transfer.read_export(absolute(file), self.storage))
+
+    def rebuild_from_targets(
+        self, targets: Sequence[str], pipelines: Mapping[str, tuple[str, Sequence[str]]] | None = None
+    ) -> StoreContent:
+        """Restore a lost store from the commits of its targets; says what could not be restored.
+
+        `pipelines` gives scope and upstreams of pipelines that are known from elsewhere. Raises
+        FM-CONTROL-021 if there is a store, FM-CONTROL-024 if the targets are not of one store.
+        """
+        from floodmark.control import recovery, transfer
+        from floodmark.control.journal import new_op_id
+
+        transfer.refuse_existing(self._delta_log, Projector(self.control, self.storage))
+        names = [self.stored_name(target) for target in targets]
+        known = {
+            name: recovery.Known(scope, tuple(self.stored_name(u) for u in upstreams))
+            for name, (scope, upstreams) in (pipelines or {}).items()
+        }
+        found = recovery.gather(names, known, self.storage)
+        now = self._clock.now()
+        body, missing = recovery.rebuilt(found, names, self.storage, self.actor, now)
+        content = self._filled([Event(1, body, new_op_id(), self.actor, now)])
+        return replace(content, not_restored=tuple(missing))
+
+    def _filled(self, events: Sequence[Event]) -> StoreContent:
+        from floodmark.control import transfer
+
+        transfer.fill(self._delta_log, Projector(self.control, self.storage), events)
+        self.rebuild_tables()
+        return transfer.content_of(self.control, events, self.state())
+
     # ----------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -700,14 +823,12 @@ class Coordinator:
         return names
 
     def _as_registered(
-        self, state: State, pipeline: str, upstreams: Sequence[str], scope: str
+        self, state: State, pipeline: str, upstreams: Sequence[str | Upstream], scope: str
     ) -> State:
         from floodmark.control.fold import fold
         from floodmark.control.journal import number_events
 
-        names = self._names(upstreams, what=f"pipeline {pipeline}")
-        body = Registered(pipeline, scope, names, definition_hash(pipeline, scope, names))
-        bodies = registration(state, body)
+        bodies = registration(state, self._registered(state, pipeline, upstreams, scope))
         return fold(number_events(state, bodies, "", self.actor, self._clock.now()), state)
 
     def refuse_if_leased(self, pipeline: str, batch_id: str) -> None:
@@ -795,7 +916,7 @@ class Coordinator:
             compact_if_due(self._delta_log, self._projector)
             self._register_tables()
         except ControlError as error:
-            log.warning("%s", error)
+            log.warning("%s", error.in_one_line())
 
     def _publish_running(self, store: Journal) -> None:
         if self._projector is None:
@@ -803,7 +924,7 @@ class Coordinator:
         try:
             self._projector.refresh(store.state(), only=("pipeline_checkpoints",))
         except ControlError as error:
-            log.warning("%s", error)
+            log.warning("%s", error.in_one_line())
 
     def _register_tables(self) -> None:
         if self.spark is not None and self.schema:

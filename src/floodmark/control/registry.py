@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from floodmark.control.events import Body, Registered
@@ -42,6 +42,23 @@ def definition_hash(
         parts.append(sorted(said.items()))
     text = json.dumps(parts)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def with_baseline(
+    state: State,
+    scope: str,
+    upstream: str,
+    options: UpstreamOptions,
+    latest_version: Callable[[str], int],
+) -> UpstreamOptions:
+    """The options with what "latest" means: the newest version when a pipeline of the scope first
+    said so.
+    """
+    if options.baseline != "latest":
+        return options
+    said = [p.options_of(upstream).latest_at for p in state.pipelines_in(scope)]
+    known = [version for version in said if version is not None]
+    return replace(options, latest_at=known[0] if known else latest_version(upstream))
 
 
 def known_pipeline(state: State, pipeline: str, scope: str) -> tuple[str, ...]:

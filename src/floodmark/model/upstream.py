@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -95,3 +96,8 @@ def _refused(name: str, value: object, allowed: str) -> ConfigError:
 
 
 DEFAULT_OPTIONS = UpstreamOptions()
+
+
+def names_of(upstreams: Iterable[str | Upstream]) -> list[str]:
+    """The names of upstreams, with or without options."""
+    return [one.name if isinstance(one, Upstream) else one for one in upstreams]

@@ -9,6 +9,7 @@ from floodmark.errors import PlanError
 from floodmark.model.plan import Draft, PlanRequest, Probe, Seed
 from floodmark.model.state import PlannedBatch, State
 from floodmark.model.window import Window
+from floodmark.plan.options import options_for
 from floodmark.plan.windows import next_window
 
 
@@ -59,7 +60,11 @@ def draft_batch(
     refuse_two_names(state, request.scope, probes)
     windows = tuple(
         next_window(
-            upstream, probe, state.marks.get((request.scope, upstream)), request.max_versions
+            upstream,
+            probe,
+            state.marks.get((request.scope, upstream)),
+            request.max_versions,
+            options_for(state, request, upstream),
         )
         for upstream, probe in probes.items()
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from floodmark.errors import PlanError
+from typing import get_args
+
+from floodmark.errors import ConfigError, PlanError
+from floodmark.model.window import Settlement
 
 
 def refuse_catalog_name(name: str) -> None:
@@ -35,3 +38,15 @@ def nothing_to_plan(scope: str) -> PlanError:
         state="nothing was journaled",
         next="name upstreams, or register pipelines first",
     )
+
+
+def refuse_unknown_settlement(choice: str | None) -> None:
+    """A lost range is settled by a snapshot or accepted; raises FM-CONFIG-007."""
+    if choice not in (None, *get_args(Settlement)):
+        raise ConfigError(
+            "FM-CONFIG-007",
+            f"on_lost_range is {choice!r}",
+            allowed="snapshot, accept, or None",
+            state="nothing was read or written",
+            next="correct the call",
+        )

@@ -16,11 +16,12 @@ from floodmark.model.clock import Clock
 from floodmark.model.results import ALREADY_APPLIED, Metrics, RunResult
 from floodmark.model.state import OnLostTarget
 from floodmark.model.state import Run as RunRecord
-from floodmark.model.window import Window
+from floodmark.model.window import Settlement, Window
 from floodmark.run.context import NameOf, Run
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease, LeaseOffice
 from floodmark.run.limits import NO_LIMITS, Limits, SparkJobs, TookTooLong, call_within
+from floodmark.run.lost_ranges import settle_lost_ranges
 from floodmark.run.lost_targets import MAX_PASSES, OtherPass, too_many_passes
 
 MAX_METRICS = 200
@@ -42,6 +43,8 @@ class Runner:
     """Called once the lease is journaled, to publish the RUNNING row."""
     on_lost_target: OnLostTarget | None = None
     """The way forward that the operator chose for targets that lost rows."""
+    on_lost_range: Settlement | None = None
+    """The way forward that the operator chose for ranges that upstreams have lost."""
 
     def run(
         self,
@@ -88,6 +91,8 @@ class Runner:
             raise
         except Exception as error:
             failure = _lost_file(lease, error) if engine.is_lost_file(error) else error
+            if isinstance(failure, SourceError) and failure.next:
+                failure.next = failure.next.replace("BATCH", lease.run.batch_id)
             self._fail(lease, error_text(failure))
             if failure is error:
                 raise
@@ -95,6 +100,8 @@ class Runner:
 
     def _execute(self, lease: Lease, function: PipelineFunction, engine: Engine) -> RunResult:
         """Call the function, once as a rule; see `run.lost_targets` for the exception."""
+        if self.on_lost_range is not None:
+            settle_lost_ranges(lease, engine, self.on_lost_range)
         for number in range(MAX_PASSES):
             run = self._pass(lease, engine, rebuilds=number % 2 == 1)
             inputs = self._read(run, engine)
@@ -270,5 +277,7 @@ def _lost_file(lease: Lease, error: Exception) -> SourceError:
         where=f"batch {run.batch_id}",
         found=error_text(error)[:500],
         state="the planned windows stand; writes of this run that committed are not repeated",
-        next=f"restore the files (VACUUM removed them?), then: floodmark retry {run.batch_id}",
+        next=f"restore the files (VACUUM removed them?), then: floodmark retry {run.batch_id}; or go"
+        f" on without them: floodmark retry {run.batch_id} --on-lost-range snapshot (the whole table"
+        " at the planned end) or accept (the loss is declared)",
     )

@@ -195,7 +195,7 @@ def check_snapshot_append(spec: WriteSpec, windows: Sequence[Window], target: Ta
 
 def check_partial_overwrite(spec: WriteSpec, windows: Sequence[Window]) -> None:
     """Changes alone do not replace a whole table (FM-SINK-003)."""
-    feeds = [w for w in windows if w.method == "feed" and w.has_news]
+    feeds = [w for w in windows if w.method != "snapshot" and w.has_news]
     if spec.mode == "overwrite" and feeds and not spec.allow_partial:
         raise SinkError(
             "FM-SINK-003",
@@ -291,16 +291,17 @@ def added_columns(spec: WriteSpec) -> tuple[str, ...]:
 
 def changed_upstreams(windows: Iterable[Window]) -> list[Window]:
     """The feed windows in which the log shows updates or deletes."""
-    feeds = (w for w in windows if w.method == "feed" and w.has_news)
+    feeds = (w for w in windows if w.feed_start is not None and w.has_news)
     return [w for w in feeds if w.changes & {"update", "delete"}]
 
 
 def _snapshots(windows: Iterable[Window]) -> list[Window]:
-    return [w for w in windows if w.method == "snapshot" and w.has_news]
+    return [w for w in windows if w.snapshot_version is not None and w.has_news]
 
 
 def _feeds_with_rows(windows: Iterable[Window]) -> list[Window]:
-    return [w for w in windows if w.method == "feed" and w.has_news and w.rows != 0]
+    partly = [w for w in windows if w.snapshot_version is None and w.has_news]
+    return [w for w in partly if w.method == "lost" or w.rows != 0]
 
 
 def _added_by_us(spec: WriteSpec, data: Sequence[str]) -> list[str]:

@@ -26,6 +26,7 @@ from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.plan import PlanRequest, Probe
 from floodmark.model.receipt import Receipt, WriteResult
 from floodmark.model.state import Holder, Mark, SinkDone
+from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.run.engine import Engine
@@ -419,7 +420,9 @@ class SimCoordinator(Coordinator):
     def _pulse(self, run_id: str, ttl_seconds: float) -> Pulse:
         return SimPulse(self._world, self._process, run_id, ttl_seconds)
 
-    def _probe(self, upstream: str, mark: Mark | None, request: PlanRequest) -> Probe:
+    def _probe(
+        self, upstream: str, mark: Mark | None, request: PlanRequest, options: UpstreamOptions
+    ) -> Probe:
         self._world.pause(f"probe {upstream}")
         latest = self._world.latest[upstream]
         facts = facts_of(upstream, latest)
