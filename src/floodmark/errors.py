@@ -87,6 +87,7 @@ CODES: dict[str, str] = {
     "FM-SINK-016": "somebody else emptied or replaced the target",
     "FM-SINK-017": "the target no longer shows the receipt of our last write",
     "FM-SINK-018": "a lost target cannot be settled in the way asked for",
+    "FM-SINK-019": "the target could not be written: no space, no permission, no connection",
     "FM-SINK-021": "a backfill or replay would double rows",
     "FM-SINK-022": "a backfill or replay could replace newer rows by older ones",
     "FM-CONTROL-001": "there is no control store at that place",
@@ -171,6 +172,11 @@ class FloodmarkError(Exception):
             **{label: text for label, text in self.fields() if label != AGAIN},
             "retryable": self.retryable,
         }
+
+    def in_one_line(self) -> str:
+        """The most important of it, for a log."""
+        parts = [f"{self.code}  {self.title}", self.where, self.found, self.next]
+        return "; ".join(" ".join(part.split()) for part in parts if part)
 
     def __str__(self) -> str:
         lines = [f"{self.code}  {self.title}"]

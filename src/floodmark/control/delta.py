@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from floodmark import failpoints
 from floodmark.control.events import Event, decode, encode
 from floodmark.control.journal import FORMAT_VERSION, CommitConflict, CommitUnknown, Tail
-from floodmark.deltalog import Storage
+from floodmark.deltalog import Storage, is_local, write_problem
 from floodmark.errors import ControlError
 
 JOURNAL = "_journal"
@@ -71,6 +71,9 @@ class DeltaEventLog:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
+        problem = write_problem(self.path) if is_local(self.path) else None
+        if problem:
+            raise unwritable(self.path, problem)
         try:
             DeltaTable.create(
                 self.path,

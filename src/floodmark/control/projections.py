@@ -26,7 +26,7 @@ from floodmark.control import tables
 from floodmark.control.events import Event
 from floodmark.control.reading import read_published
 from floodmark.control.tables import PublishedTable
-from floodmark.deltalog import Storage, is_local
+from floodmark.deltalog import Storage, is_local, write_problem
 from floodmark.errors import ControlError
 from floodmark.model.state import State
 
@@ -183,6 +183,7 @@ class Projector:
         """Bring one table to `state`, going on where its marker says it stands."""
         if not any(_concerns(table, pending) for pending in self._pending):
             return
+        self._refuse_unwritable(table)
         for _ in range(ATTEMPTS):
             handle = self._open(table) or self._create(table)
             shown = int(handle.transaction_version(MARKER) or 0)
@@ -279,9 +280,17 @@ class Projector:
         except (DeltaError, OSError) as error:
             raise lagging(self._path(table), error) from error
 
+    def _refuse_unwritable(self, table: PublishedTable) -> None:
+        path = self._path(table)
+        if is_local(path):
+            problem = write_problem(path) or write_problem(f"{path}/_delta_log")
+            if problem:
+                raise lagging(path, problem)
+
     def _create(self, table: PublishedTable) -> Any:
         from deltalake import DeltaTable
 
+        self._refuse_unwritable(table)
         self._write(
             lambda: DeltaTable.create(
                 self._path(table),

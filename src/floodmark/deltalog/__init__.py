@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from floodmark.deltalog.log import DeltaLog, is_delta_table
 from floodmark.deltalog.schema import fingerprint
-from floodmark.deltalog.storage import Entry, Storage, absolute, is_local
+from floodmark.deltalog.storage import Entry, Storage, absolute, is_local, write_problem
 
 __all__ = [
     "DeltaLog",
@@ -18,4 +18,5 @@ __all__ = [
     "fingerprint",
     "is_delta_table",
     "is_local",
+    "write_problem",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -159,6 +160,21 @@ class Storage:
         if root not in self._remote:
             self._remote[root] = ObjectFiles(root, self.options)
         return self._remote[root]
+
+
+def write_problem(folder: str) -> OSError | None:
+    """Why nothing could be written below a local folder, which may not be there yet.
+
+    Asked before delta-rs is: on a folder that it may not write it prints a panic of its own.
+    """
+    place = folder
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if not os.path.isdir(place):
+        return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place)
+    if not os.access(place, os.W_OK | os.X_OK):
+        return PermissionError(errno.EACCES, os.strerror(errno.EACCES), place)
+    return None
 
 
 class _LocalFiles:
