@@ -13,7 +13,7 @@ from floodmark.cli import documents, screens
 from floodmark.cli.call import Call
 from floodmark.cli.progress import Progress
 from floodmark.cli.verb import at_least, verb
-from floodmark.errors import ConfigError, PlanError
+from floodmark.errors import ConfigError
 
 if TYPE_CHECKING:
     from floodmark.project import RunSummary, ScopePlan
@@ -56,6 +56,12 @@ class OnLostRange(StrEnum):
     ACCEPT = "accept"
 
 
+LostRange = Annotated[
+    OnLostRange | None,
+    typer.Option("--on-lost-range", help="The way forward where an upstream lost versions."),
+]
+
+
 def attach(app: typer.Typer) -> None:
     """Add the verbs to the command line."""
     verb(app, "plan")(plan)
@@ -79,6 +85,7 @@ def plan(
     ] = None,
     exclude: Exclude = None,
     max_versions: MaxVersions = None,
+    on_lost_range: LostRange = None,
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit with 5 when there is work.")
     ] = False,
@@ -97,6 +104,7 @@ def plan(
         pipelines or (),
         exclude=exclude or (),
         max_versions=at_least(1, "--max-versions", max_versions),
+        on_lost_range=on_lost_range.value if on_lost_range else None,
         freeze=freeze or out is not None,
     )
     _refuse_alone(plans)
@@ -124,6 +132,7 @@ def run(
     ] = None,
     exclude: Exclude = None,
     max_versions: MaxVersions = None,
+    on_lost_range: LostRange = None,
     jobs: Jobs = None,
 ) -> int:
     """Plan, run and finalize until everything new is done.
@@ -144,6 +153,7 @@ def run(
                 *(pipelines or ()),
                 exclude=exclude or (),
                 max_versions=max_versions,
+                on_lost_range=on_lost_range.value if on_lost_range else None,
                 jobs=jobs,
                 watcher=progress,
             )
@@ -164,23 +174,23 @@ def retry(
     call: Call,
     batch: BatchId,
     pipelines: Pipelines = None,
-    on_lost_range: Annotated[
-        OnLostRange | None,
-        typer.Option("--on-lost-range", help="The way forward after a lost range (not yet)."),
-    ] = None,
+    on_lost_range: LostRange = None,
     jobs: Jobs = None,
 ) -> int:
-    """Run the unfinished pipelines of a batch, then finalize it."""
+    """Run the unfinished pipelines of a batch, then finalize it.
+
+    With --on-lost-range a range that an upstream no longer has is read as the whole table at the
+    planned end (snapshot), or what is left of it (accept); that is journaled.
+    """
     at_least(1, "--jobs", jobs)
-    if on_lost_range is not None:
-        raise PlanError(
-            "FM-PLAN-011",
-            f"--on-lost-range {on_lost_range.value} is not available in this version",
-            state="nothing was read or written; the batch stands as it is",
-            next="register the upstream in a new scope to load it again from a snapshot",
-        )
     with Progress(call) as progress:
-        summary = call.project.retry(batch, *(pipelines or ()), jobs=jobs, watcher=progress)
+        summary = call.project.retry(
+            batch,
+            *(pipelines or ()),
+            jobs=jobs,
+            on_lost_range=on_lost_range.value if on_lost_range else None,
+            watcher=progress,
+        )
     return finish(call, summary)
 
 

@@ -76,11 +76,15 @@ class Document:
     values: dict[KeyPath, Place] = field(default_factory=dict)
     keys: dict[KeyPath, Place] = field(default_factory=dict)
 
-    def place(self, path: KeyPath) -> Place:
-        """Where a value stands, or the nearest thing around it that is in the file."""
+    def known(self, path: KeyPath) -> KeyPath:
+        """The path, or that of the nearest thing around it that is in the file."""
         while path and path not in self.values:
             path = path[:-1]
-        return self.values.get(path, Place())
+        return path
+
+    def place(self, path: KeyPath) -> Place:
+        """Where a value stands, or the nearest thing around it that is in the file."""
+        return self.values.get(self.known(path), Place())
 
     def key_place(self, path: KeyPath) -> Place:
         """Where the key of a value stands."""

@@ -191,8 +191,10 @@ def _without_errors(
 
 
 def _add(error: ErrorDetails, document: Document, report: Report) -> None:
-    path: KeyPath = error["loc"]
     kind = error["type"]
+    path: KeyPath = error["loc"]
+    if kind not in ("extra_forbidden", "missing"):
+        path = document.known(path)  # an upstream that is only a name has no key "name"
     key = described(document.data, path)
     if kind == "extra_forbidden":
         _unknown_key(path, key, document, report)
@@ -261,7 +263,7 @@ def _refuse_repeats(document: Document, report: Report) -> None:
             names.append((name, f"pipeline {name}", (*path, "pipeline")))
         upstreams = [
             (same_path(upstream), f"upstream {upstream}", (*path, "upstreams", index))
-            for index, upstream in _texts(pipeline.get("upstreams"))
+            for index, upstream in _upstream_names(pipeline.get("upstreams"))
         ]
         _refuse_second(upstreams, document, report)
     _refuse_second(names, document, report)
@@ -294,9 +296,11 @@ def _pipelines(data: Any) -> dict[int, dict[str, Any]]:
     return {i: pipeline for i, pipeline in found if isinstance(pipeline, dict)}
 
 
-def _texts(values: Any) -> Iterator[tuple[int, str]]:
-    found = enumerate(values if isinstance(values, list) else ())
-    return ((i, value) for i, value in found if isinstance(value, str))
+def _upstream_names(values: Any) -> Iterator[tuple[int, str]]:
+    for position, value in enumerate(values if isinstance(values, list) else ()):
+        name = value.get("name") if isinstance(value, dict) else value
+        if isinstance(name, str):
+            yield position, name
 
 
 def _shown_path(path: Path) -> str:

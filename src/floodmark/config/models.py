@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from floodmark.config import durations
 from floodmark.config.places import choices
 from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
+from floodmark.model.upstream import Upstream
 
 DEFAULT_CONTROL = "lake/_control"
 DEFAULT_JOBS, MAX_JOBS, MAX_ATTEMPTS = 2, 64, 100
@@ -81,6 +89,22 @@ def _number(lowest: int, highest: int) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _choice(*allowed: str) -> BeforeValidator:
+    def check(value: object) -> object:
+        if value not in allowed:
+            raise _refused(f"not one of the choices: {value}", choices(list(allowed), str(value)))
+        return value
+
+    return BeforeValidator(check)
+
+
+def _baseline(value: object) -> object:
+    is_version = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if not is_version and value != "latest":
+        raise _refused("not a baseline", "a version from 0 up, or latest")
+    return value
+
+
 Name = Annotated[str, AfterValidator(_name)]
 UpstreamPath = Annotated[str, AfterValidator(_path)]
 Timeout = Annotated[str, _duration("10ms", "30d")]
@@ -104,15 +128,42 @@ class RetrySettings(_Settings):
         return min(first * 2.0 ** (failed_attempts - 1), MAX_DELAY_SECONDS)
 
 
+class UpstreamSettings(_Settings):
+    """An upstream: its name alone, or a mapping with what is said about it."""
+
+    name: UpstreamPath
+    baseline: Annotated[Any, BeforeValidator(_baseline)] = None
+    method: Annotated[str | None, _choice("feed", "snapshot")] = None
+    on_feed_gap: Annotated[str, _choice("snapshot", "fail")] = "snapshot"
+    on_schema_change: Annotated[str, _choice("evolve", "fail", "reload")] = "evolve"
+    on_recreated: Annotated[str, _choice("fail", "reload")] = "fail"
+    on_lost_range: Annotated[str, _choice("fail", "snapshot", "accept")] = "fail"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return value if isinstance(value, dict) else {"name": value}
+
+    def upstream(self) -> Upstream:
+        """The same as the API takes it."""
+        given: dict[str, Any] = self.model_dump()
+        return Upstream(**given)
+
+
 class PipelineSettings(_Settings):
     """One pipeline: the user's function over exact inputs."""
 
     pipeline: Name
     scope: Name | None = None
-    upstreams: Annotated[list[UpstreamPath], Field(min_length=1)]
+    declared: Annotated[list[UpstreamSettings], Field(min_length=1, alias="upstreams")]
     function: Annotated[str, AfterValidator(_function)]
     timeout: Timeout | None = None
     retry: RetrySettings | None = None
+
+    @property
+    def upstreams(self) -> list[str]:
+        """The names of the upstreams."""
+        return [upstream.name for upstream in self.declared]
 
     @property
     def timeout_seconds(self) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError, ControlError, FloodmarkError, SetupError
 from floodmark.model.results import Batch, Finding, batch_view
 from floodmark.model.state import PlannedBatch
+from floodmark.model.upstream import Upstream
+from floodmark.model.window import Settlement
 from floodmark.project import planfile
 from floodmark.project.checks import (
     Checks,
@@ -152,10 +154,10 @@ class Project:
         batches = state.open_batches() if state else ()
         return {r.pipeline for b in batches for r in b.runs.values() if r.status == "FAILED"}
 
-    def members(self, scope: str) -> dict[str, list[str]]:
+    def members(self, scope: str) -> dict[str, list[Upstream]]:
         """Every pipeline of a scope with its upstreams: all of them hold the scope's upstreams."""
         return {
-            pipeline.pipeline: pipeline.upstreams
+            pipeline.pipeline: [upstream.upstream() for upstream in pipeline.declared]
             for pipeline in self.settings.pipelines
             if pipeline.shared_scope == scope
         }
@@ -185,6 +187,7 @@ class Project:
         *,
         exclude: Sequence[str] = (),
         max_versions: int | None = None,
+        on_lost_range: Settlement | None = None,
         freeze: bool = False,
     ) -> list[ScopePlan]:
         """The plan of each scope, or its error: one bad scope hides no other.
@@ -193,7 +196,8 @@ class Project:
         """
         scopes = self.select(selectors, exclude)
         refuse_elsewhere(self.file, self.coordinator)
-        make = self.freeze_scope if freeze else self.preview_scope
+        method = self.freeze_scope if freeze else self.preview_scope
+        make = partial(method, on_lost_range=on_lost_range)
         if not freeze:
             return [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
         with self.coordinator.coalesce():
@@ -213,18 +217,27 @@ class Project:
             return ScopePlan(scope, error=error, strays=found)
 
     def preview_scope(
-        self, scope: str, chosen: Sequence[PipelineSettings], max_versions: int | None
+        self,
+        scope: str,
+        chosen: Sequence[PipelineSettings],
+        max_versions: int | None,
+        on_lost_range: Settlement | None = None,
     ) -> Batch:
         """What freezing a scope for these pipelines would give; writes nothing."""
         return self.coordinator.preview(
             pipelines=[pipeline.pipeline for pipeline in chosen],
             scope=scope,
             max_versions=max_versions,
+            on_lost_range=on_lost_range,
             register=self.members(scope),
         )
 
     def freeze_scope(
-        self, scope: str, chosen: Sequence[PipelineSettings], max_versions: int | None
+        self,
+        scope: str,
+        chosen: Sequence[PipelineSettings],
+        max_versions: int | None,
+        on_lost_range: Settlement | None = None,
     ) -> Batch:
         """Register every pipeline of the scope, and freeze what is new for the chosen ones."""
         for name, upstreams in self.members(scope).items():
@@ -233,6 +246,7 @@ class Project:
             pipelines=[pipeline.pipeline for pipeline in chosen],
             scope=scope,
             max_versions=max_versions,
+            on_lost_range=on_lost_range,
         )
 
     # Run ------------------------------------------------------------------------------------------
@@ -245,6 +259,7 @@ class Project:
         jobs: int | None = None,
         timeout: str | float | None = None,
         retry: Retry | None = None,
+        on_lost_range: Settlement | None = None,
         watcher: Watcher | None = None,
     ) -> RunSummary:
         """Plan, run and finalize until everything that was new at the beginning is done.
@@ -256,7 +271,7 @@ class Project:
         """
         scopes = self.select(pipelines, exclude)
         refuse_elsewhere(self.file, self.coordinator)
-        shift = self._shift(jobs, timeout, retry, watcher)
+        shift = self._shift(jobs, timeout, retry, watcher, on_lost_range)
         with self.coordinator.coalesce():
             return shift.run_scopes(scopes, max_versions)
 
@@ -265,10 +280,12 @@ class Project:
         batch_id: str,
         *pipelines: str,
         jobs: int | None = None,
+        on_lost_range: Settlement | None = None,
         watcher: Watcher | None = None,
     ) -> RunSummary:
         """Run the unfinished pipelines of a batch (or the named ones) and finalize it.
 
+        `on_lost_range` is the way forward for ranges that an upstream has lost; see run_pipeline.
         Pipelines that have succeeded are not called again. Raises FM-CONTROL-004 for an unknown
         batch and FM-CONTROL-005 for a pipeline that is not part of it.
         """
@@ -277,7 +294,9 @@ class Project:
         for name in pipelines:
             if name not in batch.required:
                 raise _not_in_batch(name, batch)
-        return self.run_batches([batch], pipelines, jobs=jobs, watcher=watcher)
+        return self.run_batches(
+            [batch], pipelines, jobs=jobs, on_lost_range=on_lost_range, watcher=watcher
+        )
 
     def run_plan(
         self, path: str | Path, *, jobs: int | None = None, watcher: Watcher | None = None
@@ -300,6 +319,7 @@ class Project:
         pipelines: Sequence[str] = (),
         *,
         jobs: int | None = None,
+        on_lost_range: Settlement | None = None,
         watcher: Watcher | None = None,
     ) -> RunSummary:
         """Run the unfinished pipelines of these batches (or the named ones) and finalize each."""
@@ -309,7 +329,7 @@ class Project:
             for batch in batches
         ]
         with self.coordinator.coalesce():
-            return self._shift(jobs, None, None, watcher).run_batches(work)
+            return self._shift(jobs, None, None, watcher, on_lost_range).run_batches(work)
 
     def backfill(
         self,
@@ -441,12 +461,14 @@ class Project:
         timeout: str | float | None,
         retry: Retry | None,
         watcher: Watcher | None,
+        on_lost_range: Settlement | None = None,
     ) -> Shift:
         self._no_session = None
         terms = Terms(
             jobs=_checked_jobs(jobs) or self.settings.jobs,
             timeout_seconds=_checked_timeout(timeout),
             retry=_checked_retry(retry),
+            on_lost_range=on_lost_range,
         )
         return Shift(self, terms, watcher or Nobody(), Crew(terms.jobs))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark.config import PipelineSettings, RetrySettings
 from floodmark.errors import ConfigError, ControlError, FloodmarkError, SetupError
 from floodmark.model.results import Batch, Finalized, batch_view
+from floodmark.model.window import Settlement
 from floodmark.project.crew import Crew
 from floodmark.project.failures import failure_of, with_caller
 from floodmark.project.outcomes import (
@@ -39,6 +40,8 @@ class Terms:
     jobs: int
     timeout_seconds: float | None = None
     retry: RetrySettings | None = None
+    on_lost_range: Settlement | None = None
+    """The way forward where an upstream has lost what was to be read."""
 
 
 @dataclass
@@ -146,7 +149,9 @@ class Shift:
             coordinator.refuse_if_leased(name, batch_id)
             self.project.ensure_session(self.watcher)
             self.watcher.started(name, batch_id)
-            result = coordinator.run_pipeline(name, batch_id, function, limits=self._limits(name))
+            result = coordinator.run_pipeline(
+                name, batch_id, function, self.terms.on_lost_range, limits=self._limits(name)
+            )
         except SetupError:
             raise
         except FloodmarkError as error:
@@ -230,7 +235,8 @@ class _CatchUp:
     def look(self) -> bool:
         """Whether there is something to do; journals nothing. Raises FM-CONFIG-006."""
         project = self.shift.project
-        self._preview = project.preview_scope(self.scope, self.chosen, self.max_versions)
+        lost = self.shift.terms.on_lost_range
+        self._preview = project.preview_scope(self.scope, self.chosen, self.max_versions, lost)
         if self._preview.status == "NOOP":
             return False
         self._functions = self._functions_of(self._preview)
@@ -239,7 +245,8 @@ class _CatchUp:
     def freeze(self) -> bool:
         """Journal the batch that was looked at; False if others have finished it meanwhile."""
         project = self.shift.project
-        self._batch = project.freeze_scope(self.scope, self.chosen, self.max_versions)
+        lost = self.shift.terms.on_lost_range
+        self._batch = project.freeze_scope(self.scope, self.chosen, self.max_versions, lost)
         batch_id = self._batch.batch_id
         if batch_id is None or batch_id in [done.batch.batch_id for done in self.outcomes]:
             self._batch = None
