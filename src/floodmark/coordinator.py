@@ -60,6 +60,7 @@ from floodmark.model.results import (
 )
 from floodmark.model.state import (
     BatchKind,
+    Fallback,
     Holder,
     Mark,
     OnLostTarget,
@@ -75,6 +76,7 @@ from floodmark.plan.refusals import (
     not_yet,
     nothing_to_plan,
     refuse_catalog_name,
+    refuse_unknown_fallback,
     refuse_unknown_settlement,
 )
 from floodmark.run.engine import Engine, spark_engine
@@ -179,8 +181,8 @@ class Coordinator:
         scope: str = DEFAULT_SCOPE,
         max_versions: int | None = None,
         on_lost_range: Settlement | None = None,
-        registry: Mapping[str, Sequence[str]] | None = None,
-        fallback: str | None = None,
+        registry: Mapping[str, Sequence[str | Upstream]] | None = None,
+        fallback: Fallback | None = None,
     ) -> Batch:
         """Freeze what is new in the upstreams as one batch, in one commit.
 
@@ -188,22 +190,23 @@ class Coordinator:
         them is returned instead (`reused`). With no news at all nothing is journaled and status
         NOOP comes back. Called twice, the second call returns the batch of the first.
         `on_lost_range` is the way forward where commits are gone that were not planned yet:
-        "snapshot" reads the whole table, "accept" declares them lost. `registry` and `fallback`
-        are refused in this version (FM-PLAN-011).
+        "snapshot" reads the whole table, "accept" declares them lost. `registry` registers
+        pipelines in the same commit. `fallback="any_success"` lets upstreams that no registered
+        pipeline reads advance when any pipeline has succeeded: weaker, and shown in the result.
         """
         refuse_unknown_settlement(on_lost_range)
-        if registry is not None or fallback is not None:
-            raise not_yet("a registry or a fallback given to create_batch")
+        refuse_unknown_fallback(fallback)
         store = self._writer()
         batch_id = self._new_batch_id()
         outcome: list[Batch] = []
 
         def decide(state: State) -> list[Body]:
+            state, registered = self._with_registry(state, registry, scope)
             request = self._request(state, upstreams, pipelines, scope, max_versions)
-            request = replace(request, on_lost_range=on_lost_range)
+            request = replace(request, on_lost_range=on_lost_range, fallback=fallback)
             batch, bodies = self._decide_plan(state, request, batch_id)
             outcome[:] = [batch]
-            return bodies
+            return [*registered, *bodies]
 
         state = store.commit(decide)
         self._publish()
@@ -230,8 +233,7 @@ class Coordinator:
         `register` previews pipelines of the scope as if they were registered.
         """
         state = self._reader_or_empty().state()
-        for pipeline, names in (register or {}).items():
-            state = self._as_registered(state, pipeline, names, scope)
+        state, _ = self._with_registry(state, register, scope)
         request = self._request(state, upstreams, pipelines, scope, max_versions)
         return self._decide_plan(state, replace(request, on_lost_range=on_lost_range))[0]
 
@@ -247,12 +249,14 @@ class Coordinator:
         draft = self._draft(state, request, upstreams)
         if not draft.has_news and not draft.seeds:
             return self._open_seed(state, request, upstreams) or draft_view(draft), []
-        bodies = self._plans(state, draft, batch_id or "")
+        bodies = self._plans(state, draft, batch_id or "", request.fallback)
         return planned_view(bodies[-1], bodies[:-1], is_frozen=batch_id is not None), (
             list(bodies) if batch_id else []
         )
 
-    def _plans(self, state: State, draft: Draft, batch_id: str) -> list[Planned]:
+    def _plans(
+        self, state: State, draft: Draft, batch_id: str, fallback: Fallback | None
+    ) -> list[Planned]:
         """The seeds, each for its pipeline, and after them the batch; the last one has the id."""
         drafts: list[tuple[BatchKind, Draft]] = [
             ("seed", Draft(seed.scope, seed.windows, {seed.pipeline: seed.upstreams}))
@@ -268,6 +272,7 @@ class Coordinator:
                 windows=draft.windows,
                 required=draft.required,
                 batch_kind=kind,
+                fallback=fallback if kind == "forward" else None,
             )
             for number, ((kind, draft), own_id) in enumerate(zip(drafts, ids, strict=True), 1)
         ]
@@ -822,14 +827,23 @@ class Coordinator:
         planner.refuse_repeated(names)
         return names
 
-    def _as_registered(
-        self, state: State, pipeline: str, upstreams: Sequence[str | Upstream], scope: str
-    ) -> State:
+    def _with_registry(
+        self,
+        state: State,
+        registry: Mapping[str, Sequence[str | Upstream]] | None,
+        scope: str,
+    ) -> tuple[State, list[Body]]:
+        """The state with these pipelines registered, and what has to be journaled for that."""
         from floodmark.control.fold import fold
         from floodmark.control.journal import number_events
 
-        bodies = registration(state, self._registered(state, pipeline, upstreams, scope))
-        return fold(number_events(state, bodies, "", self.actor, self._clock.now()), state)
+        journaled: list[Body] = []
+        for pipeline, upstreams in (registry or {}).items():
+            refuse_odd_name(pipeline)
+            bodies = registration(state, self._registered(state, pipeline, upstreams, scope))
+            state = fold(number_events(state, bodies, "", self.actor, self._clock.now()), state)
+            journaled += bodies
+        return state, journaled
 
     def refuse_if_leased(self, pipeline: str, batch_id: str) -> None:
         """Raise what a run of the pipeline would be refused with now, before Spark is started.
@@ -955,6 +969,7 @@ def planned_view(plan: Planned, before: Sequence[Planned], *, is_frozen: bool) -
         windows=plan.windows,
         pipelines=tuple(plan.required),
         kind=plan.batch_kind,
+        fallback=plan.fallback,
         seeds=tuple(name for seed in before for name in seed.required),
     )
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, ClassVar, cast
 
-from floodmark.model.state import BatchKind, Holder, Mark, Pipeline, PlannedBatch, SinkDone
+from floodmark.model.state import BatchKind, Fallback, Holder, Mark, Pipeline, PlannedBatch, SinkDone
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Window
 
@@ -58,6 +58,7 @@ class Planned:
     required: Mapping[str, tuple[str, ...]]
     batch_kind: BatchKind = "forward"
     allows: tuple[str, ...] = ()
+    fallback: Fallback | None = None
 
     @property
     def key(self) -> str:

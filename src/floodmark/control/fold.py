@@ -257,6 +257,7 @@ def _planned(state: State, event: Event) -> State:
         required=body.required,
         kind=body.batch_kind,
         allows=body.allows,
+        fallback=body.fallback,
     )
     fresh = [w.upstream for w in body.windows if w.has_news] if batch.kind == "forward" else []
     opened = {(body.scope, upstream): body.batch_id for upstream in fresh}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
+from floodmark.model.state import Fallback
 from floodmark.model.upstream import OnLostRange
 from floodmark.model.window import Window
 
@@ -19,6 +20,7 @@ class PlanRequest:
     upstreams: tuple[str, ...]
     scope: str = DEFAULT_SCOPE
     max_versions: int | None = None
+    fallback: Fallback | None = None
     on_lost_range: OnLostRange | None = None
     """Overrules what the upstreams' options say, for this request."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from floodmark.model.state import BatchKind, BatchStatus, PlannedBatch, RunStatus
+from floodmark.model.state import BatchKind, BatchStatus, Fallback, PlannedBatch, RunStatus
 from floodmark.model.window import Window
 
 
@@ -27,6 +27,8 @@ class Batch:
     unplanned: tuple[str, ...] = ()
     """Requested upstreams that wait until the open batch is finished."""
     kind: BatchKind = "forward"
+    fallback: Fallback | None = None
+    """What lets an upstream advance that no registered pipeline reads, if it was said."""
     seeds: tuple[str, ...] = ()
     """Pipelines that are first brought to where the batch starts, each by a seed batch."""
 
@@ -50,6 +52,7 @@ def batch_view(batch: PlannedBatch, *, reused: bool, unplanned: tuple[str, ...] 
         reused=reused,
         unplanned=unplanned,
         kind=batch.kind,
+        fallback=batch.fallback,
     )
 
 
@@ -185,6 +188,8 @@ class Gap:
     end: int
     """Inclusive at both ends."""
     reason: str
+    pipelines: tuple[str, ...]
+    """Who has not seen them."""
 
 
 def good(name: str, text: str) -> Finding:

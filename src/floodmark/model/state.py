@@ -13,6 +13,8 @@ from floodmark.model.window import NOTHING_PROCESSED, Window
 RunStatus = Literal["RUNNING", "SUCCESS", "FAILED"]
 OnLostTarget = Literal["rebuild", "accept"]
 BatchStatus = Literal["PENDING", "FAILED", "COMPLETED", "CANCELLED", "NOOP"]
+Fallback = Literal["any_success"]
+"""What lets an upstream advance that no registered pipeline reads: weaker, so it has to be said."""
 BatchKind = Literal["forward", "seed", "backfill", "replay"]
 """forward: moves the watermark. seed: brings one pipeline to the watermark. backfill, replay: a
 range again, at the user's wish; outside the order of the others, with receipts of their own."""
@@ -138,6 +140,7 @@ class PlannedBatch:
     batch does not wait for them, but each of them has to finish it before anything later."""
     released: frozenset[str] = frozenset()
     """Upstreams whose window was given up because the only pipeline that read it was taken out."""
+    fallback: Fallback | None = None
     allows: tuple[str, ...] = ()
     """What the user allowed a backfill or replay to do: duplicates, stale."""
     amended: Mapping[str, Mapping[str, Window]] = field(default_factory=dict)
@@ -163,7 +166,10 @@ class PlannedBatch:
 
     def upstreams_of(self, pipeline: str) -> tuple[str, ...]:
         """The upstreams that a run of the pipeline reads; empty if it has no part in the batch."""
-        return self.aside.get(pipeline) or self.required.get(pipeline, ())
+        registered = self.aside.get(pipeline) or self.required.get(pipeline, ())
+        if registered or self.fallback is None:
+            return registered
+        return tuple(upstream for upstream in self.windows if not self.readers(upstream))
 
     def window_for(self, pipeline: str, upstream: str) -> Window:
         """The window as the pipeline reads it: as planned, unless that was amended for it."""
@@ -192,7 +198,8 @@ class PlannedBatch:
         Once leased, only windows that no pipeline reads can be: nothing else would ever end them.
         """
         left = self.pending_upstreams()
-        return not self.runs or (bool(left) and not any(self.readers(u) for u in left))
+        is_unread = bool(left) and self.fallback is None and not any(map(self.readers, left))
+        return not self.runs or is_unread
 
     def readers(self, upstream: str) -> list[str]:
         """The required pipelines of an upstream."""
@@ -205,9 +212,17 @@ class PlannedBatch:
     def held_because(self, upstream: str) -> str | None:
         """G4: why an upstream of the batch may not advance yet; None if it may."""
         if not self.readers(upstream):
-            return "no pipeline is registered for it"
+            return self._held_without_readers()
         waiting = self.waiting_for(upstream)
         return f"waiting for {', '.join(waiting)}" if waiting else None
+
+    def _held_without_readers(self) -> str | None:
+        if self.fallback is None:
+            return "no pipeline is registered for it"
+        others = [run for name, run in self.runs.items() if name not in self.required]
+        if any(run.status == "SUCCESS" for run in others):
+            return None
+        return "no pipeline has succeeded yet; the first one lets it advance"
 
     def has_succeeded(self, pipeline: str) -> bool:
         run = self.runs.get(pipeline)

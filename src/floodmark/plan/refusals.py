@@ -40,6 +40,18 @@ def nothing_to_plan(scope: str) -> PlanError:
     )
 
 
+def refuse_unknown_fallback(choice: str | None) -> None:
+    """The one weaker rule for watermarks, or none."""
+    if choice not in (None, "any_success"):
+        raise ConfigError(
+            "FM-CONFIG-007",
+            f"there is no fallback {choice!r}",
+            allowed="any_success, or nothing",
+            state="nothing was planned",
+            next="correct the call",
+        )
+
+
 def refuse_unknown_settlement(choice: str | None) -> None:
     """A lost range is settled by a snapshot or accepted; raises FM-CONFIG-007."""
     if choice not in (None, *get_args(Settlement)):

@@ -443,3 +443,32 @@ def test_a_notebook_gets_the_exact_frames_of_a_run(lake: Lake, processed: str) -
     assert frames[processed].column("id").to_pylist() == [3]
     assert sorted(tables[processed].column("id").to_pylist()) == [1, 2, 3]
     assert lake.coordinator.frozen_set(batch_id) == {processed: 2}
+
+
+def test_a_registry_as_a_mapping_is_registered_with_the_plan(lake: Lake, grow: Append) -> None:
+    orders = grow("orders", 1)
+
+    batch = lake.coordinator.create_batch([orders], registry={"p": [orders], "q": [orders]})
+    held = lake.coordinator.finalize(str(batch.batch_id)).held
+
+    assert batch.pipelines == ("p", "q")
+    assert held[0].waiting_for == ("p", "q")
+
+
+def test_without_readers_an_upstream_is_held_unless_the_weaker_rule_was_said(
+    lake: Lake, grow: Append
+) -> None:
+    orders = grow("orders", 1)
+    strict = lake.coordinator.create_batch([orders])
+    held = lake.coordinator.finalize(str(strict.batch_id)).held
+    lake.coordinator.cancel(str(strict.batch_id))
+
+    batch = lake.coordinator.create_batch([orders], fallback="any_success")
+    waiting = lake.coordinator.finalize(str(batch.batch_id)).held
+    lake.run("anybody", str(batch.batch_id))
+
+    assert held[0].reason == "no pipeline is registered for it"
+    assert batch.fallback == "any_success"
+    assert "no pipeline has succeeded yet" in waiting[0].reason
+    assert lake.coordinator.finalize_batch(str(batch.batch_id)) == (orders,)
+    assert lake.unsound() == []
