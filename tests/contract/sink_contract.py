@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ from floodmark.deltalog import DeltaLog
 from floodmark.errors import SinkError
 from floodmark.model.delta import ChangeKind
 from floodmark.model.receipt import Receipt, WriteResult, commit_metadata
-from floodmark.model.state import SinkDone
+from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Method, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.sinks import Sink
@@ -70,10 +71,23 @@ class RememberedSink:
     def write(self, frame: Any, receipt: Receipt) -> WriteResult:
         result = self._sink(receipt).write(frame, receipt)
         done = SinkDone(
-            self._spec.name, receipt.app_id, result.target, result.table_id, result.version, None
+            write_name=self._spec.name,
+            app_id=receipt.app_id,
+            target=result.target,
+            table_id=result.table_id,
+            version=result.version,
+            rows_written=None,
+            seq=receipt.seq,
         )
         self._harness.memory[self._spec.target, receipt.app_id] = done
         return result
+
+    def settle(self, choice: OnLostTarget, receipt: Receipt) -> SinkDone:
+        """Settle a loss as a run does: the decision is what the store remembers from now on."""
+        next_app_id = receipt.app_id.rpartition("/")[0] + "/1"
+        done = self._sink(receipt).settled(choice, receipt, next_app_id)
+        self._harness.memory[self._spec.target, done.app_id] = done
+        return done
 
     def _sink(self, receipt: Receipt) -> Sink:
         key = (self._spec.target, receipt.app_id)
@@ -466,6 +480,57 @@ class SinkContract:
             harness.sink(self.spec(target)).write(self.plain(harness, (2, "b", 1)), receipt(2))
 
         assert caught.value.code == "FM-SINK-010"
+        assert caught.value.next == (
+            f"ALTER TABLE delta.`{target}`"
+            " UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')"
+        )
+        assert names_of(target) == {1: "a"}
+
+    def test_a_target_that_has_forgotten_our_receipt_is_refused(
+        self, harness: Harness, target: Path
+    ) -> None:
+        sink = harness.sink(self.spec(target))
+        sink.write(self.plain(harness, (1, "a", 1)), receipt(1))
+        known = harness.memory[str(target), APP]
+        harness.memory[str(target), APP] = replace(known, seq=2)
+
+        with pytest.raises(SinkError) as caught:
+            sink.write(self.plain(harness, (2, "b", 1)), receipt(3))
+
+        assert caught.value.code == "FM-SINK-017"
+        assert names_of(target) == {1: "a"}
+
+    @pytest.mark.parametrize("mode", ["append", "merge"])
+    def test_a_rebuilt_target_holds_the_frame_and_nothing_else(
+        self, harness: Harness, target: Path, mode: str
+    ) -> None:
+        sink = harness.sink(self.spec(target, mode))
+        sink.write(self.plain(harness, (1, "a", 1)), receipt(1))
+        sink.write(self.plain(harness, (2, "b", 1)), receipt(2))
+        DeltaTable(target).restore(0)
+        frame = self.plain(harness, (1, "a", 1), (2, "b", 1), (3, "c", 1))
+
+        app_id = sink.settle("rebuild", receipt(3)).app_id
+        rebuilt = harness.sink(self.spec(target, mode), (window("snapshot"),))
+        result = rebuilt.write(frame, receipt(3, app_id))
+        again = rebuilt.write(frame, receipt(3, app_id))
+
+        assert names_of(target) == {1: "a", 2: "b", 3: "c"}
+        assert len(rows_of(target)) == 3
+        assert (result.already_applied, again.already_applied) == (False, True)
+
+    def test_an_accepted_loss_stays_and_later_batches_are_applied(
+        self, harness: Harness, target: Path
+    ) -> None:
+        sink = harness.sink(self.spec(target))
+        sink.write(self.plain(harness, (1, "a", 1)), receipt(1))
+        sink.write(self.plain(harness, (2, "b", 1)), receipt(2))
+        DeltaTable(target).delete()
+
+        app_id = sink.settle("accept", receipt(3)).app_id
+        sink.write(self.plain(harness, (3, "c", 1)), receipt(3, app_id))
+
+        assert names_of(target) == {3: "c"}
 
     @pytest.mark.parametrize("mode", ["append", "merge"])
     def test_a_crash_beside_the_commit_is_found_by_the_receipt(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LOCK_TIMEOUT_SECONDS = 600.0
 LOCK_POLL_SECONDS = 0.02
+MAX_CAUSES = 50
+"""A chain of causes that is longer goes in a circle."""
 
 _thread_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -34,6 +36,16 @@ def child_session(spark: SparkSession) -> SparkSession:
     session is returned as it is: its writes have to take turns.
     """
     return spark if is_connect(spark) else spark.newSession()
+
+
+def java_errors(error: BaseException) -> Iterator[tuple[str, str]]:
+    """Class and message of the Java errors behind an error of Spark, outermost first."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(MAX_CAUSES):
+        if java is None:
+            return
+        yield java.getClass().getName(), str(java.getMessage())
+        java = java.getCause()
 
 
 def local_path(location: str) -> Path | None:

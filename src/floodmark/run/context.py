@@ -124,9 +124,9 @@ class Run:
         return self._engine.source().table(window, version)
 
     def window(self, name: str) -> Window:
-        """The window of an upstream, by the name as registered or as stored."""
+        """The window of an upstream or lookup, by the name as registered or as stored."""
         stored = self._name_of(name)
-        for window in self.windows:
+        for window in (*self.windows, *self.batch.lookups.values()):
             if window.upstream in (name, stored):
                 return window
         raise RunError(

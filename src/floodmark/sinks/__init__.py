@@ -26,7 +26,7 @@ class Sink(Protocol):
         result. If it raises before the commit, the target is unchanged.
         """
 
-    def loss(self) -> SinkError | None:
+    def loss(self, receipt: Receipt) -> SinkError | None:
         """Why the target lost rows of ours since our last write there; None if it did not.
 
         Without a choice of the operator `committed` and `write` raise this very error.

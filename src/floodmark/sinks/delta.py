@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
 from floodmark.deltalog import Storage
-from floodmark.engines.jvm import child_session, file_lock, is_connect
+from floodmark.engines.jvm import child_session, file_lock, is_connect, java_errors
 from floodmark.errors import SinkError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.names import matching, quoted
@@ -20,7 +20,7 @@ from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import changes, rules
 from floodmark.sinks.rules import Target
-from floodmark.sinks.target import DeltaTarget
+from floodmark.sinks.target import DeltaTarget, not_written
 
 if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder
@@ -35,6 +35,16 @@ _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _EXAMPLE_LENGTH = 200
+_STORAGE_ERRORS = frozenset(
+    (
+        "java.io.IOException",
+        "java.nio.file.AccessDeniedException",
+        "java.nio.file.FileSystemException",
+        "org.apache.hadoop.fs.FSError",
+        "org.apache.hadoop.security.AccessControlException",
+    )
+)
+"""Exactly these: their subclasses for missing files speak of the upstreams."""
 
 _turns = threading.Lock()
 """Spark Connect has no child sessions: writes that need settings take turns."""
@@ -76,9 +86,9 @@ class DeltaSink:
         """See `Sink.committed`; reads the log, starts no Spark job."""
         return self._target.committed(receipt)
 
-    def loss(self) -> SinkError | None:
+    def loss(self, receipt: Receipt) -> SinkError | None:
         """See `Sink.loss`."""
-        return self._target.loss()
+        return self._target.loss(receipt)
 
     def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
         """See `Sink.settled`."""
@@ -104,7 +114,8 @@ class DeltaSink:
                 return earlier
             seen = self._admit(frame, receipt)
             # 3.
-            notes = self._commit(frame, receipt, seen)
+            with _retelling(self._spec.target, receipt):
+                notes = self._commit(frame, receipt, seen)
             failpoints.reached("sink.after_commit")
             # 4.
             return self._target.read_back(receipt, seen, notes)
@@ -250,6 +261,21 @@ class DeltaSink:
         column = _resolved([self._spec.sequence_by], list(names))[0]
         new, old = f"s.{quoted(column)}", f"t.{quoted(names[column])}"
         return f"({new} >= {old} OR {old} IS NULL)"
+
+
+@contextmanager
+def _retelling(target: str, receipt: Receipt) -> Iterator[None]:
+    """Tell a store that does not take the rows (FM-SINK-019) from an error of the user's frame."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        for name, message in java_errors(error):
+            if name in _STORAGE_ERRORS:
+                raise not_written(target, receipt, f"{name}: {message}") from error
+        raise
 
 
 @contextmanager

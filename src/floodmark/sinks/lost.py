@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from floodmark.errors import SinkError
 from floodmark.model.delta import TableFacts, VersionFacts
-from floodmark.model.receipt import metadata_of
+from floodmark.model.receipt import Receipt, batch_of, metadata_of
 from floodmark.model.state import SinkDone
 
 RESTORE = "RESTORE"
@@ -24,30 +24,39 @@ _REPLACING = frozenset(
 )
 _NO_PREDICATE = frozenset(("", "[]", "true", '["true"]', '["(true)"]'))
 _STATE = "nothing was written; the target and the watermark are unchanged"
-_NEXT = (
-    "put the table back as it was; or floodmark retry BATCH --on-lost-target rebuild (the target is"
-    " written anew, as a first run at the batch's versions would) or --on-lost-target accept (what"
-    " is missing there stays missing)"
-)
+
+
+def way_out(receipt: Receipt) -> str:
+    """What an operator can type after a loss, for the batch that found it."""
+    retry = f"floodmark retry {batch_of(receipt.user_metadata)}"
+    return (
+        f"put the table back as it was, or: {retry} --on-lost-target rebuild (the target is written"
+        f" anew, as a first run at the batch's versions would), or: {retry} --on-lost-target accept"
+        " (what is missing there stays missing)"
+    )
 
 
 def loss(
-    path: str, previous: SinkDone, facts: TableFacts | None, commits: Sequence[VersionFacts]
+    previous: SinkDone,
+    facts: TableFacts | None,
+    commits: Sequence[VersionFacts],
+    receipt: Receipt,
 ) -> SinkError | None:
     """Why the target cannot be the one that `previous` left behind; None if it can.
 
-    `commits` are those after `previous.version`. A DELETE with a condition, an UPDATE or rows that
-    somebody else adds are the owner's business: rows of ours were changed by name, not lost.
+    `commits` are those since then, `receipt` is of the write that wants to know. A DELETE with a
+    condition, an UPDATE or rows that somebody else adds are the owner's business: rows of ours
+    were changed by name, not lost.
     """
     if previous.settled and not previous.table_id:
         return None  # there was no table, and that was accepted
     if facts is None or facts.table_id != previous.table_id:
-        return not_the_table(path, facts, previous)
+        return _not_the_table(previous, facts, receipt)
     for commit in commits:
         if commit.operation == RESTORE:
-            return restored(path, commit.version, previous.version)
+            return _restored(previous, commit, receipt)
         if removes_all_rows(commit):
-            return _emptied(path, commit)
+            return _emptied(previous, commit, receipt)
     return None
 
 
@@ -86,54 +95,52 @@ def survives(version: int, commits: Sequence[VersionFacts]) -> bool | None:
     return at == version
 
 
-def not_the_table(path: str, found: TableFacts | None, previous: SinkDone) -> SinkError:
-    """The error for a target that was dropped, or dropped and made again."""
+def _not_the_table(previous: SinkDone, found: TableFacts | None, receipt: Receipt) -> SinkError:
     return SinkError(
         "FM-SINK-007",
         "the target is not the table that was written before",
-        where=path,
+        where=previous.target,
         found="no Delta table" if found is None else f"table id {found.table_id}",
         allowed=f"table id {previous.table_id}, last written at version {previous.version}",
         state=_STATE,
-        next=_NEXT,
+        next=way_out(receipt),
     )
 
 
-def restored(path: str, version: int, since: int) -> SinkError:
-    """The error for a target that was restored after we wrote to it."""
+def _restored(previous: SinkDone, commit: VersionFacts, receipt: Receipt) -> SinkError:
     return SinkError(
         "FM-SINK-009",
         "the target was restored: its receipts stand although rows may be gone",
-        where=path,
-        found=f"RESTORE at version {version}, after our commit at version {since}",
+        where=previous.target,
+        found=f"RESTORE at version {commit.version}, after our commit at {previous.version}",
         allowed="a target whose history since our last commit has no RESTORE",
         state=_STATE,
-        next=_NEXT,
+        next=way_out(receipt),
     )
 
 
-def forgotten(path: str, previous: SinkDone, stored: int | None) -> SinkError:
+def forgotten(previous: SinkDone, stored: int | None, receipt: Receipt) -> SinkError:
     """The error for a target that no longer shows the receipt of our last write."""
     return SinkError(
         "FM-SINK-017",
         "the target no longer shows the receipt of our last write",
-        where=path,
+        where=previous.target,
         found=f"{previous.app_id} at {'nothing' if stored is None else stored}",
         allowed=f"{previous.app_id} at {previous.seq}",
         state=_STATE,
-        next=_NEXT,
+        next=way_out(receipt),
     )
 
 
-def _emptied(path: str, commit: VersionFacts) -> SinkError:
+def _emptied(previous: SinkDone, commit: VersionFacts, receipt: Receipt) -> SinkError:
     return SinkError(
         "FM-SINK-016",
         "somebody else emptied or replaced the target: its receipts stand, our rows are gone",
-        where=path,
+        where=previous.target,
         found=f"{commit.operation} of all rows at version {commit.version}",
         allowed="conditional deletes and updates by others; removing every row has to be settled",
         state=_STATE,
-        next=_NEXT,
+        next=way_out(receipt),
     )
 
 

@@ -42,7 +42,7 @@ class DeltaTarget:
         (FM-SINK-007, -009, -016, -017). One that shows a later receipt, and no commit with ours,
         was written by somebody this store does not know of (FM-SINK-012).
         """
-        self.refuse_lost()
+        self._refuse_lost(receipt)
         log = self._log()
         if log is None:
             return None
@@ -58,7 +58,7 @@ class DeltaTarget:
         if commit is not None:
             self._refuse_other_batch(commit, receipt)
             if self.previous is None:
-                self._refuse_unrecorded_loss(log, facts, commit)
+                self._refuse_unrecorded_loss(log, facts, commit, receipt)
             return result_of(self.path, facts.table_id, commit, already_applied=True)
         if stored > receipt.seq:
             raise _holds_later(self.path, receipt, stored)
@@ -67,8 +67,8 @@ class DeltaTarget:
         return WriteResult(self.path, facts.table_id, version, None, already_applied=True)
 
     def seen(self, receipt: Receipt, windows: Sequence[Window]) -> Target:
-        """What the rules need to know; raises what `refuse_lost` does."""
-        self.refuse_lost()
+        """What the rules need to know; raises what `loss` gives."""
+        self._refuse_lost(receipt)
         log = self._log()
         if log is None:
             return Target(exists=False)
@@ -79,7 +79,7 @@ class DeltaTarget:
         if last is not None:
             self._refuse_unknown_writes(last, receipt)
             if self.previous is None:
-                self._refuse_unrecorded_loss(log, facts, last)
+                self._refuse_unrecorded_loss(log, facts, last, receipt)
         counts_rows = not self.is_rebuilt
         return Target(
             exists=True,
@@ -92,20 +92,20 @@ class DeltaTarget:
             has_feed=facts.feed_enabled,
         )
 
-    def loss(self) -> SinkError | None:
-        """Why the target cannot be the one we wrote to last; None if it can, or none is known."""
+    def loss(self, receipt: Receipt) -> SinkError | None:
+        """See `Sink.loss`; None too where no earlier write is known."""
         if self.previous is None:
             return None
         log = self._log()
         if log is None:
-            return lost.loss(self.path, self.previous, None, ())
+            return lost.loss(self.previous, None, (), receipt)
         facts = log.facts()
         commits = self._commits_since(log, facts, self.previous.checked_version)
-        return lost.loss(self.path, self.previous, facts, commits) or self._forgotten(log)
+        problem = lost.loss(self.previous, facts, commits, receipt)
+        return problem or self._forgotten(log, receipt)
 
-    def refuse_lost(self) -> None:
-        """Raise the error for a target that lost rows of ours behind our back."""
-        problem = self.loss()
+    def _refuse_lost(self, receipt: Receipt) -> None:
+        problem = self.loss(receipt)
         if problem is not None:
             raise problem
 
@@ -153,7 +153,7 @@ class DeltaTarget:
                 self.path,
                 "the log does not tell whether the lost target still holds this batch",
                 f"receipt {receipt.seq}, whose commit or the version restored to is not in the log",
-                "floodmark retry BATCH --on-lost-target rebuild",
+                f"floodmark retry {batch_of(receipt.user_metadata)} --on-lost-target rebuild",
             )
         return is_there
 
@@ -171,7 +171,7 @@ class DeltaTarget:
                 "drop the table and rebuild each of its pipelines; or --on-lost-target accept",
             )
 
-    def _forgotten(self, log: DeltaLog) -> SinkError | None:
+    def _forgotten(self, log: DeltaLog, receipt: Receipt) -> SinkError | None:
         """A receipt that has gone from the table's state: nothing could be found to be applied."""
         known = self.previous
         if known is None or known.seq is None:
@@ -179,15 +179,15 @@ class DeltaTarget:
         stored = log.transaction_version(known.app_id)
         if stored is not None and stored >= known.seq:
             return None
-        return lost.forgotten(self.path, known, stored)
+        return lost.forgotten(known, stored, receipt)
 
     def _refuse_unrecorded_loss(
-        self, log: DeltaLog, facts: TableFacts, commit: VersionFacts
+        self, log: DeltaLog, facts: TableFacts, commit: VersionFacts, receipt: Receipt
     ) -> None:
         """The same for a commit of ours that the store has no record of."""
         unrecorded = SinkDone("", "", self.path, facts.table_id, commit.version, None)
         commits = self._commits_since(log, facts, commit.version)
-        problem = lost.loss(self.path, unrecorded, facts, commits)
+        problem = lost.loss(unrecorded, facts, commits, receipt)
         if problem is not None:
             raise problem
 
@@ -277,6 +277,21 @@ def _has_rows(log: DeltaLog, facts: TableFacts) -> bool:
 
 def _column_names(schema_json: str) -> tuple[str, ...]:
     return tuple(field["name"] for field in json.loads(schema_json)["fields"])
+
+
+def not_written(path: str, receipt: Receipt, found: str) -> SinkError:
+    """The error for a store that did not take the rows; a repeated write is safe."""
+    return SinkError(
+        "FM-SINK-019",
+        "the target could not be written",
+        where=path,
+        found=found,
+        state="rows and receipt go in one commit: they are both there or neither, and the retry"
+        " finds out; data files that were left behind belong to no version (VACUUM removes them)",
+        next="make room or mend what is said above, then:"
+        f" floodmark retry {batch_of(receipt.user_metadata)}",
+        retryable=True,
+    )
 
 
 def _holds_later(path: str, receipt: Receipt, stored: int) -> SinkError:

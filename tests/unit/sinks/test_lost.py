@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 import pytest
 
 from floodmark.model.delta import TableFacts, VersionFacts
-from floodmark.model.receipt import commit_metadata
+from floodmark.model.receipt import Receipt, commit_metadata
 from floodmark.model.state import SinkDone
 from floodmark.sinks import lost
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
+RECEIPT = Receipt("app", 5, commit_metadata("store", "batch_5", 5, "p", {}))
 BEFORE = SinkDone("out", "app", "/lake/out", "id-1", 4, 10)
 
 
@@ -35,15 +36,16 @@ def facts(table_id: str = "id-1") -> TableFacts:
 
 
 def code(*commits: VersionFacts, found: TableFacts | None = None) -> str | None:
-    error = lost.loss("/lake/out", BEFORE, found or facts(), commits)
+    error = lost.loss(BEFORE, found or facts(), commits, RECEIPT)
     return error.code if error else None
 
 
 def test_another_table_or_none_is_not_the_one_written_before() -> None:
-    gone = lost.loss("/lake/out", BEFORE, None, ())
+    gone = lost.loss(BEFORE, None, (), RECEIPT)
 
     assert gone is not None
     assert gone.code == code(found=facts("id-2")) == "FM-SINK-007"
+    assert "floodmark retry batch_5 --on-lost-target rebuild" in str(gone.next)
     assert code() is None
 
 
@@ -89,7 +91,7 @@ def test_an_overwrite_of_ours_is_not_a_loss() -> None:
 def test_a_target_that_was_accepted_as_gone_may_be_anything() -> None:
     settled = SinkDone("out", "app", "/lake/out", "", -1, None, settled="accept")
 
-    assert lost.loss("/lake/out", settled, facts("id-2"), ()) is None
+    assert lost.loss(settled, facts("id-2"), (), RECEIPT) is None
 
 
 @pytest.mark.parametrize(

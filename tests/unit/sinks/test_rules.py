@@ -272,4 +272,3 @@ class TestTarget:
 
         assert error.code == "FM-SINK-011"
         assert error.found == "not in the target: is_deleted, deleted_at"
-
