@@ -55,6 +55,7 @@ from floodmark.model.results import (
     Metrics,
     RunResult,
     StoreContent,
+    Stuck,
     Upkeep,
     batch_view,
 )
@@ -68,8 +69,14 @@ from floodmark.model.state import (
     PlannedBatch,
     State,
 )
-from floodmark.model.upstream import DEFAULT_OPTIONS, Upstream, UpstreamOptions, names_of
-from floodmark.model.window import Settlement
+from floodmark.model.upstream import (
+    DEFAULT_OPTIONS,
+    Upstream,
+    UpstreamOptions,
+    is_lookup,
+    names_of,
+)
+from floodmark.model.window import Settlement, Window
 from floodmark.plan import again, planner, seeds
 from floodmark.plan.options import options_for
 from floodmark.plan.refusals import (
@@ -138,19 +145,27 @@ class Coordinator:
     # Registry -------------------------------------------------------------------------------------
 
     def register(
-        self, pipeline: str, upstreams: Sequence[str | Upstream], scope: str = DEFAULT_SCOPE
+        self,
+        pipeline: str,
+        upstreams: Sequence[str | Upstream],
+        scope: str = DEFAULT_SCOPE,
+        *,
+        lookups: Sequence[str] = (),
     ) -> None:
         """Say that a pipeline reads these upstreams: from the next plan on they wait for it.
 
         An upstream is a name, or an fm.Upstream that also says how it is read; baseline "latest"
-        means the newest version at the first registration.
+        means the newest version at the first registration. `lookups` are tables that each batch
+        freezes for the pipeline (`run.table`); they neither hold a batch nor trigger one.
         Registering the same again changes nothing. Batches that are planned keep the registry of
         their moment. Raises FM-CONTROL-011 if the name is taken in another scope.
         """
         refuse_odd_name(pipeline)
+        read = [upstreams] if isinstance(upstreams, str) else upstreams
+        everything = [*read, *(Upstream(name, lookup=True) for name in lookups)]
 
         def decide(state: State) -> list[Body]:
-            return registration(state, self._registered(state, pipeline, upstreams, scope))
+            return registration(state, self._registered(state, pipeline, everything, scope))
 
         self._writer().commit(decide)
         self._publish()
@@ -158,15 +173,17 @@ class Coordinator:
     def _registered(
         self, state: State, pipeline: str, upstreams: Sequence[str | Upstream], scope: str
     ) -> Registered:
-        given = [upstreams] if isinstance(upstreams, str) else list(upstreams)
+        everything = [upstreams] if isinstance(upstreams, str) else list(upstreams)
+        lookups = tuple(self.stored_name(one.name) for one in everything if is_lookup(one))
+        given = [one for one in everything if not is_lookup(one)]
         names = self._names(names_of(given), what=f"pipeline {pipeline}")
         options = {
             name: with_baseline(state, scope, name, one.options, self._latest_version)
             for name, one in zip(names, given, strict=True)
             if isinstance(one, Upstream) and one.options != DEFAULT_OPTIONS
         }
-        hashed = definition_hash(pipeline, scope, names, options)
-        return Registered(pipeline, scope, names, hashed, options)
+        hashed = definition_hash(pipeline, scope, names, options, lookups)
+        return Registered(pipeline, scope, names, hashed, options, lookups)
 
     def _latest_version(self, upstream: str) -> int:
         return DeltaLog(upstream, self.storage).facts().latest_version
@@ -273,9 +290,20 @@ class Coordinator:
                 required=draft.required,
                 batch_kind=kind,
                 fallback=fallback if kind == "forward" else None,
+                lookups=self._frozen_lookups(state, draft.required),
             )
             for number, ((kind, draft), own_id) in enumerate(zip(drafts, ids, strict=True), 1)
         ]
+
+    def _frozen_lookups(self, state: State, pipelines: Iterable[str]) -> tuple[Window, ...]:
+        """The lookups of these pipelines, as they are now."""
+        known = [state.pipelines[name] for name in pipelines if name in state.pipelines]
+        names = dict.fromkeys(lookup for pipeline in known for lookup in pipeline.lookups)
+        probes = {name: self._probe_between(name, -1, None) for name in names}
+        return tuple(
+            seeds.standing_window(name, probe, probe.facts.latest_version)
+            for name, probe in probes.items()
+        )
 
     def _open_seed(
         self, state: State, request: PlanRequest, upstreams: Sequence[str]
@@ -583,6 +611,7 @@ class Coordinator:
                     required=drafted.required,
                     batch_kind=kind,
                     allows=allows,
+                    lookups=self._frozen_lookups(state, drafted.required),
                 )
             ]
 
@@ -623,7 +652,8 @@ class Coordinator:
     def frozen_set(self, batch_id: str) -> dict[str, int]:
         """The versions at which a batch sees its upstreams."""
         batch = self._batch(batch_id)
-        return {upstream: window.through_version for upstream, window in batch.windows.items()}
+        frozen = {**batch.windows, **batch.lookups}
+        return {upstream: window.through_version for upstream, window in frozen.items()}
 
     def inputs(self, batch_id: str, pipeline: str) -> Mapping[str, Any]:
         """The exact frames that a run of the pipeline gets, for a notebook; records nothing."""
@@ -639,7 +669,8 @@ class Coordinator:
     def open_frozen(self, batch_id: str) -> Mapping[str, Any]:
         """Every upstream of a batch as a whole, at its frozen version, without change columns."""
         source = (self._engine or spark_engine(self.spark, self.storage)).source()
-        windows = self._batch(batch_id).windows.values()
+        batch = self._batch(batch_id)
+        windows = (*batch.windows.values(), *batch.lookups.values())
         tables = {w.upstream: source.table(w, w.through_version) for w in windows}
         return Inputs(tables, self.stored_name)
 
@@ -655,6 +686,22 @@ class Coordinator:
         from floodmark.report.lag import lag_of
 
         return lag_of(self._reader(), self.storage, self._clock.now())
+
+    def stuck(self, after: float | str = "1d") -> tuple[Stuck, ...]:
+        """Open batches that will not move by themselves: open for longer than `after`, or left
+        RUNNING by a process of this host that is gone.
+        """
+        from floodmark.config.durations import seconds_of
+        from floodmark.report.watch import stuck_batches
+
+        seconds = seconds_of(after) if isinstance(after, str) else float(after)
+        return stuck_batches(self.state(), self._clock.now(), self._is_gone, seconds)
+
+    def failures(self) -> dict[str, int]:
+        """How often each pipeline failed since it last succeeded; only those that did."""
+        from floodmark.report.watch import failures_in_a_row
+
+        return failures_in_a_row(self.state())
 
     def history(self, limit: int | None = None) -> list[Event]:
         """What happened, oldest first: every event, also those folded out of the journal."""
@@ -676,15 +723,22 @@ class Coordinator:
     def doctor(self, upstreams: Iterable[str] = ()) -> list[Finding]:
         """Look for what will hurt: the machine, the store, the upstreams. Changes nothing."""
         from floodmark.engines.environment import examine_machine
-        from floodmark.report.doctor import examine_store, examine_upstream
+        from floodmark.report import doctor
+        from floodmark.report.lag import lag_of
 
-        findings = examine_machine()
-        findings += examine_store(self._reader_or_empty(), self.control)
-        marks = self._reader_or_empty().state().marks.values()
-        names = [*(self.stored_name(u) for u in upstreams), *(m.upstream for m in marks)]
+        reader = self._reader_or_empty()
+        store = doctor.examine_store(reader, self.control, self.storage)
+        findings = [*examine_machine(), *store]
+        if not store[0].ok:
+            return findings  # a store that cannot be read tells nothing of the rest
+        state, lags = reader.state(), lag_of(reader, self.storage, self._clock.now())
+        names = [self.stored_name(u) for u in upstreams] + [u for _, u in state.marks]
         for name in dict.fromkeys(names):
-            found = [mark for mark in marks if mark.upstream == name]
-            findings += examine_upstream(name, found, self.storage)
+            marks = [mark for mark in state.marks.values() if mark.upstream == name]
+            behind = [lag for lag in lags if lag.upstream == name]
+            findings += doctor.examine_upstream(name, marks, behind, state, self.storage)
+        for sink in {sink.target: sink for sink in state.sinks.values()}.values():
+            findings += doctor.examine_target(sink, self.storage)
         return findings
 
     def rebuild_tables(self) -> bool:

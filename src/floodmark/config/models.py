@@ -156,6 +156,7 @@ class PipelineSettings(_Settings):
     pipeline: Name
     scope: Name | None = None
     declared: Annotated[list[UpstreamSettings], Field(min_length=1, alias="upstreams")]
+    lookups: list[UpstreamPath] = Field(default_factory=list)
     function: Annotated[str, AfterValidator(_function)]
     timeout: Timeout | None = None
     retry: RetrySettings | None = None

@@ -40,6 +40,7 @@ class Registered:
     upstreams: tuple[str, ...]
     definition_hash: str
     options: Mapping[str, UpstreamOptions] = field(default_factory=dict)
+    lookups: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -59,6 +60,7 @@ class Planned:
     batch_kind: BatchKind = "forward"
     allows: tuple[str, ...] = ()
     fallback: Fallback | None = None
+    lookups: tuple[Window, ...] = ()
 
     @property
     def key(self) -> str:

@@ -114,6 +114,7 @@ def _registered(state: State, event: Event) -> State:
         definition_hash=body.definition_hash,
         updated_at=event.at,
         is_paused=known is not None and known.is_paused,
+        lookups=body.lookups,
         options=body.options,
     )
     return replace(state, pipelines={**state.pipelines, body.pipeline: pipeline})
@@ -258,6 +259,7 @@ def _planned(state: State, event: Event) -> State:
         kind=body.batch_kind,
         allows=body.allows,
         fallback=body.fallback,
+        lookups={window.upstream: window for window in body.lookups},
     )
     fresh = [w.upstream for w in body.windows if w.has_news] if batch.kind == "forward" else []
     opened = {(body.scope, upstream): body.batch_id for upstream in fresh}

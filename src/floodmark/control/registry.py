@@ -34,8 +34,9 @@ def definition_hash(
     scope: str,
     upstreams: Sequence[str],
     options: Mapping[str, UpstreamOptions] | None = None,
+    lookups: Sequence[str] = (),
 ) -> str:
-    parts: list[object] = [pipeline, scope, list(upstreams)]
+    parts: list[object] = [pipeline, scope, list(upstreams), *([list(lookups)] if lookups else [])]
     if options:
         # What "latest" meant is found out anew at each registration and is no part of it.
         said = {u: asdict(replace(o, latest_at=None)) for u, o in options.items()}

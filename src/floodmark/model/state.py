@@ -32,6 +32,8 @@ class Pipeline:
     is_paused: bool = False
     options: Mapping[str, UpstreamOptions] = field(default_factory=dict)
     """What it says about its upstreams; those without options are not in it."""
+    lookups: tuple[str, ...] = ()
+    """Tables that its batches freeze for it; they neither hold a batch nor trigger one."""
 
     def options_of(self, upstream: str) -> UpstreamOptions:
         return self.options.get(upstream, DEFAULT_OPTIONS)
@@ -140,6 +142,8 @@ class PlannedBatch:
     batch does not wait for them, but each of them has to finish it before anything later."""
     released: frozenset[str] = frozenset()
     """Upstreams whose window was given up because the only pipeline that read it was taken out."""
+    lookups: Mapping[str, Window] = field(default_factory=dict)
+    """Tables frozen with the batch, each as a window without news at its version."""
     fallback: Fallback | None = None
     allows: tuple[str, ...] = ()
     """What the user allowed a backfill or replay to do: duplicates, stale."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 from floodmark.errors import ConfigError
 from floodmark.model.window import NOTHING_PROCESSED
@@ -62,6 +62,8 @@ class Upstream(UpstreamOptions):
     """An upstream with options, where `register` takes a name: `fm.Upstream("lake/a", baseline=5)`."""
 
     name: str
+    lookup: bool = field(default=False, kw_only=True)
+    """A table that batches freeze for the pipeline; it neither holds a batch nor triggers one."""
 
     @property
     def options(self) -> UpstreamOptions:
@@ -96,6 +98,10 @@ def _refused(name: str, value: object, allowed: str) -> ConfigError:
 
 
 DEFAULT_OPTIONS = UpstreamOptions()
+
+
+def is_lookup(one: str | Upstream) -> TypeGuard[Upstream]:
+    return isinstance(one, Upstream) and one.lookup
 
 
 def names_of(upstreams: Iterable[str | Upstream]) -> list[str]:

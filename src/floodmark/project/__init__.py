@@ -25,7 +25,7 @@ from floodmark.config.places import Report, choices
 from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError, ControlError, FloodmarkError, SetupError
 from floodmark.model.results import Batch, Finding, batch_view
-from floodmark.model.state import PlannedBatch
+from floodmark.model.state import OnLostTarget, PlannedBatch
 from floodmark.model.upstream import Upstream
 from floodmark.model.window import Settlement
 from floodmark.project import planfile
@@ -157,7 +157,10 @@ class Project:
     def members(self, scope: str) -> dict[str, list[Upstream]]:
         """Every pipeline of a scope with its upstreams: all of them hold the scope's upstreams."""
         return {
-            pipeline.pipeline: [upstream.upstream() for upstream in pipeline.declared]
+            pipeline.pipeline: [
+                *(upstream.upstream() for upstream in pipeline.declared),
+                *(Upstream(name, lookup=True) for name in pipeline.lookups),
+            ]
             for pipeline in self.settings.pipelines
             if pipeline.shared_scope == scope
         }
@@ -281,11 +284,13 @@ class Project:
         *pipelines: str,
         jobs: int | None = None,
         on_lost_range: Settlement | None = None,
+        on_lost_target: OnLostTarget | None = None,
         watcher: Watcher | None = None,
     ) -> RunSummary:
         """Run the unfinished pipelines of a batch (or the named ones) and finalize it.
 
-        `on_lost_range` is the way forward for ranges that an upstream has lost; see run_pipeline.
+        `on_lost_range` is the way forward for ranges that an upstream has lost, `on_lost_target`
+        for targets that lost rows; see run_pipeline.
         Pipelines that have succeeded are not called again. Raises FM-CONTROL-004 for an unknown
         batch and FM-CONTROL-005 for a pipeline that is not part of it.
         """
@@ -295,7 +300,12 @@ class Project:
             if name not in batch.required:
                 raise _not_in_batch(name, batch)
         return self.run_batches(
-            [batch], pipelines, jobs=jobs, on_lost_range=on_lost_range, watcher=watcher
+            [batch],
+            pipelines,
+            jobs=jobs,
+            on_lost_range=on_lost_range,
+            on_lost_target=on_lost_target,
+            watcher=watcher,
         )
 
     def run_plan(
@@ -320,6 +330,7 @@ class Project:
         *,
         jobs: int | None = None,
         on_lost_range: Settlement | None = None,
+        on_lost_target: OnLostTarget | None = None,
         watcher: Watcher | None = None,
     ) -> RunSummary:
         """Run the unfinished pipelines of these batches (or the named ones) and finalize each."""
@@ -329,7 +340,8 @@ class Project:
             for batch in batches
         ]
         with self.coordinator.coalesce():
-            return self._shift(jobs, None, None, watcher, on_lost_range).run_batches(work)
+            shift = self._shift(jobs, None, None, watcher, on_lost_range, on_lost_target)
+            return shift.run_batches(work)
 
     def backfill(
         self,
@@ -462,6 +474,7 @@ class Project:
         retry: Retry | None,
         watcher: Watcher | None,
         on_lost_range: Settlement | None = None,
+        on_lost_target: OnLostTarget | None = None,
     ) -> Shift:
         self._no_session = None
         terms = Terms(
@@ -469,6 +482,7 @@ class Project:
             timeout_seconds=_checked_timeout(timeout),
             retry=_checked_retry(retry),
             on_lost_range=on_lost_range,
+            on_lost_target=on_lost_target,
         )
         return Shift(self, terms, watcher or Nobody(), Crew(terms.jobs))
 

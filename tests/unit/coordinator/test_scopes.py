@@ -472,3 +472,39 @@ def test_without_readers_an_upstream_is_held_unless_the_weaker_rule_was_said(
     assert "no pipeline has succeeded yet" in waiting[0].reason
     assert lake.coordinator.finalize_batch(str(batch.batch_id)) == (orders,)
     assert lake.unsound() == []
+
+
+def test_a_lookup_is_frozen_with_the_batch_but_neither_holds_nor_triggers_it(
+    lake: Lake, grow: Append
+) -> None:
+    orders, rates = grow("orders", 1), grow("rates", 7)
+    lake.coordinator.register("p", [orders], lookups=[rates])
+    seen: list[list[int]] = []
+
+    def join(inputs: Mapping[str, Any], run: Any) -> None:
+        seen.append(sorted(run.table(rates).column("id").to_pylist()))
+        run.write(inputs[orders], lake.target("p", "orders"), mode="append")
+
+    batch = lake.coordinator.create_batch()
+    grow("rates", 8)
+    lake.coordinator.run_pipeline("p", str(batch.batch_id), join)
+    advanced = lake.coordinator.finalize_batch(str(batch.batch_id))
+
+    assert seen == [[7]]
+    assert advanced == (orders,)
+    assert lake.coordinator.frozen_set(str(batch.batch_id)) == {orders: 0, rates: 0}
+    assert lake.coordinator.create_batch().status == "NOOP"
+
+
+def test_a_newcomer_starts_at_the_baseline_of_its_scope(lake: Lake, grow: Append) -> None:
+    orders = grow("orders", 1)
+    grow("orders", 2)
+    upstream = fm.Upstream(orders, baseline=0)
+    lake.coordinator.register("p", [upstream])
+    lake.work()
+    lake.coordinator.register("late", [upstream])
+
+    lake.work()
+
+    assert lake.ids("p", "orders") == lake.ids("late", "orders") == [2]
+    assert lake.unsound() == []
