@@ -56,6 +56,13 @@ class OnLostRange(StrEnum):
     ACCEPT = "accept"
 
 
+class OnLostTarget(StrEnum):
+    """Ways forward where a target has lost rows that were written to it."""
+
+    REBUILD = "rebuild"
+    ACCEPT = "accept"
+
+
 LostRange = Annotated[
     OnLostRange | None,
     typer.Option("--on-lost-range", help="The way forward where an upstream lost versions."),
@@ -174,13 +181,20 @@ def retry(
     call: Call,
     batch: BatchId,
     pipelines: Pipelines = None,
+    *,
     on_lost_range: LostRange = None,
+    on_lost_target: Annotated[
+        OnLostTarget | None,
+        typer.Option("--on-lost-target", help="The way forward where a target lost rows."),
+    ] = None,
     jobs: Jobs = None,
 ) -> int:
     """Run the unfinished pipelines of a batch, then finalize it.
 
     With --on-lost-range a range that an upstream no longer has is read as the whole table at the
-    planned end (snapshot), or what is left of it (accept); that is journaled.
+    planned end (snapshot), or what is left of it (accept); that is journaled. With --on-lost-target
+    a target that was dropped, restored or emptied is written anew as a first run would (rebuild),
+    or taken as it is (accept); that is journaled too.
     """
     at_least(1, "--jobs", jobs)
     with Progress(call) as progress:
@@ -189,6 +203,7 @@ def retry(
             *(pipelines or ()),
             jobs=jobs,
             on_lost_range=on_lost_range.value if on_lost_range else None,
+            on_lost_target=on_lost_target.value if on_lost_target else None,
             watcher=progress,
         )
     return finish(call, summary)

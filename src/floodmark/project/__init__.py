@@ -274,7 +274,7 @@ class Project:
         """
         scopes = self.select(pipelines, exclude)
         refuse_elsewhere(self.file, self.coordinator)
-        shift = self._shift(jobs, timeout, retry, watcher, on_lost_range)
+        shift = self._shift(jobs, timeout, retry, watcher, on_lost_range=on_lost_range)
         with self.coordinator.coalesce():
             return shift.run_scopes(scopes, max_versions)
 
@@ -340,7 +340,14 @@ class Project:
             for batch in batches
         ]
         with self.coordinator.coalesce():
-            shift = self._shift(jobs, None, None, watcher, on_lost_range, on_lost_target)
+            shift = self._shift(
+                jobs,
+                None,
+                None,
+                watcher,
+                on_lost_range=on_lost_range,
+                on_lost_target=on_lost_target,
+            )
             return shift.run_batches(work)
 
     def backfill(
@@ -473,6 +480,7 @@ class Project:
         timeout: str | float | None,
         retry: Retry | None,
         watcher: Watcher | None,
+        *,
         on_lost_range: Settlement | None = None,
         on_lost_target: OnLostTarget | None = None,
     ) -> Shift:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark.config import PipelineSettings, RetrySettings
 from floodmark.errors import ConfigError, ControlError, FloodmarkError, SetupError
 from floodmark.model.results import Batch, Finalized, batch_view
+from floodmark.model.state import OnLostTarget
 from floodmark.model.window import Settlement
 from floodmark.project.crew import Crew
 from floodmark.project.failures import failure_of, with_caller
@@ -42,6 +43,8 @@ class Terms:
     retry: RetrySettings | None = None
     on_lost_range: Settlement | None = None
     """The way forward where an upstream has lost what was to be read."""
+    on_lost_target: OnLostTarget | None = None
+    """The way forward where a target has lost rows of ours."""
 
 
 @dataclass
@@ -150,7 +153,12 @@ class Shift:
             self.project.ensure_session(self.watcher)
             self.watcher.started(name, batch_id)
             result = coordinator.run_pipeline(
-                name, batch_id, function, self.terms.on_lost_range, limits=self._limits(name)
+                name,
+                batch_id,
+                function,
+                self.terms.on_lost_range,
+                limits=self._limits(name),
+                on_lost_target=self.terms.on_lost_target,
             )
         except SetupError:
             raise

@@ -26,7 +26,7 @@ from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.sinks import rules
 from floodmark.sinks.rules import Target
-from floodmark.sinks.target import DeltaTarget
+from floodmark.sinks.target import DeltaTarget, not_written
 from floodmark.sources import arrow_feed, lost, ranges
 
 ATTEMPTS = 50
@@ -74,7 +74,7 @@ class ArrowSource:
         return self._as_of(window, at_version)
 
     def _feed(self, window: Window) -> pa.Table:
-        return arrow_feed.read(window, self._options)
+        return arrow_feed.read(window, self._storage)
 
     def _as_of(self, window: Window, version: int) -> pa.Table:
         from deltalake import QueryBuilder
@@ -131,7 +131,7 @@ class ArrowSink:
 
     def write(self, frame: pa.Table, receipt: Receipt) -> WriteResult:
         """See `Sink.write`; a commit that lost a race is decided anew, by compare-and-swap."""
-        from deltalake.exceptions import CommitFailedError
+        from deltalake.exceptions import CommitFailedError, DeltaError
 
         for attempt in range(ATTEMPTS):
             earlier = self.committed(receipt)
@@ -145,6 +145,9 @@ class ArrowSink:
                 if attempt == ATTEMPTS - 1:
                     raise
                 continue
+            except (DeltaError, OSError) as error:
+                found = f"{type(error).__name__}: {error}"
+                raise not_written(self._spec.target, receipt, found) from error
             failpoints.reached("sink.after_commit")
             return self._target.read_back(receipt, seen, notes)
         raise AssertionError("unreachable")
