@@ -209,11 +209,14 @@ def _open_batches(
     Only the newest of an upstream can be one: the next is planned when it is finished.
     """
     forward = [trace for trace in findings.traces if trace.kind == "forward"]
-    newest = {trace.batch_id: None for trace in _ends(findings).values() if trace in forward}
+    ends = _ends(findings)
+    newest = {trace.batch_id: None for trace in ends.values() if trace in forward}
     for batch_id in newest:
         traces = [trace for trace in forward if trace.batch_id == batch_id]
         scope = findings.scope_of(traces[0])
-        spans = {u: span for trace in traces for u, span in trace.windows.items()}
+        # Upstreams that no commit of the batch names had no news in it.
+        spans = {u: _no_news(trace, u) for (s, u), trace in ends.items() if s == scope}
+        spans |= {u: span for trace in traces for u, span in trace.windows.items()}
         fresh = {upstream for upstream, (start, end) in spans.items() if start <= end}
         writers = {write[0] for write in findings.newest}
         required = {
@@ -234,12 +237,18 @@ def _open_batches(
                 planned_at=min(trace.at for trace in traces),
                 planned_by=actor,
                 windows={
-                    u: tables.window(u, *spans.get(u, (0, -1)))
+                    u: tables.window(u, *spans[u])
                     for u in dict.fromkeys(u for us in required.values() for u in us)
                     if u in spans
                 },
                 required={n: tuple(u for u in us if u in spans) for n, us in required.items()},
             )
+
+
+def _no_news(trace: Trace, upstream: str) -> tuple[int, int]:
+    """The empty range behind what a commit holds of an upstream."""
+    _, end = trace.windows[upstream]
+    return end + 1, end
 
 
 def _missing(findings: Findings) -> list[str]:

@@ -179,6 +179,17 @@ class StoreContent:
 
 
 @dataclass(frozen=True, slots=True)
+class Stuck:
+    """An open batch that will not move by itself."""
+
+    batch_id: str
+    scope: str
+    pipelines: tuple[str, ...]
+    text: str
+    next: str
+
+
+@dataclass(frozen=True, slots=True)
 class Gap:
     """Versions of an upstream that were never processed in a scope, although later ones were."""
 

@@ -1,52 +1,114 @@
-"""Warnings before it hurts: what a store and its upstreams look like."""
+"""Warnings before it hurts: what a store, its upstreams and its targets look like."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import median
 
 from floodmark.control import ControlReader
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import TableFacts, enable_feed_command
-from floodmark.model.results import Finding, bad, good
-from floodmark.model.state import Mark
+from floodmark.model.results import Finding, Lag, bad, good
+from floodmark.model.state import Mark, SinkDone, State
+
+HOUR, DAY = 3_600.0, 86_400.0
+UNFOLDED_EVENTS = 1_000
+"""A journal with more events than this since it was last folded takes long to open."""
+
+_INTERVAL = re.compile(r"(?:interval )?([0-9]+(?:\.[0-9]+)?) ([a-z]+?)s?")
+_SECONDS = {
+    "millisecond": 0.001,
+    "second": 1.0,
+    "minute": 60.0,
+    "hour": HOUR,
+    "day": DAY,
+    "week": 7 * DAY,
+}
+_RETENTIONS = {
+    "delta.logRetentionDuration": (30 * DAY, "its log"),
+    "delta.deletedFileRetentionDuration": (7 * DAY, "files that VACUUM may remove"),
+}
+"""Property -> what Delta does without it, and what it keeps."""
+_RECEIPTS = "delta.setTransactionRetentionDuration"
+_READABLE = {
+    "columnMapping",
+    "deletionVectors",
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "variantType",
+    "variantType-preview",
+    "inCommitTimestamp",
+}
 
 
-def examine_store(reader: ControlReader, control: str) -> list[Finding]:
-    """Whether the store can be read, and which batches wait."""
+# The store ----------------------------------------------------------------------------------------
+
+
+def examine_store(reader: ControlReader, control: str, storage: Storage) -> list[Finding]:
+    """Whether the store can be read and written, whether it is kept up, which batches wait."""
     try:
         state = reader.state()
+        unfolded = sum(event.kind != "SNAPSHOT" for event in reader.events())
     except FloodmarkError as error:
         return [bad("control store", error.title, error.next)]
     if not state.control_id:
         return [good("control store", f"none yet at {control}; the first run creates it")]
     findings = [good("control store", f"{control}, {state.seq} events")]
+    findings += _writable(control, storage)
+    if unfolded > UNFOLDED_EVENTS:
+        text = f"{unfolded} events were not folded: every command reads all of them"
+        findings.append(bad("journal", text, "floodmark upkeep"))
+    return [*findings, *_open_batches(state)]
+
+
+def _writable(control: str, storage: Storage) -> Iterator[Finding]:
+    """By trying it: permissions do not tell about read-only mounts, quotas and full disks."""
+    probe = f"{control}/_heartbeats/doctor_{uuid.uuid4().hex}"
+    try:
+        storage.write(probe, b"")
+        storage.delete(probe)
+    except OSError as error:
+        text = f"cannot be written: {type(error).__name__}: {error.strerror or error}"
+        yield bad("control store", text, f"make {control} writable, then: floodmark doctor")
+
+
+def _open_batches(state: State) -> Iterator[Finding]:
     for batch in state.open_batches():
         waiting = ", ".join(batch.unfinished_pipelines()) or "finalize"
         text = f"{batch.batch_id} is {batch.status}, waiting for {waiting}"
-        findings.append(
-            Finding(
-                "open batch", batch.status != "FAILED", text, f"floodmark retry {batch.batch_id}"
-            )
-        )
-    return findings
+        is_fine = batch.status != "FAILED"
+        yield Finding("open batch", is_fine, text, f"floodmark retry {batch.batch_id}")
 
 
-def examine_upstream(upstream: str, marks: Sequence[Mark], storage: Storage) -> list[Finding]:
-    """Whether an upstream can be planned, and how it will be read."""
+# Upstreams ----------------------------------------------------------------------------------------
+
+
+def examine_upstream(
+    upstream: str, marks: Sequence[Mark], lags: Sequence[Lag], state: State, storage: Storage
+) -> list[Finding]:
+    """Whether an upstream can be planned, how it will be read, and whether it forgets too early."""
     try:
         facts = DeltaLog(upstream, storage).facts()
     except FloodmarkError as error:
         return [bad(upstream, error.title, error.next)]
-    findings = [_feed(upstream, facts)]
+    findings = [_feed(upstream, facts), *_unknown_features(upstream, facts)]
     for mark in marks:
         if mark.table_id != facts.table_id:
             text = f"recreated: table id {facts.table_id} is not {mark.table_id} (FM-PLAN-005)"
-            findings.append(bad(upstream, text))
+            command = f"floodmark state reset --scope {mark.scope} --upstream {upstream} --yes"
+            findings.append(bad(upstream, text, command))
         elif facts.earliest_version > mark.version + 1:
             text = f"versions {mark.version + 1}-{facts.earliest_version - 1} are gone from its log"
             findings.append(bad(upstream, text))
-    return findings
+    seconds = max([lag.seconds_behind or 0.0 for lag in lags], default=0.0)
+    return [*findings, *_retention(facts, seconds, batch_interval(state, upstream))]
 
 
 def _feed(upstream: str, facts: TableFacts) -> Finding:
@@ -54,3 +116,87 @@ def _feed(upstream: str, facts: TableFacts) -> Finding:
         return good(upstream, f"version {facts.latest_version}, change feed on")
     text = f"version {facts.latest_version}, change feed off: each batch reads the whole table"
     return bad(upstream, text, enable_feed_command(facts.path))
+
+
+def batch_interval(state: State, upstream: str) -> float | None:
+    """Seconds between two batches of an upstream, as observed; None with fewer than two."""
+    times = sorted(
+        batch.planned_at
+        for batch in state.batches.values()
+        if batch.kind == "forward" and upstream in batch.windows and not batch.is_cancelled
+    )
+    waits = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
+    return median(waits) if waits else None
+
+
+def _retention(facts: TableFacts, lag: float, interval: float | None) -> Iterator[Finding]:
+    """What is kept must outlive the lag of today, and two batches."""
+    for name, (default, what) in _RETENTIONS.items():
+        said = facts.properties.get(name)
+        kept = default if said is None else seconds_of_interval(said)
+        if kept is None:
+            yield bad(facts.path, f"{name} is {said}: not understood")
+            continue
+        needed = max(lag, 2 * (interval or 0.0))
+        if kept < needed:
+            why = f"it is {_span(lag)} behind" if lag > kept else _pace(interval)
+            days = int(2 * needed // DAY) + 1
+            command = _set_property(facts.path, name, f"interval {days} days")
+            yield bad(facts.path, f"{what}: kept for {_span(kept)}, but {why}", command)
+
+
+def _pace(interval: float | None) -> str:
+    return f"batches come every {_span(interval or 0.0)}"
+
+
+# Targets ------------------------------------------------------------------------------------------
+
+
+def examine_target(sink: SinkDone, storage: Storage) -> list[Finding]:
+    """Whether a target is there, keeps its receipts and can be read."""
+    try:
+        facts = DeltaLog(sink.target, storage).facts()
+    except FloodmarkError as error:
+        return [bad(sink.target, f"a target of {sink.write_name}: {error.title}", error.next)]
+    findings = list(_unknown_features(sink.target, facts))
+    if _RECEIPTS in facts.properties:
+        text = f"{_RECEIPTS} is set: the target forgets its receipts, rows could come twice"
+        path = sink.target.replace("`", "``")
+        command = f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{_RECEIPTS}')"
+        findings.append(bad(sink.target, text, command))
+    return findings or [good(sink.target, f"version {facts.latest_version}, keeps its receipts")]
+
+
+def _unknown_features(path: str, facts: TableFacts) -> Iterator[Finding]:
+    unknown = [name for name in facts.reader_features if name not in _READABLE]
+    if unknown:
+        text = f"has features that this version cannot read: {', '.join(unknown)}"
+        command = f"ALTER TABLE delta.`{path}` DROP FEATURE {unknown[0]}"
+        yield bad(path, text, command)
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+def seconds_of_interval(text: str) -> float | None:
+    """The seconds of an interval as table properties spell it; None if it is none.
+
+    >>> seconds_of_interval("interval 30 days"), seconds_of_interval("interval 1 week")
+    (2592000.0, 604800.0)
+    """
+    match = _INTERVAL.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _SECONDS:
+        return None
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _set_property(path: str, name: str, value: str) -> str:
+    escaped = path.replace("`", "``")
+    return f"ALTER TABLE delta.`{escaped}` SET TBLPROPERTIES ('{name}' = '{value}')"
+
+
+def _span(seconds: float) -> str:
+    for unit, size in (("days", DAY), ("hours", HOUR), ("minutes", 60.0)):
+        if seconds >= 2 * size or unit == "minutes":
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} seconds"

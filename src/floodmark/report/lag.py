@@ -8,8 +8,9 @@ from floodmark.control import ControlReader
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.results import Lag
-from floodmark.model.state import ScopedUpstream, State
+from floodmark.model.state import PlannedBatch, ScopedUpstream, State
 from floodmark.model.window import NOTHING_PROCESSED
+from floodmark.report.watch import failed_attempts
 
 
 def lag_of(reader: ControlReader, storage: Storage, now: datetime) -> tuple[Lag, ...]:
@@ -18,6 +19,13 @@ def lag_of(reader: ControlReader, storage: Storage, now: datetime) -> tuple[Lag,
     registered = {(p.scope, u): None for p in state.pipelines.values() for u in p.upstreams}
     lags = [_lag(state, key, storage, now) for key in {**registered, **dict.fromkeys(state.marks)}]
     return tuple(sorted(lags, key=_worst_first))
+
+
+def is_above(lag: Lag, versions: int | None, seconds: float | None) -> bool:
+    """Whether a lag is above a threshold; one that is not known is."""
+    if versions is not None and (lag.versions_behind is None or lag.versions_behind > versions):
+        return True
+    return seconds is not None and (lag.seconds_behind is None or lag.seconds_behind > seconds)
 
 
 def _lag(state: State, key: ScopedUpstream, storage: Storage, now: datetime) -> Lag:
@@ -31,7 +39,10 @@ def _lag(state: State, key: ScopedUpstream, storage: Storage, now: datetime) -> 
         seconds = _age_of_first_unprocessed(log, committed, latest, now)
     except FloodmarkError as error:  # shown as the upstream's own line; the others still count
         return Lag(scope, upstream, None, shown, None, None, held_by, str(error.title))
-    return Lag(scope, upstream, latest, shown, latest - committed, seconds, held_by, reason)
+    behind = latest - committed
+    if behind and reason is None:
+        reason = _not_planned(state, key)
+    return Lag(scope, upstream, latest, shown, behind, seconds, held_by, reason)
 
 
 def _age_of_first_unprocessed(
@@ -51,8 +62,29 @@ def _held(state: State, key: ScopedUpstream) -> tuple[tuple[str, ...], str | Non
     if batch_id is None:
         return (), None
     batch = state.batches[batch_id]
-    reason = batch.held_because(key[1]) or "ready to advance"
-    return tuple(batch.waiting_for(key[1])), f"{batch_id}: {reason}"
+    waiting = batch.waiting_for(key[1])
+    if not waiting:
+        return (), f"{batch_id}: {batch.held_because(key[1]) or 'ready to advance'}"
+    words = ", ".join(_word(batch, pipeline) for pipeline in waiting)
+    return tuple(waiting), f"{batch_id}: waiting for {words}"
+
+
+def _word(batch: PlannedBatch, pipeline: str) -> str:
+    """A pipeline that holds an upstream, and what it is doing."""
+    run = batch.runs.get(pipeline)
+    if run is None:
+        return f"{pipeline} (not started)"
+    failed = failed_attempts(run)
+    times = f", {failed} failures in a row" if failed > 1 else ""
+    return f"{pipeline} ({run.status}{times})"
+
+
+def _not_planned(state: State, key: ScopedUpstream) -> str:
+    scope, upstream = key
+    readers = [p for p in state.pipelines_in(scope) if upstream in p.upstreams]
+    if readers and all(p.is_paused for p in readers):
+        return f"every pipeline that reads it is paused: {', '.join(p.name for p in readers)}"
+    return "not planned yet" if readers else "no pipeline reads it any more"
 
 
 def _worst_first(lag: Lag) -> tuple[bool, int, str, str]:

@@ -14,6 +14,7 @@ from typing import Any
 from floodmark.control import ControlReader
 from floodmark.control.events import (
     Advanced,
+    Body,
     Cancelled,
     Created,
     Event,
@@ -122,7 +123,8 @@ def spelled_out(event: Event) -> list[Event]:
         Planned(b.batch_id, b.seq, b.scope, tuple(b.windows.values()), b.required)
         for b in state.batches
     ]
-    return [replace(event, body=body) for body in (Created(state.control_id), *resets, *plans)]
+    bodies: list[Body] = [Created(state.control_id), *resets, *plans]
+    return [replace(event, body=body) for body in bodies]
 
 
 def gather(events: list[Event], storage: Storage) -> Evidence:

@@ -158,10 +158,13 @@ def test_a_target_that_was_not_named_is_not_written_twice(tmp_path: Path) -> Non
     lose_store(story).rebuild_from_targets(
         named, {name: ("default", upstreams) for name, upstreams in PIPELINES.items()}
     )
+    coordinator = story.coordinator()
     churn_lake(tmp_path, 1)
+    coordinator.create_batch()
+    [first, *_] = coordinator.state().batches_owed_by("wide")
 
     with pytest.raises(FloodmarkError) as caught:
-        story.step(story.coordinator())
+        coordinator.run_pipeline("wide", first.batch_id, story.function("wide"))
 
     assert caught.value.code.startswith("FM-SINK-")
 
