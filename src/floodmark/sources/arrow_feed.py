@@ -6,11 +6,10 @@ changed a type or dropped a column; delta-rs reads it with the schema that the r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import SourceError
 from floodmark.model.window import Window
 from floodmark.model.write import CHANGE_COLUMNS
@@ -27,7 +26,7 @@ CHANGE_FIELDS = (
 )
 
 
-def read(window: Window, storage_options: Mapping[str, str] | None) -> pa.Table:
+def read(window: Window, storage: Storage) -> pa.Table:
     """The changes of a window, with its own schema and the three change columns.
 
     Raises FM-SOURCE-007 if delta-rs cannot read it either or it is too large for the driver,
@@ -39,15 +38,15 @@ def read(window: Window, storage_options: Mapping[str, str] | None) -> pa.Table:
     if (window.bytes or 0) > MAX_BYTES:
         raise _unreadable(window, f"{window.bytes:,} bytes, more than the driver can take")
     try:
-        table = DeltaTable(
-            window.upstream, version=window.end, storage_options=dict(storage_options or {})
-        )
+        table = DeltaTable(window.upstream, window.end, storage_options=dict(storage.options))
         schema = pa.schema([*pa.schema(table.schema().to_arrow()), *CHANGE_FIELDS])
         changes = pa.table(table.load_cdf(window.feed_start or 0, window.end).read_all())
-    except FileNotFoundError as error:
-        raise ranges.files_gone(window, type(error).__name__) from error
     except DeltaError as error:
         raise _unreadable(window, str(error)[:300]) from error
+    except Exception:
+        # A file that is gone comes through the stream as a bare Exception: the store is asked.
+        ranges.prove_files(DeltaLog(window.upstream, storage), window)
+        raise
     return typed(changes, schema)
 
 

@@ -102,7 +102,7 @@ class DeltaSource:
                 raise _retold(window, error) from error
             # A later version changed a type or dropped a column; delta-rs reads the range with
             # the schema of its end.
-            rows = arrow_feed.read(window, self._storage.options)
+            rows = arrow_feed.read(window, self._storage)
             return self._spark.createDataFrame(rows, _with_change_columns(schema))
         # The feed always has the newest schema of the table: columns of later versions go.
         return frame.select(*[fn.col(quoted(n)) for n in (*schema.names, *CHANGE_COLUMNS)])
