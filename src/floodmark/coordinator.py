@@ -491,7 +491,7 @@ class Coordinator:
 
         def decide(state: State) -> list[Body]:
             batch = known_batch(state, batch_id)
-            if batch.is_cancelled:
+            if batch.is_cancelled or (batch.released and not batch.pending_upstreams()):
                 return []
             if not batch.can_be_cancelled:
                 raise cannot_cancel(batch)

@@ -284,8 +284,13 @@ def _check_cancelled(state: State, body: Cancelled) -> str | None:
 
 def _cancelled(state: State, event: Event) -> State:
     batch = state.batches[event.body.key]
-    released = {k: b for k, b in state.open_windows.items() if b != batch.batch_id}
-    return replace(_with_batch(state, replace(batch, is_cancelled=True)), open_windows=released)
+    if batch.runs:
+        # Only what nobody reads is given up; who has begun the batch still has to finish it.
+        given_up = replace(batch, released=batch.released | set(batch.pending_upstreams()))
+    else:
+        given_up = replace(batch, is_cancelled=True)
+    kept = {k: b for k, b in state.open_windows.items() if b != batch.batch_id}
+    return replace(_with_batch(state, given_up), open_windows=kept)
 
 
 # LEASE, SINK_DONE, SUCCESS, FAILED ----------------------------------------------------------------

@@ -188,7 +188,7 @@ class Truth:
         if plan.leased:
             read = {u for upstreams in plan.required.values() for u in upstreams}
             ensure(self._pending(plan).isdisjoint(read), "G2 a leased batch was cancelled")
-        plan.cancelled = True
+        plan.cancelled = not plan.leased
         for upstream in self._pending(plan) if plan.kind == "forward" else ():
             start, _ = plan.windows.pop(upstream)
             self._planned[plan.scope, upstream] = start - 1

@@ -508,3 +508,23 @@ def test_a_newcomer_starts_at_the_baseline_of_its_scope(lake: Lake, grow: Append
 
     assert lake.ids("p", "orders") == lake.ids("late", "orders") == [2]
     assert lake.unsound() == []
+
+
+def test_giving_up_what_nobody_reads_does_not_forgive_a_debt(lake: Lake, grow: Append) -> None:
+    orders, unread = grow("orders", 1), grow("unread", 5)
+    lake.coordinator.register("p", [orders])
+    lake.coordinator.register("q", [orders])
+    batch = lake.coordinator.create_batch([orders, unread])
+    lake.broken = {"q"}
+    for pipeline in ("p", "q"):
+        lake.run(pipeline, str(batch.batch_id))
+    lake.coordinator.pause("q")
+    lake.coordinator.finalize_batch(str(batch.batch_id))
+
+    lake.coordinator.cancel(str(batch.batch_id))
+    lake.coordinator.cancel(str(batch.batch_id))
+    lake.coordinator.resume("q")
+    owed = lake.coordinator.create_batch([orders])
+
+    assert (owed.batch_id, owed.reused) == (batch.batch_id, True)
+    assert lake.coordinator.status(str(batch.batch_id))[0].window_status(unread) == "CANCELLED"
