@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from floodmark.control.events import Event
     from floodmark.coordinator import Coordinator
-    from floodmark.model.results import Batch, Finalized, Finding, Held, Lag, RunResult
+    from floodmark.model.results import Batch, Finalized, Finding, Gap, Held, Lag, RunResult, Stuck
     from floodmark.model.state import PlannedBatch, Run
     from floodmark.model.window import Window
     from floodmark.project import BatchOutcome, PipelineOutcome, RunSummary, ScopePlan
@@ -193,6 +193,20 @@ def seconds_of(run: Run) -> float | None:
 
 def lag(lags: Sequence[Lag]) -> Document:
     return {"upstreams": [{**asdict(each), "held_by": list(each.held_by)} for each in lags]}
+
+
+def stuck(batches: Sequence[Stuck], failures: Mapping[str, int]) -> Document:
+    return {
+        "stuck": [{**asdict(each), "pipelines": list(each.pipelines)} for each in batches],
+        "failures_in_a_row": dict(failures),
+    }
+
+
+def gaps(found: Sequence[Gap]) -> Document:
+    return {
+        "ok": not found,
+        "gaps": [{**asdict(gap), "pipelines": list(gap.pipelines)} for gap in found],
+    }
 
 
 def history(events: Sequence[Event]) -> Document:

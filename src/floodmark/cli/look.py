@@ -9,7 +9,8 @@ import typer
 
 from floodmark.cli import documents, screens
 from floodmark.cli.call import Call
-from floodmark.cli.verb import at_least, verb
+from floodmark.cli.screen import Screen
+from floodmark.cli.verb import at_least, seconds, verb
 from floodmark.errors import ControlError
 
 if TYPE_CHECKING:
@@ -17,12 +18,20 @@ if TYPE_CHECKING:
 
 CHECK_FAILED = 1
 
+StuckAfter = Annotated[
+    str,
+    typer.Option(
+        "--stuck-after", metavar="TIME", help="A batch that is open for longer is named as stuck."
+    ),
+]
+
 
 def attach(app: typer.Typer) -> None:
     """Add the verbs to the command line."""
     verb(app, "status")(status)
     verb(app, "lag")(lag)
     verb(app, "history")(history)
+    verb(app, "gaps")(gaps)
     verb(app, "verify")(verify)
     verb(app, "doctor")(doctor)
     verb(app, "validate")(validate)
@@ -33,38 +42,77 @@ def status(
     batch: Annotated[
         str | None, typer.Argument(metavar="BATCH", help="One batch, in full.")
     ] = None,
+    stuck_after: StuckAfter = "1d",
 ) -> int:
     """Show open batches, what holds them, and finished ones."""
     coordinator = call.project.coordinator
     if batch is None and (missing := _missing_store(call)):
         return _show_missing(call, documents.status(()), missing)
     batches = coordinator.status(batch)
-    call.show(documents.status(batches), lambda screen: screens.status(screen, call, batches))
+    stuck, failures = (
+        coordinator.stuck(seconds("--stuck-after", stuck_after)),
+        coordinator.failures(),
+    )
+
+    def draw(screen: Screen) -> None:
+        screens.status(screen, call, batches)
+        screens.stuck(screen, stuck, failures)
+
+    call.show({**documents.status(batches), **documents.stuck(stuck, failures)}, draw)
     return 0
 
 
 def lag(
     call: Call,
     fail_above: Annotated[
-        int | None,
+        str | None,
         typer.Option(
             "--fail-above",
-            metavar="N",
-            help="Exit with 1 if an upstream is more than N versions behind, or unknown.",
+            metavar="N|TIME",
+            help="Exit with 1 if an upstream is further behind (5 versions, 30m), or unknown.",
         ),
     ] = None,
+    stuck_after: StuckAfter = "1d",
 ) -> int:
     """Show how far each upstream is behind, and what holds it."""
-    at_least(0, "--fail-above", fail_above)
+    from floodmark.report.lag import is_above
+
+    threshold = _threshold(fail_above)
     if missing := _missing_store(call):
         if fail_above is not None:  # a threshold that nobody can look at is not kept
             raise missing
         return _show_missing(call, documents.lag(()), missing)
-    lags = call.project.coordinator.lag()
-    call.show(documents.lag(lags), lambda screen: screens.lag(screen, call, lags))
-    behind = [each.versions_behind for each in lags]
-    is_late = fail_above is not None and any(n is None or n > fail_above for n in behind)
-    return CHECK_FAILED if is_late else 0
+    coordinator = call.project.coordinator
+    lags = coordinator.lag()
+    stuck, failures = (
+        coordinator.stuck(seconds("--stuck-after", stuck_after)),
+        coordinator.failures(),
+    )
+
+    def draw(screen: Screen) -> None:
+        screens.lag(screen, call, lags)
+        screens.stuck(screen, stuck, failures)
+
+    call.show({**documents.lag(lags), **documents.stuck(stuck, failures)}, draw)
+    return CHECK_FAILED if any(is_above(each, *threshold) for each in lags) else 0
+
+
+def _threshold(text: str | None) -> tuple[int | None, float | None]:
+    """Versions, or seconds; raises FM-CONFIG-007 for neither."""
+    if text is None:
+        return None, None
+    if text.lstrip("-").isdigit():
+        return at_least(0, "--fail-above", int(text)), None
+    return None, seconds("--fail-above", text)
+
+
+def gaps(call: Call) -> int:
+    """Show versions that were never processed; exit 1 if any."""
+    if missing := _missing_store(call):
+        return _show_missing(call, documents.gaps(()), missing)
+    found = call.project.coordinator.gaps()
+    call.show(documents.gaps(found), lambda screen: screens.gaps(screen, call, found))
+    return CHECK_FAILED if found else 0
 
 
 def history(
@@ -117,7 +165,5 @@ def _missing_store(call: Call) -> ControlError | None:
 
 
 def _show_missing(call: Call, document: dict[str, Any], missing: ControlError) -> int:
-    call.show(
-        {**document, "note": missing.title}, lambda screen: screens.no_store(screen, missing)
-    )
+    call.show({**document, "note": missing.title}, lambda screen: screens.no_store(screen, missing))
     return 0

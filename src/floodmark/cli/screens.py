@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from floodmark.cli.screen import STYLES, Row, Screen, duration, number, size
 if TYPE_CHECKING:
     from floodmark.control.events import Event
     from floodmark.errors import FloodmarkError
-    from floodmark.model.results import Batch, Finalized, Finding, Held, Lag, RunResult
+    from floodmark.model.results import Batch, Finalized, Finding, Gap, Held, Lag, RunResult, Stuck
     from floodmark.model.state import PlannedBatch
     from floodmark.model.window import Window
     from floodmark.project import BatchOutcome, Project, RunSummary, ScopePlan
@@ -247,6 +247,43 @@ def lag(screen: Screen, call: Call, lags: Sequence[Lag]) -> None:
     screen.table(["upstream", "scope", "latest", "committed", "behind", "since"], rows)
 
 
+def stuck(screen: Screen, batches: Sequence[Stuck], failures: Mapping[str, int]) -> None:
+    """What does not move, below a screen; nothing where everything does."""
+    for each in batches:
+        screen.line()
+        screen.line(("stuck", "bold red"), f"  {each.batch_id}")
+        screen.paragraph(each.text, indent=7)
+        screen.line(f"       next: {each.next}")
+    for pipeline, count in failures.items():
+        if count > 1:
+            screen.line()
+            screen.line(("failing", "bold red"), f"  {pipeline}: {count} times in a row")
+
+
+def gaps(screen: Screen, call: Call, found: Sequence[Gap]) -> None:
+    if not found:
+        screen.line("no gaps: every pipeline has processed what it is past")
+        return
+    rows = [
+        Row(
+            [
+                call.short(gap.upstream),
+                gap.scope,
+                f"{gap.start}-{gap.end}",
+                ", ".join(gap.pipelines),
+            ],
+            gap.reason,
+        )
+        for gap in found
+    ]
+    screen.table(["upstream", "scope", "versions", "never seen by"], rows)
+    first = found[0]
+    screen.line(
+        f"next: floodmark backfill {call.short(first.upstream)} {first.pipelines[0]} "
+        f"--start {first.start} --end {first.end}"
+    )
+
+
 def _version(version: int | None) -> str:
     return "-" if version is None else str(version)
 
@@ -275,11 +312,13 @@ SHORT_FINDING = 62
 
 
 def findings(screen: Screen, call: Call, found: Sequence[Finding]) -> None:
+    short = [call.short(each.name) for each in found if _is_short(call, each)]
+    width = max(map(len, short), default=0)
     for finding in found:
         word = "ok" if finding.ok else "problem"
         name = call.short(finding.name)
-        if len(name) + len(finding.text) < SHORT_FINDING:
-            screen.line((f"{word:<8}", STYLES[word]), f" {name:<7} {finding.text}")
+        if _is_short(call, finding) and width + len(finding.text) < SHORT_FINDING:
+            screen.line((f"{word:<8}", STYLES[word]), f" {name:<{width}} {finding.text}")
         else:
             screen.line((f"{word:<8}", STYLES[word]), f" {name}")
             screen.paragraph(finding.text, indent=9)
@@ -287,6 +326,10 @@ def findings(screen: Screen, call: Call, found: Sequence[Finding]) -> None:
             screen.line(f"         next: {finding.next}")
     problems = sum(not finding.ok for finding in found)
     screen.line(f"{len(found)} checks, {problems} {'problem' if problems == 1 else 'problems'}")
+
+
+def _is_short(call: Call, finding: Finding) -> bool:
+    return len(call.short(finding.name)) + len(finding.text) < SHORT_FINDING
 
 
 def no_store(screen: Screen, error: FloodmarkError) -> None:
@@ -297,7 +340,9 @@ def no_store(screen: Screen, error: FloodmarkError) -> None:
 
 def validated(screen: Screen, project: Project) -> None:
     scopes = project.select()
-    screen.line(f"{project.settings.project}: {len(project.pipelines)} pipelines are fine")
+    count = len(project.pipelines)
+    word = "pipeline is" if count == 1 else "pipelines are"
+    screen.line(f"{project.settings.project}: {count} {word} fine")
     for scope, pipelines in scopes.items():
         names = ", ".join(pipeline.pipeline for pipeline in pipelines)
         screen.line(f"  scope {scope}: {names}")

@@ -48,6 +48,27 @@ def at_least(minimum: int, option: str, value: int | None) -> int | None:
     return value
 
 
+def seconds(option: str, value: str) -> float:
+    """The seconds of a duration given as an option; raises FM-CONFIG-007."""
+    from floodmark.config.durations import ALLOWED, seconds_of
+
+    try:
+        return seconds_of(value)
+    except ValueError as error:
+        raise ConfigError(
+            "FM-CONFIG-007",
+            f"{option} is {value}",
+            allowed=ALLOWED,
+            state="nothing was read or written",
+            next="correct the option",
+        ) from error
+
+
+def group(text: str) -> typer.Typer:
+    """A verb that has verbs of its own."""
+    return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
+
+
 def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[VerbFunction], VerbFunction]:
     """Attach a function `(call, ...) -> exit code` to an app, with the shared options."""
 
