@@ -23,13 +23,14 @@ def refuse_harm(spec: WriteSpec, batch: PlannedBatch, state: State) -> None:
                 allowed="merge by key, or duplicates that were allowed when it was planned",
                 flag="--allow-duplicates",
             )
-    elif STALE not in batch.allows and not (is_newest(batch, state) or _keeps_newer(spec)):
+    elif STALE not in batch.allows and not (is_newest(batch, state) or _keeps_newer(spec, batch)):
         raise _refused(
             "FM-SINK-022",
             spec,
             batch,
             found="the range ends before the watermark: its rows may be older than the target's",
-            allowed='sequence_by= together with deletes="soft", or stale rows that were allowed',
+            allowed='sequence_by= together with deletes="soft", and missing="keep" where a snapshot '
+            "is read; or stale rows that were allowed",
             flag="--allow-stale",
         )
 
@@ -43,8 +44,11 @@ def is_newest(batch: PlannedBatch, state: State) -> bool:
     )
 
 
-def _keeps_newer(spec: WriteSpec) -> bool:
-    return spec.sequence_by is not None and spec.deletes == "soft"
+def _keeps_newer(spec: WriteSpec, batch: PlannedBatch) -> bool:
+    # A snapshot of back then does not have the keys that came later: they are not missing.
+    reads_snapshot = any(window.snapshot_version is not None for window in batch.windows.values())
+    is_sequenced = spec.sequence_by is not None and spec.deletes == "soft"
+    return is_sequenced and not (reads_snapshot and spec.missing == "delete")
 
 
 def _refused(
