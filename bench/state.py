@@ -1,7 +1,11 @@
-"""A store with a long life: 10,000 batches of 10 upstreams."""
+"""Stores with a long life: 10,000 batches of 10 upstreams, and of 100."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,9 +26,68 @@ from floodmark.model.window import Window
 BATCHES = 10_000
 CHUNK = 1_000
 """Batches per journal commit while filling."""
+WIDE = 100
+LIMIT_MS, LIMIT_MB = 1_000, 500
+"""What a command may take on a store with 10,000 batches of 100 upstreams, after upkeep."""
+
+COMMANDS = {
+    "plan": "coordinator.create_batch(pipelines=['q'], scope='fresh')",
+    "status": "coordinator.status()",
+    "lag": "coordinator.lag()",
+}
+CHILD = """
+import json, re, resource, sys, time
+import floodmark as fm
+started = time.perf_counter()
+coordinator = fm.Coordinator(sys.argv[1], actor="bench")
+{command}
+seconds = time.perf_counter() - started
+if sys.platform == "linux":  # ru_maxrss would be that of the parent, if it is larger
+    peak = int(re.search(r"VmHWM:\\s+([0-9]+)", open("/proc/self/status").read())[1]) / 1024
+else:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 ** 2
+print(json.dumps([seconds, peak]))
+"""
 
 
 def measure(folder: Path) -> list[Figure]:
+    """The long store, then the long and wide one."""
+    return [*measure_long(folder / "narrow"), *measure_wide(folder / "wide")]
+
+
+def measure_wide(folder: Path) -> list[Figure]:
+    """Plan, status and lag, each in a process of its own, after an upkeep."""
+    paths = small_tables(folder / "upstreams", WIDE)
+    control = str(folder / "control")
+    with step(f"filling a store with {BATCHES} batches of {WIDE} upstreams"):
+        coordinator = fm.Coordinator(control, actor="bench")
+        coordinator.register("p", paths)
+        _fill(coordinator)
+        coordinator.register("q", paths, scope="fresh")
+    with step("upkeep"):
+        kept = _in_a_process("coordinator.upkeep()", control)
+    name = f"on {BATCHES:,} batches x {WIDE} upstreams"
+    figures = [Figure(f"upkeep {name}", kept[0], "s", note=f"at most {kept[1]:.0f} MB")]
+    for verb, command in COMMANDS.items():
+        runs = [_in_a_process(command, control) for _ in range(5)]
+        times, peaks = [run[0] for run in runs], [run[1] for run in runs]
+        figures += [
+            Figure(f"{verb} {name}", median(times) * 1000, "ms", LIMIT_MS, note=spread(times)),
+            Figure(f"{verb} {name}, memory", max(peaks), "MB", LIMIT_MB),
+        ]
+    return figures
+
+
+def _in_a_process(command: str, control: str) -> tuple[float, float]:
+    """Seconds of a command on a store that was not open, and the peak of memory in MB."""
+    code = CHILD.replace("{command}", command)
+    arguments = [sys.executable, "-c", code, control]
+    done = subprocess.run(arguments, check=True, capture_output=True, text=True, env=os.environ)
+    taken, peak = json.loads(done.stdout)
+    return taken, peak
+
+
+def measure_long(folder: Path) -> list[Figure]:
     """Load the long store cold; plan on it and on an empty one, interleaved."""
     paths = small_tables(folder / "upstreams", 10)
     control = str(folder / "long")
@@ -85,12 +148,12 @@ def _fill(coordinator: fm.Coordinator) -> None:
     projector = Projector(coordinator.control, storage)
     state = coordinator.state()
     version = 0
-    for _ in range(BATCHES // CHUNK):
+    for chunk in range(BATCHES // CHUNK):
         bodies: list[Body] = []
         for _ in range(CHUNK):
             version += 1
             bodies += _one_batch(state, version)
-        at = datetime.now(UTC)
+        at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=chunk)
         tail = log.read(None)
         before = fold(tail.events)
         events = number_events(before, bodies, uuid.uuid4().hex, "bench", at)
