@@ -114,11 +114,26 @@ class Shift:
     # Batches --------------------------------------------------------------------------------------
 
     def run_batches(self, work: Sequence[tuple[Batch, Functions]]) -> RunSummary:
-        """Run these pipelines of these batches, and finalize each."""
+        """Run these pipelines of these batches, and finalize each; what they owe comes first."""
         for batch, _ in work:
             self.watcher.planned(batch)
-        tasks = [partial(self.run_batch, batch, functions) for batch, functions in work]
-        return RunSummary(self.crew.each(tasks))
+        tasks = [partial(self._run_in_order, batch, functions) for batch, functions in work]
+        return RunSummary([outcome for outcomes in self.crew.each(tasks) for outcome in outcomes])
+
+    def _run_in_order(self, batch: Batch, functions: Functions) -> list[BatchOutcome]:
+        """The batches that these pipelines have to finish before, oldest first, then this one."""
+        is_ordered = batch.kind in ("forward", "seed")
+        debts = self.project.debts(batch, functions) if is_ordered else []
+        # What was said about losses was said about the batch that was named.
+        plain = replace(self.terms, on_lost_range=None, on_lost_target=None)
+        done = []
+        for debt in debts:
+            owed = {name: functions[name] for name in self.project.unfinished(debt, functions)}
+            first = replace(self, terms=plain).run_batch(batch_view(debt, reused=True), owed)
+            done.append(first)
+            failed = {outcome.name for outcome in first.pipelines if outcome.error}
+            functions = {name: f for name, f in functions.items() if name not in failed}
+        return [*done, self.run_batch(batch, functions)]
 
     def run_batch(self, batch: Batch, functions: Functions) -> BatchOutcome:
         """Run these pipelines of a batch, then finalize it."""
