@@ -37,9 +37,9 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands of this test run on delta-rs; everything else of them is real."""
     load = Project.load.__func__  # type: ignore[attr-defined]
 
-    def loaded(cls: type[Project], *arguments: object, **options: object) -> Project:
+    def loaded(cls: type[Project], /, *arguments: object, **options: object) -> Project:
         project: Project = load(cls, *arguments, **options)
-        project._session = lambda: None  # type: ignore[method-assign]
+        project._session = lambda: None
         project.coordinator._engine = ArrowEngine()
         return project
 
