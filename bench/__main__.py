@@ -1,4 +1,4 @@
-"""`python3 go.py bench [planning runs change state commands]`: one table, one JSON file."""
+"""`python3 go.py bench [commands state crowd planning runs change]`: one table, one JSON file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import commands, planning, runs, state
+from bench import commands, crowd, planning, runs, state
 from bench.harness import Figure, save, show
 
-PARTS = ("commands", "state", "planning", "runs", "change")
+PARTS = ("commands", "state", "crowd", "planning", "runs", "change")
 
 
 def main(wanted: list[str]) -> int:
@@ -31,6 +31,8 @@ def measure(wanted: list[str], folder: Path) -> list[Figure]:
         figures += commands.measure(folder / "commands")
     if "state" in wanted:
         figures += state.measure(folder / "state")
+    if "crowd" in wanted:
+        figures += crowd.measure(folder / "crowd")
     if {"planning", "runs", "change"} & set(wanted):
         figures += measure_on_spark(wanted, folder)
     return figures

@@ -39,6 +39,7 @@ from floodmark.control.registry import (
     registration,
     with_baseline,
 )
+from floodmark.control.turns import turn
 from floodmark.control.upkeep import compact_if_due
 from floodmark.deltalog import DeltaLog, Storage, absolute
 from floodmark.errors import ConfigError, ControlError, PlanError
@@ -980,7 +981,7 @@ class Coordinator:
         if self._projector is None or self._store is None or self._is_coalescing:
             return
         try:
-            self._projector.refresh(self._store.state())
+            self._take_turn(self._store, "history")
             compact_if_due(self._delta_log, self._projector)
             self._register_tables()
         except ControlError as error:
@@ -990,9 +991,23 @@ class Coordinator:
         if self._projector is None:
             return
         try:
-            self._projector.refresh(store.state(), only=("pipeline_checkpoints",))
+            self._take_turn(store, "pipeline_checkpoints", only=("pipeline_checkpoints",))
         except ControlError as error:
             log.warning("%s", error.in_one_line())
+
+    def _take_turn(
+        self, store: Journal, table: str, only: tuple[str, ...] | None = None
+    ) -> None:
+        """Refresh the published tables, unless whoever had the turn before did it for us.
+
+        `table` is the last one to be refreshed: what it shows, all of them show.
+        """
+        if self._projector is None:
+            return
+        wanted = store.state().seq
+        with turn(self.control) as has_waited:
+            if not has_waited or self._projector.published_through(table) < wanted:
+                self._projector.refresh(store.state(), only=only)
 
     def _register_tables(self) -> None:
         if self.spark is not None and self.schema:
