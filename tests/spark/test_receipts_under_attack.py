@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -116,7 +117,7 @@ def create_or_replace(spark: SparkSession, target: str) -> None:
     )
 
 
-ATTACKS = {
+CODES = {
     drop: ("FM-SINK-007",),
     recreate: ("FM-SINK-007",),
     restore: ("FM-SINK-009",),
@@ -127,21 +128,27 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("mode", ["append", "merge"])
+@pytest.mark.parametrize(
+    ("mode", "attacks"),
+    [
+        ("append", (drop, recreate, restore, delete_all, create_or_replace)),
+        ("merge", (restore, delete_true, overwrite)),
+    ],
+)
 def test_lost_targets_are_refused_and_rebuilt(
-    spark: SparkSession, coordinator: fm.Coordinator, orders: str, tmp_lake: Path, mode: str
+    spark: SparkSession, coordinator: fm.Coordinator, orders: str, mode: str, attacks: Any
 ) -> None:
-    target = f"{tmp_lake}/copy"
+    target = orders.replace("orders", "copy")
     function = copying(orders, target, mode)
     for number in (1, 2):
         grow(spark, orders, number)
         applied(coordinator, function)
-    for number, (attack, codes) in enumerate(ATTACKS.items(), start=3):
+    for number, attack in enumerate(attacks, start=3):
         attack(spark, target)
         grow(spark, orders, number)
 
         error = refused(coordinator, function)
-        assert error.code in codes, attack.__name__
+        assert error.code in CODES[attack], attack.__name__
         applied(coordinator, function, "rebuild")
 
         assert ids(spark, target) == list(range(1, number + 1)), attack.__name__
@@ -208,6 +215,41 @@ def test_a_target_that_forgets_receipts_is_refused_until_the_command_in_the_erro
     applied(coordinator, function)
 
     assert ids(spark, target) == [1, 2]
+
+
+def test_a_target_on_a_full_disk_is_told_from_an_error_of_the_function(
+    spark: SparkSession, coordinator: fm.Coordinator, orders: str, tmp_lake: Path
+) -> None:
+    disk = tmp_lake / "small"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    grow(spark, orders, 1)
+    batch_id = str(coordinator.create_batch().batch_id)
+
+    def fill(inputs: Mapping[str, DataFrame], run: Run) -> None:
+        rows = spark.range(rows_to_write).selectExpr("id", "uuid() AS text")
+        run.write(rows, f"{disk}/copy", mode="append")
+
+    def fails(inputs: Mapping[str, DataFrame], run: Run) -> None:
+        rows = spark.range(3).selectExpr("id", "raise_error('mine') AS text")
+        run.write(rows, f"{disk}/copy", mode="append")
+
+    try:
+        rows_to_write = 100_000
+        with pytest.raises(fm.FloodmarkError) as full:
+            coordinator.run_pipeline("p", batch_id, fill)
+        with pytest.raises(Exception, match="mine") as own:
+            coordinator.run_pipeline("p", batch_id, fails)
+        rows_to_write = 3
+        result = coordinator.run_pipeline("p", batch_id, fill)
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+    assert (full.value.code, full.value.retryable) == ("FM-SINK-019", True)
+    assert not isinstance(own.value, fm.FloodmarkError)
+    assert (result.status, result.rows_written) == ("SUCCESS", 3)
 
 
 # A runner that wakes up after another one has finished -------------------------------------------
