@@ -113,6 +113,9 @@ BROKEN: dict[str, tuple[str | bytes, str, str]] = {
     "lease_ttl is zero": (with_top("lease_ttl: 0s"), "FM-CONFIG-004", "1:12"),
     "lease_ttl is negative": (with_top("lease_ttl: -60s"), "FM-CONFIG-004", "1:12"),
     "lease_ttl is huge": (with_top("lease_ttl: 999d"), "FM-CONFIG-004", "1:12"),
+    "jobs is zero": (with_top("jobs: 0"), "FM-CONFIG-004", "1:7"),
+    "jobs is text": (with_top("jobs: many"), "FM-CONFIG-004", "1:7"),
+    "jobs beyond measure": (with_top("jobs: 1000"), "FM-CONFIG-004", "1:7"),
     # pipelines
     "no pipelines": ("project: shop\n", "FM-CONFIG-004", "1:1"),
     "pipelines without value": ("project: shop\npipelines:\n", "FM-CONFIG-004", "2:11"),
@@ -148,6 +151,12 @@ BROKEN: dict[str, tuple[str | bytes, str, str]] = {
         "3:26",
     ),
     "two pipelines of one name": (f"{ONE}{PIPELINE}", "FM-CONFIG-005", "6:16"),
+    "timeout is a number": (f"{ONE}    timeout: 5\n", "FM-CONFIG-004", "6:14"),
+    "timeout is nothing": (f"{ONE}    timeout: 0s\n", "FM-CONFIG-004", "6:14"),
+    "retry is a number": (f"{ONE}    retry: 3\n", "FM-CONFIG-004", "6:12"),
+    "retry without attempts": (f"{ONE}    retry: {{attempts: 0}}\n", "FM-CONFIG-004", "6:23"),
+    "retry with an odd wait": (f"{ONE}    retry: {{backoff: 1 year}}\n", "FM-CONFIG-004", "6:22"),
+    "misspelled key of retry": (f"{ONE}    retry: {{attempt: 3}}\n", "FM-CONFIG-003", "6:13"),
     # upstreams
     "no upstreams": (with_pipeline("{pipeline: a, function: 'j:p'}"), "FM-CONFIG-004", "3:5"),
     "upstreams is empty": (ONE.replace("[lake/a]", "[]"), "FM-CONFIG-004", "4:16"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from floodmark.config import load_file, load_function
+from floodmark.config import load_file, load_function, survey_file
 from floodmark.config.document import read_document
 from floodmark.config.durations import seconds_of
 from floodmark.config.places import Report, nearest, place_of
@@ -173,3 +173,50 @@ def test_an_import_that_fails_names_its_line(
     assert caught.value.code == "FM-CONFIG-006"
     assert text in (caught.value.found or "")
     assert caught.value.details["at"].startswith(f"{name}.py:1")
+
+
+def test_timeout_retry_and_jobs_are_read_as_people_write_them(tmp_path: Path) -> None:
+    text = (
+        "project: p\njobs: 3\npipelines:\n"
+        "  - {pipeline: a, upstreams: [x/y], function: 'm:f', timeout: 1.5h,"
+        " retry: {attempts: 4, backoff: 2 minutes}}\n"
+        "  - {pipeline: b, upstreams: [x/y], function: 'm:f', retry: {}}\n"
+        "  - {pipeline: c, upstreams: [x/y], function: 'm:f'}\n"
+    )
+
+    settings = load_file(written(tmp_path, text)).settings
+
+    a, b, c = settings.pipelines
+    assert settings.jobs == 3
+    assert a.timeout_seconds == 5_400
+    assert a.retry is not None
+    assert (a.retry.attempts, a.retry.delay_seconds(2)) == (4, 240)
+    assert b.retry is not None
+    assert (b.retry.attempts, b.retry.delay_seconds(1)) == (3, 30)
+    assert (c.timeout_seconds, c.retry) == (None, None)
+
+
+def test_a_survey_keeps_what_is_sound_with_its_place(tmp_path: Path) -> None:
+    text = (
+        "project: p\ncontrol: 7\npipelines:\n"
+        "  - {pipeline: a, upstreams: [], function: 'm:f'}\n"
+        "  - {pipeline: b, upstreams: [x/y], function: 'm:f'}\n"
+    )
+
+    loaded, report = survey_file(written(tmp_path, text))
+
+    assert loaded is not None
+    assert [pipeline.pipeline for pipeline in loaded.settings.pipelines] == ["b"]
+    assert loaded.positions == (1,)
+    assert loaded.place("pipelines", loaded.positions[0], "function").line == 5
+    assert [error.code for error in report.errors] == ["FM-CONFIG-004"] * 2
+
+
+@pytest.mark.parametrize("text", ["", "x", "project: p\npipelines: []\n", "project: !x p\n", "[a"])
+def test_a_survey_of_a_file_without_a_sound_pipeline_is_only_its_errors(
+    text: str, tmp_path: Path
+) -> None:
+    loaded, report = survey_file(written(tmp_path, text))
+
+    assert loaded is None
+    assert report.errors
