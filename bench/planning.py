@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.harness import Figure, median, seconds, spread, step
-from bench.tables import append_small, small_tables
+from bench.tables import append_small, small_tables, spoil
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UPSTREAMS = 1_000
+FAULTY = 10
+"""One upstream in so many has a fault."""
 PORTED = 20
 
 _CHILD = """
@@ -44,6 +46,8 @@ def measure(spark: SparkSession, folder: Path) -> list[Figure]:
         port = SeedPort(spark, paths[:PORTED])
         port.create_batch()
         following, ported = _in_turn(names, paths, folder / "following", port)
+    with step(f"the same with faults in every {FAULTY}th upstream"):
+        faulty = _with_faults(names, paths, folder / "following")
     ours = median([run["seconds"] for run in following])
     slowest = max(ours, median([run["seconds"] for run in first]))
     ratio = (median(ported) / PORTED) / (slowest / UPSTREAMS)
@@ -54,6 +58,13 @@ def measure(spark: SparkSession, folder: Path) -> list[Figure]:
             "plan 1,000 upstreams, first batch", median([r["seconds"] for r in first]), "s", 1.0
         ),
         Figure("plan 1,000 upstreams, change feed", ours, "s", 1.0, note=spread(times)),
+        Figure(
+            "plan 1,000 upstreams, 10% with faults",
+            median(faulty),
+            "s",
+            1.5,
+            note=f"feed switched off or on late, columns added; {spread(faulty)}",
+        ),
         Figure("plan 1,000 upstreams, peak memory", peak, "MB", 300, note="whole process"),
         Figure(
             "per upstream, against the literal port",
@@ -86,6 +97,26 @@ def _in_turn(
         batch = coordinator.create_batch(paths)
         assert batch.reused
     return runs, ported
+
+
+def _with_faults(names: Path, paths: list[str], control: Path) -> list[float]:
+    """Three batches, each with new faults in a tenth of the upstreams and a new version in all."""
+    import floodmark as fm
+
+    coordinator = fm.Coordinator(str(control), actor="bench")
+    times = []
+    for turn in range(3):
+        batch = coordinator.create_batch(paths)
+        coordinator.record_run("all", str(batch.batch_id), status="SUCCESS")
+        coordinator.finalize_batch(str(batch.batch_id))
+        for number, path in enumerate(paths):
+            if number % FAULTY == 0:
+                spoil(path, number // FAULTY + turn)
+            append_small(path)
+        times.append(_plan_in_child(names, control)["seconds"])
+        reasons = {window.reason for window in coordinator.create_batch(paths).windows}
+        assert len(reasons) > 1, reasons
+    return times
 
 
 def _plan_in_child(names: Path, control: Path) -> dict[str, float]:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,8 +31,24 @@ def small_tables(folder: Path, count: int, commits: int = 5) -> list[str]:
 
 
 def append_small(path: str) -> None:
-    """One more commit."""
-    write_deltalake(path, pa.table({"id": [4], "v": ["d"]}), mode="append")
+    """One more commit, also to a table that has more columns by now."""
+    rows = pa.table({"id": [4], "v": ["d"]})
+    write_deltalake(path, rows, mode="append", schema_mode="merge")
+
+
+def spoil(path: str, kind: int) -> None:
+    """A fault that planning has to explain: feed off, feed off and on again, or a new column."""
+    table = DeltaTable(path)
+    if kind % 3 == 2:
+        known = {field.name for field in table.schema().fields}
+        name = f"c{len(known)}"
+        table.alter.add_columns([Field(name, PrimitiveType("string"))])
+        return
+    append_small(path)
+    DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
+    append_small(path)
+    if kind % 3 == 1:
+        DeltaTable(path).alter.set_table_properties(FEED_ON)
 
 
 def big_table(spark: SparkSession, path: str, rows: int) -> None:
