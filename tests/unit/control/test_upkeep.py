@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -209,3 +210,30 @@ def test_killed_in_the_middle_it_leaves_a_sound_store(
     story.coordinator().upkeep(0, allow_short=True)
     assert end_state(str(story.root))["problems"] == []
     assert {t.name for t in TABLES} <= set(os.listdir(story.root / "control"))
+
+
+# Beside others ------------------------------------------------------------------------------------
+
+
+def test_it_runs_beside_pipelines_and_nothing_is_lost_or_doubled(story: Story) -> None:
+    is_over = threading.Event()
+    folded: list[int] = []
+
+    def keep_up_all_the_time() -> None:
+        while not is_over.is_set():
+            folded.append(story.coordinator().upkeep(HOUR).folded_events)
+
+    keeper = threading.Thread(target=keep_up_all_the_time)
+    keeper.start()
+    try:
+        for number in range(3):
+            churn_lake(story.root, number)
+            story.step(story.coordinator())
+    finally:
+        is_over.set()
+        keeper.join()
+
+    assert sum(folded) > len(folded)
+    judged = end_state(str(story.root))
+    assert (judged["problems"], judged["history"]) == ([], [])
+    assert story.coordinator().state().batch_seq == 5
