@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 
 from floodmark.errors import PlanError
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
-from floodmark.model.plan import Probe
+from floodmark.model.plan import Before, Probe
 from floodmark.model.state import Mark
+from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
 from floodmark.model.window import Window
 from floodmark.plan.windows import next_window
 
@@ -42,9 +44,11 @@ def mark(at: int, *, feed: bool = True) -> Mark:
 
 def after(at: int, *versions: VersionFacts, feed: bool = True, **options: Any) -> Window:
     limit = options.pop("max_versions", None)
+    said = options.pop("said", DEFAULT_OPTIONS)
+    before = options.pop("before", None)
     latest = options.pop("latest", versions[-1].version if versions else at)
-    probe = Probe(facts(latest, **options), versions, SnapshotSize(1, 99, 7))
-    return next_window("/u/a", probe, mark(at, feed=feed), limit)
+    probe = Probe(facts(latest, **options), versions, SnapshotSize(1, 99, 7), before)
+    return next_window("/u/a", probe, mark(at, feed=feed), limit, said)
 
 
 def test_the_first_window_is_a_snapshot_of_the_newest_version() -> None:
@@ -142,3 +146,51 @@ def test_refuses_what_cannot_be_read_exactly(code: str, options: dict[str, Any])
 
 def test_history_that_begins_right_after_the_watermark_is_enough() -> None:
     assert after(3, version(4), earliest_version=4).end == 4
+
+
+def columns(kind: str) -> str:
+    return '{"type": "struct", "fields": [{"name": "x", "type": "%s"}]}' % kind  # noqa: UP031
+
+
+BEFORE = Before(feed_enabled=True, schema_fingerprint="f", schema_json=columns("integer"))
+WIDENED: dict[str, Any] = {
+    "before": BEFORE,
+    "schema_json": columns("long"),
+    "schema_fingerprint": "g",
+    "reader_features": ("typeWidening",),
+}
+
+
+def test_changes_before_a_widened_column_are_read_as_the_whole_table() -> None:
+    change = version(5, schema_fingerprint="g", schema_json=columns("long"))
+
+    window = after(3, version(4), change, **WIDENED)
+
+    assert (window.method, window.start, window.end) == ("snapshot", 4, 5)
+    assert "widens x" in window.reason
+
+
+def test_a_widened_column_in_the_next_version_is_read_by_feed() -> None:
+    change = version(4, schema_fingerprint="g", schema_json=columns("long"))
+    assert after(3, change, version(5), **WIDENED).method == "feed"
+
+
+def test_a_gap_before_a_widened_column_is_refused_where_a_snapshot_is_not_wanted() -> None:
+    change = version(5, schema_fingerprint="g", schema_json=columns("long"))
+
+    with pytest.raises(PlanError) as caught:
+        after(3, version(4), change, said=UpstreamOptions(on_feed_gap="fail"), **WIDENED)
+
+    assert caught.value.code == "FM-PLAN-020"
+
+
+def test_a_type_change_that_replaces_rows_is_read_as_the_whole_table() -> None:
+    change = replace(
+        version(4, schema_fingerprint="g", schema_json=columns("string")),
+        kinds=frozenset({"insert", "delete"}),
+    )
+
+    window = after(3, change, before=BEFORE, schema_json=columns("string"), schema_fingerprint="g")
+
+    assert window.method == "snapshot"
+    assert "changes the type of x" in window.reason
