@@ -24,6 +24,7 @@ from floodmark.control.events import (
     Cancelled,
     Created,
     Event,
+    Named,
     Planned,
     Registered,
 )
@@ -41,7 +42,7 @@ from floodmark.control.registry import (
 )
 from floodmark.control.turns import turn
 from floodmark.control.upkeep import compact_if_due
-from floodmark.deltalog import DeltaLog, Storage, absolute
+from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.errors import ConfigError, ControlError, PlanError
 from floodmark.finalize import advance_watermarks
 from floodmark.model.clock import Clock, SystemClock
@@ -69,6 +70,7 @@ from floodmark.model.state import (
     Pipeline,
     PlannedBatch,
     State,
+    TableName,
 )
 from floodmark.model.upstream import (
     DEFAULT_OPTIONS,
@@ -83,7 +85,6 @@ from floodmark.plan.options import options_for
 from floodmark.plan.refusals import (
     not_yet,
     nothing_to_plan,
-    refuse_catalog_name,
     refuse_unknown_fallback,
     refuse_unknown_settlement,
 )
@@ -99,6 +100,7 @@ from floodmark.run.leases import (
 )
 from floodmark.run.limits import NO_LIMITS, Limits
 from floodmark.run.runner import Inputs, PipelineFunction, Runner, new_run_id, result_of
+from floodmark.sources.names import is_catalog_name, refuse_other_table, resolve, unresolved
 from floodmark.sources.probe import probe_between, probe_delta
 
 log = logging.getLogger("floodmark")
@@ -140,6 +142,8 @@ class Coordinator:
         self._engine: Engine | None = None
         self._is_coalescing = False
         self._dead_runs: set[str] = set()
+        self._resolved: dict[str, TableName] = {}
+        """Catalog names that this coordinator has resolved or found in the journal."""
         self._opening = threading.RLock()
         """Threads that share a coordinator open its store once."""
 
@@ -164,6 +168,7 @@ class Coordinator:
         refuse_odd_name(pipeline)
         read = [upstreams] if isinstance(upstreams, str) else upstreams
         everything = [*read, *(Upstream(name, lookup=True) for name in lookups)]
+        self._learn(names_of(everything), journals=True)
 
         def decide(state: State) -> list[Body]:
             return registration(state, self._registered(state, pipeline, everything, scope))
@@ -215,6 +220,7 @@ class Coordinator:
         refuse_unknown_settlement(on_lost_range)
         refuse_unknown_fallback(fallback)
         store = self._writer()
+        self._learn(_every_name(upstreams, registry), journals=True)
         batch_id = self._new_batch_id()
         outcome: list[Batch] = []
 
@@ -250,6 +256,7 @@ class Coordinator:
 
         `register` previews pipelines of the scope as if they were registered.
         """
+        self._learn(_every_name(upstreams, register), journals=False)
         state = self._reader_or_empty().state()
         state, _ = self._with_registry(state, register, scope)
         request = self._request(state, upstreams, pipelines, scope, max_versions)
@@ -662,7 +669,7 @@ class Coordinator:
         if not batch.upstreams_of(pipeline):
             batch_for_run(self._reader().state(), batch_id, pipeline)
         source = (self._engine or spark_engine(self.spark, self.storage)).source()
-        windows = [batch.windows[upstream] for upstream in batch.upstreams_of(pipeline)]
+        windows = [batch.window_for(pipeline, u) for u in batch.upstreams_of(pipeline)]
         for window in windows:
             source.check(window)
         return Inputs({w.upstream: source.read(w) for w in windows}, self.stored_name)
@@ -853,8 +860,46 @@ class Coordinator:
             self._publish()
 
     def stored_name(self, name: str) -> str:
-        """The name under which an upstream is stored: the absolute path or URI."""
-        return absolute(name, self.base)
+        """The name under which an upstream is stored: the absolute path or URI.
+
+        For a name of a catalog it is the path that the name was resolved to.
+        """
+        table = self._table_of(name) if is_catalog_name(name) else None
+        return table.path if table else absolute(name, self.base)
+
+    def refuse_unresolved(self, name: str) -> None:
+        """Raise FM-PLAN-030 for a catalog name that nobody has resolved yet; asks no catalog."""
+        if is_catalog_name(name) and self._table_of(name) is None:
+            raise unresolved(name, "it was not resolved yet, and nothing is asked of a catalog here")
+
+    def _table_of(self, name: str) -> TableName | None:
+        """What a catalog name was resolved to; not asked of the catalog, nor of the newest state:
+        it may be wanted in the middle of a commit.
+        """
+        if name not in self._resolved:
+            self._resolved |= self._reader_or_empty().known_state().names
+        return self._resolved.get(name)
+
+    def _learn(self, names: Iterable[str], *, journals: bool) -> None:
+        """Resolve the catalog names among these that nobody has resolved yet, and remember them.
+
+        A remembered one is asked for again only if its table has gone from its place.
+        """
+        for name in filter(is_catalog_name, names):
+            known = self._table_of(name)
+            if known is None:
+                self._remember(resolve(self.spark, name), journals=journals)
+            elif self.spark is not None and not is_delta_table(known.path, self.storage):
+                marks = self._reader_or_empty().state().marks.values()
+                committed = max((m.version for m in marks if m.upstream == known.path), default=-1)
+                refuse_other_table(known, resolve(self.spark, name), committed)
+
+    def _remember(self, table: TableName, *, journals: bool) -> None:
+        def decide(state: State) -> list[Body]:
+            return [] if table.name in state.names else [Named(table)]
+
+        names = self._writer().commit(decide).names if journals else {}
+        self._resolved[table.name] = names.get(table.name, table)
 
     def _batch(self, batch_id: str) -> PlannedBatch:
         """A batch of any age; raises FM-CONTROL-004."""
@@ -869,7 +914,7 @@ class Coordinator:
         if isinstance(upstreams, str):
             upstreams = [upstreams]
         for name in upstreams:
-            refuse_catalog_name(name)
+            self.refuse_unresolved(name)
         names = tuple(self.stored_name(name) for name in upstreams)
         if not names:
             raise PlanError(
@@ -1014,6 +1059,14 @@ class Coordinator:
             from floodmark.engines.catalog import register_control_tables
 
             register_control_tables(self.spark, self.control, self.schema)
+
+
+def _every_name(
+    upstreams: Sequence[str] | None, registry: Mapping[str, Sequence[str | Upstream]] | None
+) -> list[str]:
+    """The names that a request gives, itself or in a registry."""
+    named = [upstreams] if isinstance(upstreams, str) else list(upstreams or ())
+    return named + [name for each in (registry or {}).values() for name in names_of(each)]
 
 
 def current_user() -> str:

@@ -59,6 +59,8 @@ CODES: dict[str, str] = {
     "FM-PLAN-020": "the change feed does not cover what comes next, and a snapshot is not wanted",
     "FM-PLAN-021": "a baseline cannot be kept",
     "FM-PLAN-022": "pipelines of one scope say different things about an upstream",
+    "FM-PLAN-030": "a catalog name is not resolved yet",
+    "FM-PLAN-031": "a catalog name stands for another table or place than before",
     "FM-SOURCE-001": "the range reaches beyond the table",
     "FM-SOURCE-002": "part of the planned range is gone from the log",
     "FM-SOURCE-003": "the table is no longer the one that was planned",

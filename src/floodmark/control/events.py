@@ -13,7 +13,16 @@ from datetime import datetime
 from functools import cache
 from typing import Any, ClassVar, cast
 
-from floodmark.model.state import BatchKind, Fallback, Holder, Mark, Pipeline, PlannedBatch, SinkDone
+from floodmark.model.state import (
+    BatchKind,
+    Fallback,
+    Holder,
+    Mark,
+    Pipeline,
+    PlannedBatch,
+    SinkDone,
+    TableName,
+)
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Window
 
@@ -45,6 +54,18 @@ class Registered:
     @property
     def key(self) -> str:
         return self.pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A name of a catalog was resolved; from then on no catalog has to be asked."""
+
+    kind: ClassVar[str] = "NAME"
+    table: TableName
+
+    @property
+    def key(self) -> str:
+        return self.table.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +292,7 @@ class Snapshot:
     epochs: Mapping[str, int]
     seeded_through: tuple[tuple[str, str, int], ...]
     sinks: Mapping[str, SinkDone]
+    names: tuple[TableName, ...] = ()
 
     @property
     def key(self) -> str:
@@ -314,6 +336,7 @@ class Rebuilt:
 Body = (
     Created
     | Registered
+    | Named
     | Planned
     | Leased
     | Amended
@@ -338,6 +361,7 @@ BODIES: dict[str, type[Any]] = {
     for body in (
         Created,
         Registered,
+        Named,
         Planned,
         Leased,
         Amended,

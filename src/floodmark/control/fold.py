@@ -21,6 +21,7 @@ from floodmark.control.events import (
     Event,
     Failed,
     Leased,
+    Named,
     Paused,
     Planned,
     Rebuilt,
@@ -118,6 +119,16 @@ def _registered(state: State, event: Event) -> State:
         options=body.options,
     )
     return replace(state, pipelines={**state.pipelines, body.pipeline: pipeline})
+
+
+def _check_named(state: State, body: Named) -> str | None:
+    known = state.names.get(body.table.name)
+    return f"{known.name} stands for {known.path}" if known else None
+
+
+def _named(state: State, event: Event) -> State:
+    body: Named = event.body  # type: ignore[assignment]
+    return replace(state, names={**state.names, body.table.name: body.table})
 
 
 # PLAN, CANCEL -------------------------------------------------------------------------------------
@@ -702,6 +713,7 @@ def snapshot_of(state: State, keep_windows: int) -> Snapshot:
         epochs=state.epochs,
         seeded_through=tuple((p, u, v) for (p, u), v in state.seeded_through.items()),
         sinks=state.sinks,
+        names=tuple(state.names.values()),
     )
 
 
@@ -732,6 +744,7 @@ def _restored(state: State, event: Event) -> State:
         epochs=body.epochs,
         seeded_through={(p, u): v for p, u, v in body.seeded_through},
         sinks=body.sinks,
+        names={table.name: table for table in body.names},
     )
 
 
@@ -770,6 +783,7 @@ def _always(state: State, body: Any) -> str | None:
 RULES: Mapping[type[Any], Rule] = {
     Created: Rule(_check_created, _created),
     Registered: Rule(_check_registered, _registered),
+    Named: Rule(_check_named, _named),
     Planned: Rule(_check_planned, _planned),
     Leased: Rule(_check_leased, _leased),
     Amended: Rule(_check_amended, _amended),

@@ -98,6 +98,13 @@ class Journal:
             self._catch_up()
             return self._state
 
+    def known_state(self) -> State:
+        """The state as far as it was read: the first call reads, later ones do not."""
+        with self._guard:
+            if self._position is None:
+                self._catch_up()
+            return self._state
+
     def events(self) -> list[Event]:
         """Every event still in the journal, oldest first; the first may be a SNAPSHOT."""
         return list(self._log.read(None).events)

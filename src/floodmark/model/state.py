@@ -64,6 +64,15 @@ class Advance:
 
 
 @dataclass(frozen=True, slots=True)
+class TableName:
+    """A name of a catalog, and the table it stood for when it was resolved."""
+
+    name: str
+    path: str
+    table_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class SinkDone:
     """A write of a run that is known to be in its target."""
 
@@ -294,6 +303,8 @@ class State:
     """(pipeline, upstream) -> the version through which the pipeline has processed it."""
     sinks: Mapping[str, SinkDone] = field(default_factory=dict)
     """app id -> the last write known to be in its target."""
+    names: Mapping[str, TableName] = field(default_factory=dict)
+    """Names of a catalog that were resolved."""
 
     def committed_version(self, scope: str, upstream: str) -> int:
         mark = self.marks.get((scope, upstream))

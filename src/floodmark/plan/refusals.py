@@ -8,18 +8,6 @@ from floodmark.errors import ConfigError, PlanError
 from floodmark.model.window import Settlement
 
 
-def refuse_catalog_name(name: str) -> None:
-    """Names without a slash are catalog names, which this version cannot resolve yet."""
-    if "/" not in name:
-        raise PlanError(
-            "FM-PLAN-011",
-            f"upstream {name} is a catalog name",
-            allowed="paths with a slash and URIs; catalog names follow in a later version",
-            state="nothing was journaled",
-            next=f"give the path of the table, for example ./{name}",
-        )
-
-
 def not_yet(what: str) -> PlanError:
     """The refusal of what a later version brings: said, never ignored."""
     return PlanError(

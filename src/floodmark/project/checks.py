@@ -14,7 +14,6 @@ from floodmark.deltalog import DeltaLog
 from floodmark.errors import ConfigError, ControlError, FloodmarkError
 from floodmark.model.results import Finding, bad
 from floodmark.model.state import State
-from floodmark.plan.refusals import refuse_catalog_name
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Checks:
                     self._add(path, _two_names(other, stored, table_id))
 
     def _table_id(self, upstream: str) -> str:
-        refuse_catalog_name(upstream)
+        self.coordinator.refuse_unresolved(upstream)
         stored = self.coordinator.stored_name(upstream)
         return DeltaLog(stored, self.coordinator.storage).facts().table_id
 

@@ -270,7 +270,7 @@ BAD_CALLS: dict[str, tuple[str, Callable[[fm.Coordinator, Append], object]]] = {
     "empty list": ("FM-PLAN-004", lambda c, g: c.create_batch([])),
     "nothing registered": ("FM-PLAN-004", lambda c, g: c.create_batch()),
     "named twice": ("FM-PLAN-003", lambda c, g: c.create_batch([g("a"), g("a")])),
-    "catalog name": ("FM-PLAN-011", lambda c, g: c.create_batch(["db.table"])),
+    "catalog name": ("FM-PLAN-030", lambda c, g: c.create_batch(["db.table"])),
     "no versions": ("FM-CONFIG-007", lambda c, g: c.create_batch([g("a")], max_versions=0)),
     "unknown pipeline": ("FM-CONTROL-005", lambda c, g: c.create_batch(pipelines=["p"])),
     "unknown batch": ("FM-CONTROL-004", lambda c, g: [c.create_batch([g("a")]), c.finalize("b")]),
