@@ -88,14 +88,20 @@ def test_snapshot_and_feed_are_one_frame_where_the_feed_came_late(stage: Stage) 
     stage.register(method="feed")
     stage.insert("1, 10", "2, 20")
     stage.step()
+    stage.insert("3, 30")
     stage.sql(f"ALTER TABLE {{}} SET TBLPROPERTIES ({FEED} = true)")
     stage.sql("DELETE FROM {} WHERE id = 1")
 
     window = stage.step()
 
-    assert (window.method, window.start, window.end) == ("snapshot+feed", 2, 3)
-    assert stage.rows == [(1, 10, "delete", 3), (1, 10, "insert", 2), (2, 20, "insert", 2)]
-    assert stage.ids() == [2]
+    assert (window.method, window.start, window.end) == ("snapshot+feed", 2, 4)
+    assert stage.rows == [
+        (1, 10, "delete", 4),
+        (1, 10, "insert", 3),
+        (2, 20, "insert", 3),
+        (3, 30, "insert", 3),
+    ]
+    assert stage.ids() == [2, 3]
 
 
 def test_a_range_lost_to_vacuum_fails_typed_and_is_read_as_a_snapshot(begun: Stage) -> None:
@@ -224,7 +230,7 @@ def test_changes_before_a_widened_column_are_read_as_the_whole_table(stage: Stag
     window = stage.step()
 
     assert (window.method, window.start, window.end) == ("snapshot", 2, 4)
-    assert "widens x" in window.reason
+    assert "widens or drops x" in window.reason
     assert stage.ids() == [1, 2, 3]
     stage.insert("4, 40")
     assert stage.step().method == "feed"
@@ -293,3 +299,5 @@ def test_a_table_that_only_spark_may_read_but_moved_on_says_what_to_type(stage: 
 
     assert caught.value.code == "FM-SOURCE-007"
     assert f"floodmark retry {batch_id} --on-lost-range snapshot" in (caught.value.next or "")
+    stage.c.run_pipeline("p", batch_id, stage.copy, on_lost_range="snapshot")
+    assert stage.rows == [(1, 10, "insert", 2), (2, 20, "insert", 2)]

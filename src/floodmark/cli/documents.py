@@ -156,7 +156,7 @@ def planned(batch: PlannedBatch) -> Document:
         "status": batch.status,
         "planned_at": batch.planned_at.isoformat(),
         "planned_by": batch.planned_by,
-        "windows": [window(w, batch.window_status(u)) for u, w in batch.windows.items()],
+        "windows": [window(batch.shown_window(u), batch.window_status(u)) for u in batch.windows],
         "pipelines": [_pipeline(batch, name) for name in batch.required],
         "advanced": list(batch.advanced),
         "held": [

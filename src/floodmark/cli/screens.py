@@ -209,7 +209,7 @@ def _run_row(batch: PlannedBatch, name: str) -> Row:
 
 
 def _upstream_row(call: Call, batch: PlannedBatch, upstream: str) -> Row:
-    window = batch.windows[upstream]
+    window = batch.shown_window(upstream)
     status = batch.window_status(upstream)
     held = batch.held_because(upstream) if batch.is_pending(upstream) else None
     method = window.method if window.has_news else "-"

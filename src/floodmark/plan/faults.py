@@ -18,6 +18,8 @@ READABLE = {
     "typeWidening-preview",
     "v2Checkpoint",
     "vacuumProtocolCheck",
+    "variantShredding",
+    "variantShredding-preview",
     "variantType",
     "variantType-preview",
 }

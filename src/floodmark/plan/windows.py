@@ -8,11 +8,11 @@ from typing import Any
 
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts, enable_feed_command
 from floodmark.model.plan import Probe
+from floodmark.model.schemas import dropped_columns, retyped_columns
 from floodmark.model.state import Mark
 from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
 from floodmark.model.window import NOTHING_PROCESSED, Window
 from floodmark.plan import faults
-from floodmark.plan.schemas import dropped_columns, retyped_columns
 
 _WIDENING = {"typeWidening", "typeWidening-preview"}
 
@@ -200,16 +200,21 @@ def _feed_gap(place: _Place, covered: list[VersionFacts]) -> str | None:
     if not covered:
         return _feed_off_reason(place)
     retyped = retyped_columns(place.schema_json, covered[0].schema_json)
+    if place.schema_json is None and _schema_change(place, covered) is not None:
+        retyped = ["columns that the log no longer shows"]
     is_widening = bool(_WIDENING & set(place.facts.reader_features))
     if retyped and not is_widening and "delete" in covered[0].kinds:
         return (
             f"version {covered[0].version} replaces rows and changes the type of"
             f" {', '.join(retyped)}, which no feed can show: the whole table is read"
         )
-    later = retyped_columns(_schema_at_end(place, covered), place.facts.schema_json)
+    old, new = _schema_at_end(place, covered), place.facts.schema_json
+    later = retyped_columns(old, new)
+    if "columnMapping" not in place.facts.reader_features:
+        later += dropped_columns(old, new)
     if later and is_widening:
         return (
-            f"a later version widens {', '.join(later)}, and the feed before it cannot be read"
+            f"a later version widens or drops {', '.join(later)}, and the feed before it cannot be read"
             " any more: the whole table is read"
         )
     return None

@@ -10,13 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.deltalog import DeltaLog, Storage
-from floodmark.errors import SourceError
 from floodmark.model.window import Window
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources import ranges
-
-MAX_BYTES = 1 << 29
-"""The rows go through the memory of the driver: so many bytes of files at most."""
 
 _TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
 CHANGE_FIELDS = (
@@ -29,20 +25,17 @@ CHANGE_FIELDS = (
 def read(window: Window, storage: Storage) -> pa.Table:
     """The changes of a window, with its own schema and the three change columns.
 
-    Raises FM-SOURCE-007 if delta-rs cannot read it either or it is too large for the driver,
-    FM-SOURCE-006 if data files are gone.
+    Raises FM-SOURCE-007 if delta-rs cannot read it either, FM-SOURCE-006 if data files are gone.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    if (window.bytes or 0) > MAX_BYTES:
-        raise _unreadable(window, f"{window.bytes:,} bytes, more than the driver can take")
     try:
         table = DeltaTable(window.upstream, window.end, storage_options=dict(storage.options))
         schema = pa.schema([*pa.schema(table.schema().to_arrow()), *CHANGE_FIELDS])
         changes = pa.table(table.load_cdf(window.feed_start or 0, window.end).read_all())
     except DeltaError as error:
-        raise _unreadable(window, str(error)[:300]) from error
+        raise ranges.schema_moved(window, f"delta-rs: {str(error)[:300]}") from error
     except Exception:
         # A file that is gone comes through the stream as a bare Exception: the store is asked.
         ranges.prove_files(DeltaLog(window.upstream, storage), window)
@@ -59,11 +52,3 @@ def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
             column = pc.assume_timezone(column.cast(pa.timestamp(field.type.unit)), "UTC")
         columns.append(column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _unreadable(window: Window, found: str) -> SourceError:
-    return ranges.schema_moved(
-        window,
-        f"a later version changed a type or dropped a column, which Spark does not read past;"
-        f" delta-rs: {found}",
-    )

@@ -91,19 +91,17 @@ class DeltaSource:
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as fn
 
-        schema = self._schema(window, window.end)
+        schema, log = self._schema(window, window.end), self._log(window)
+        if ranges.is_overtaken(log, log.facts(), window):
+            rows = arrow_feed.read(window, self._storage)
+            return self._spark.createDataFrame(rows, _with_change_columns(schema))
         reader = self._spark.read.format("delta").option("readChangeFeed", "true")
         reader = reader.option("startingVersion", window.feed_start)
         reader = reader.option("endingVersion", window.end)
         try:
             frame = reader.load(window.upstream)
         except PySparkException as error:
-            if not _is_other_schema(error):
-                raise _retold(window, error) from error
-            # A later version changed a type or dropped a column; delta-rs reads the range with
-            # the schema of its end.
-            rows = arrow_feed.read(window, self._storage)
-            return self._spark.createDataFrame(rows, _with_change_columns(schema))
+            raise _retold(window, error) from error
         # The feed always has the newest schema of the table: columns of later versions go.
         return frame.select(*[fn.col(quoted(n)) for n in (*schema.names, *CHANGE_COLUMNS)])
 
@@ -147,10 +145,6 @@ def _retold(window: Window, error: Exception) -> Exception:
         if condition.startswith(_OTHER_SCHEMA):
             return ranges.schema_moved(window, condition)
     return error
-
-
-def _is_other_schema(error: BaseException) -> bool:
-    return any(condition.startswith(_OTHER_SCHEMA) for condition in _conditions(error))
 
 
 def _with_change_columns(schema: StructType) -> StructType:

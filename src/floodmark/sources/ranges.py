@@ -8,9 +8,14 @@ from typing import TypeVar
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import SourceError
 from floodmark.model.delta import TableFacts
+from floodmark.model.schemas import dropped_columns, retyped_columns
 from floodmark.model.window import Window
 
 T = TypeVar("T")
+
+WIDENING = frozenset(("typeWidening", "typeWidening-preview"))
+MAX_DRIVER_BYTES = 1 << 29
+"""What delta-rs reads in the place of Spark goes through the driver: so many bytes of files."""
 
 _STATE = "nothing was read or written; the committed watermark stays"
 _LOST = (
@@ -41,6 +46,7 @@ def prove_readable(log: DeltaLog, window: Window) -> TableFacts:
     if window.has_news:
         _prove_versions(log, window)
     _prove_schema(log, window)
+    _prove_not_overtaken(log, facts, window)
     return facts
 
 
@@ -66,6 +72,34 @@ def schema_moved(window: Window, found: str) -> SourceError:
         allowed=f"schema {window.schema_fingerprint}",
         next=_LOST,
     )
+
+
+def is_overtaken(log: DeltaLog, facts: TableFacts, window: Window) -> bool:
+    """Whether Spark refuses the feed of a window because a later version retyped or dropped columns.
+
+    Spark reads every range with the newest schema, but for tables with column mapping.
+    """
+    if window.feed_start is None or facts.schema_fingerprint == window.schema_fingerprint:
+        return False
+    if "columnMapping" in facts.reader_features:
+        return False
+    old, new = log.schema_at(window.end)[0], facts.schema_json
+    return bool(retyped_columns(old, new) or dropped_columns(old, new))
+
+
+def _prove_not_overtaken(log: DeltaLog, facts: TableFacts, window: Window) -> None:
+    """delta-rs reads what Spark refuses, unless a type was widened or it is too much at once."""
+    if not is_overtaken(log, facts, window):
+        return
+    later = "a later version changed or dropped a column"
+    if WIDENING & set(facts.reader_features):
+        raise schema_moved(
+            window, f"{later}, and the table has type widening: nothing reads past it"
+        )
+    if (window.bytes or 0) > MAX_DRIVER_BYTES:
+        raise schema_moved(
+            window, f"{later}, and {window.bytes:,} bytes are too much for the driver"
+        )
 
 
 def prove_files(log: DeltaLog, window: Window) -> None:

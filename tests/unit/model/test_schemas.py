@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from floodmark.plan.schemas import dropped_columns, retyped_columns
+from floodmark.model.schemas import dropped_columns, retyped_columns
 
 
 def struct(**columns: Any) -> dict[str, Any]:
