@@ -176,7 +176,8 @@ def _watermark_row(batch: PlannedBatch, upstream: str) -> dict[str, Any]:
 def touched_batches(event: Event, state: State) -> frozenset[str]:
     """The batches whose rows an event changes, given the state right after it."""
     if isinstance(event.body, Paused | Removed):
-        return state.open_ids | set(event.body.released)
+        # Of a batch that ended with this event nothing tells any more that it was open before.
+        return frozenset(state.batches) | set(event.body.released)
     return frozenset({event.batch_id} if event.batch_id else ())
 
 
