@@ -42,7 +42,7 @@ class Run:
         lease: Lease,
         name_of: NameOf,
         on_lost_target: OnLostTarget | None = None,
-        rebuilds: bool = False,
+        rebuilds_after: Mapping[str, int] | None = None,
     ) -> None:
         self.batch = batch
         self.pipeline = pipeline
@@ -52,9 +52,9 @@ class Run:
             batch.window_for(pipeline, upstream) for upstream in batch.upstreams_of(pipeline)
         )
         self._spans = {w.upstream: (w.start, w.end) for w in self.windows}
-        if rebuilds:
-            self.windows = first_run_windows(self.windows)
-        self._rebuilds = rebuilds
+        if rebuilds_after is not None:
+            self.windows = first_run_windows(self.windows, rebuilds_after)
+        self._rebuilds = rebuilds_after is not None
         self._on_lost_target = on_lost_target
         self.needs_other_pass = False
         """Whether a write has to be made in a pass of the other kind; see `run.lost_targets`."""

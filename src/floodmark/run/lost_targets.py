@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
+from typing import get_args
 
 from floodmark.errors import SinkError
+from floodmark.model.delta import ChangeKind
 from floodmark.model.state import SinkDone
 from floodmark.model.window import NOTHING_PROCESSED, Window
 
@@ -28,9 +30,17 @@ def generation(sinks: Mapping[str, SinkDone], app_id: Callable[[int], str]) -> i
     return next(g for g in count() if app_id(g + 1) not in sinks)
 
 
-def first_run_windows(planned: Iterable[Window]) -> tuple[Window, ...]:
-    """The windows that a first run would have, with the same ends: whole tables, as snapshots."""
-    return tuple(_first_run_window(window) for window in planned)
+def first_run_windows(
+    planned: Iterable[Window], baselines: Mapping[str, int]
+) -> tuple[Window, ...]:
+    """The windows that a first run would have, with the same ends.
+
+    Whole tables as snapshots; for an upstream with a baseline, all changes after that version.
+    """
+    return tuple(
+        _first_run_window(window, baselines.get(window.upstream, NOTHING_PROCESSED))
+        for window in planned
+    )
 
 
 def awaits_rebuild(known: SinkDone | None) -> bool:
@@ -50,7 +60,7 @@ def too_many_passes(pipeline: str, batch_id: str) -> SinkError:
     )
 
 
-def _first_run_window(window: Window) -> Window:
+def _first_run_window(window: Window, after: int) -> Window:
     if window.through_version == NOTHING_PROCESSED:
         raise SinkError(
             "FM-SINK-018",
@@ -61,14 +71,16 @@ def _first_run_window(window: Window) -> Window:
             state="nothing was written",
             next="floodmark retry BATCH --on-lost-target accept",
         )
+    is_whole = after == NOTHING_PROCESSED
     return replace(
         window,
-        method="snapshot",
-        after_version=NOTHING_PROCESSED,
-        reason="a lost target is rebuilt: the whole table, as in a first run",
+        method="snapshot" if is_whole else "feed",
+        after_version=after,
+        reason="a lost target is rebuilt: read as in a first run",
         start_at=None,
         bytes=None,
         rows=None,
-        changes=frozenset(),
+        # Not looked up: a write of such changes has to say what it does with each kind.
+        changes=frozenset() if is_whole else frozenset(get_args(ChangeKind)),
         feed_after_version=None,
     )

@@ -116,6 +116,8 @@ class Runner:
 
     def _pass(self, lease: Lease, engine: Engine, *, rebuilds: bool) -> Run:
         state = lease.ensure_held()
+        known = state.pipelines.get(lease.run.pipeline)
+        baselines = {u: o.first_after for u, o in known.options.items()} if known else {}
         return Run(
             batch=state.batches[lease.run.batch_id],
             pipeline=lease.run.pipeline,
@@ -124,7 +126,7 @@ class Runner:
             lease=lease,
             name_of=self.name_of,
             on_lost_target=self.on_lost_target,
-            rebuilds=rebuilds,
+            rebuilds_after=baselines if rebuilds else None,
         )
 
     def _read(self, run: Run, engine: Engine) -> Mapping[str, Any]:

@@ -220,6 +220,22 @@ def test_a_rebuild_leaves_the_other_targets_of_the_pipeline_alone(
     assert problems(armed) == []
 
 
+def test_a_rebuild_keeps_to_the_baseline(armed: fm.Coordinator, grow: Append, target: str) -> None:
+    source = grow("orders", 1)
+    grow("orders", 2)
+    function = copying(source, target, mode="merge")
+    armed.register("p", [fm.Upstream(source, baseline=0)])
+    applied(armed, source, function)
+    assert ids(target) == [2]
+    grow("orders", 3)
+    drop(target)
+
+    applied(armed, source, function, "rebuild")
+
+    assert ids(target) == [2, 3]
+    assert problems(armed) == []
+
+
 def test_the_choice_does_nothing_to_targets_that_lost_nothing(
     armed: fm.Coordinator, grow: Append, target: str
 ) -> None:
