@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +32,8 @@ def test_upkeep_says_what_it_did(ran: Path, floodmark: Command, golden: Golden) 
     again = floodmark("upkeep", "--json").document
 
     assert first.code == 0
-    golden("upkeep", first.out)
+    # Pipelines run side by side: how many files they leave differs.
+    golden("upkeep", re.sub(r"checkpoints \d+", "checkpoints <files>", first.out))
     assert (again["folded_events"], again["joined"]) == (0, {})
     assert floodmark("verify").code == 0
 
