@@ -162,6 +162,11 @@ def recreate_orders() -> None:
     grow(1, 2, 9)
 
 
+def recreate_orders_again() -> None:
+    shutil.rmtree("lake/orders")
+    grow(1, 7)
+
+
 def kill_a_run() -> None:
     grow(3)
     armed = {**os.environ, "FLOODMARK_FAILPOINT": "sink.after_commit"}
@@ -214,7 +219,14 @@ DRILLS = {
         {"log cleaned": clean_the_log, "planned, then vacuumed": plan_then_vacuum},
         project=REPORT,
     ),
-    "table-recreated": Drill(grown_once, {"orders recreated": recreate_orders}, project=REPORT),
+    "table-recreated": Drill(
+        grown_once,
+        {
+            "orders recreated": recreate_orders,
+            "orders recreated again": recreate_orders_again,
+        },
+        project=REPORT,
+    ),
     "killed": Drill(
         grown_once, {"killed after the commit of the target": kill_a_run}, ledger=(1, 2, 3)
     ),

@@ -12,7 +12,8 @@ def no_store(control: str) -> ControlError:
         "there is no control store",
         where=control,
         state="nothing was read or written",
-        next="floodmark run creates one with the first batch; check the path if there should be one",
+        next="floodmark run creates one with the first batch; if there was one, check the path; if it"
+        " was lost: floodmark state rebuild --from-targets TARGET...",
     )
 
 

@@ -315,8 +315,8 @@ def _holds_other(path: str, commit: VersionFacts | None, found: str) -> SinkErro
         allowed="writes of this pipeline by one control store, none of them forgotten",
         state=f"{NOTHING_WRITTEN}; two copies of one control store seem to be in use, or an older"
         " one was put back",
-        next="floodmark verify lists what the target holds and this store does not know; go on with"
-        " the copy that wrote it, and let nobody use the other",
+        next="put the copy that wrote it back, and let nobody use the other; or, if there is none, move"
+        " this store away, then: floodmark state rebuild --from-targets TARGET... with every target",
     )
 
 
