@@ -83,7 +83,6 @@ from floodmark.model.window import Settlement, Window
 from floodmark.plan import again, planner, seeds
 from floodmark.plan.options import options_for
 from floodmark.plan.refusals import (
-    not_yet,
     nothing_to_plan,
     refuse_unknown_fallback,
     refuse_unknown_settlement,
@@ -100,7 +99,13 @@ from floodmark.run.leases import (
 )
 from floodmark.run.limits import NO_LIMITS, Limits
 from floodmark.run.runner import Inputs, PipelineFunction, Runner, new_run_id, result_of
-from floodmark.sources.names import is_catalog_name, refuse_other_table, resolve, unresolved
+from floodmark.sources.names import (
+    is_catalog_name,
+    refuse_other_table,
+    resolve,
+    tables_of,
+    unresolved,
+)
 from floodmark.sources.probe import probe_between, probe_delta
 
 log = logging.getLogger("floodmark")
@@ -333,7 +338,8 @@ class Coordinator:
             )
             for upstream in upstreams
         }
-        pipelines = seeds.pipelines_to_seed(state, request.scope, upstreams)
+        recreated = planner.recreated_upstreams(state, request.scope, probes)
+        pipelines = seeds.pipelines_to_seed(state, request.scope, upstreams, recreated)
         drafts = [self._draft_seed(state, pipeline) for pipeline in pipelines]
         failpoints.reached("plan.after_discover")
         return planner.draft_batch(state, request, probes, drafts)
@@ -629,9 +635,31 @@ class Coordinator:
 
     # What this version refuses --------------------------------------------------------------------
 
-    def plan_schemas(self, schemas: Sequence[str]) -> Batch:
-        """Refused in this version, with FM-PLAN-011: nothing is changed."""
-        raise not_yet(f"planning whole schemas ({', '.join(schemas)})")
+    def plan_schemas(
+        self,
+        schemas: Sequence[str],
+        *,
+        scope: str = DEFAULT_SCOPE,
+        max_versions: int | None = None,
+        fallback: Fallback | None = None,
+    ) -> Batch:
+        """Like `create_batch`, for every Delta table of some schemas of the session's catalog.
+
+        What else is in the schemas (views, tables of other formats) is not planned and named in
+        `unplanned`. Needs a session: which tables there are is asked of the catalog each time.
+        """
+        names: list[str] = []
+        others: list[str] = []
+        for schema in [schemas] if isinstance(schemas, str) else schemas:
+            found, rest = tables_of(self.spark, schema)
+            names += [table.name for table in found]
+            others += rest
+        if not names:
+            raise nothing_to_plan(scope)
+        batch = self.create_batch(
+            names, scope=scope, max_versions=max_versions, fallback=fallback
+        )
+        return replace(batch, unplanned=(*batch.unplanned, *others))
 
     # Looking --------------------------------------------------------------------------------------
 

@@ -74,6 +74,12 @@ def draft_batch(
     return draft
 
 
+def recreated_upstreams(state: State, scope: str, probes: Mapping[str, Probe]) -> set[str]:
+    """The upstreams in whose place another table stands than was processed."""
+    marks = {u: state.marks.get((scope, u)) for u in probes}
+    return {u for u, mark in marks.items() if mark and mark.table_id != probes[u].facts.table_id}
+
+
 def refuse_two_names(state: State, scope: str, probes: Mapping[str, Probe]) -> None:
     """One table is one upstream: two names would process its rows twice."""
     names = {

@@ -7,7 +7,7 @@ from where it stands to the watermark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from floodmark.errors import PlanError
 from floodmark.model.plan import Probe, Seed
@@ -15,15 +15,20 @@ from floodmark.model.state import Mark, Pipeline, State
 from floodmark.model.window import NOTHING_PROCESSED, Window
 
 
-def pipelines_to_seed(state: State, scope: str, upstreams: Iterable[str]) -> list[Pipeline]:
-    """The pipelines that read these upstreams, owe no batch, and are behind the watermark."""
+def pipelines_to_seed(
+    state: State, scope: str, upstreams: Iterable[str], recreated: Collection[str] = ()
+) -> list[Pipeline]:
+    """The pipelines that read these upstreams, owe no batch, and are behind the watermark.
+
+    Of a recreated upstream the old table is gone; all its readers begin with the new one.
+    """
     wanted = set(upstreams)
     return [
         pipeline
         for pipeline in state.active_in(scope)
         if wanted & set(pipeline.upstreams)
         and not state.batches_owed_by(pipeline.name)
-        and any(is_behind(state, pipeline, upstream) for upstream in pipeline.upstreams)
+        and any(is_behind(state, pipeline, u) for u in pipeline.upstreams if u not in recreated)
     ]
 
 

@@ -513,6 +513,42 @@ def test_a_recreated_table_is_loaded_anew_where_that_is_said(stage: Stage) -> No
     assert stage.problems() == []
 
 
+def test_a_newcomer_begins_with_the_table_that_was_recreated(stage: Stage) -> None:
+    stage.append(1, feed=True)
+    stage.register(on_recreated="reload")
+    stage.step()
+    recreate(stage, 7)
+    stage.register("q", on_recreated="reload")
+
+    batch = stage.c.create_batch([stage.up])
+
+    assert (batch.windows[0].reload, set(batch.pipelines)) == (True, {"p", "q"})
+    assert [planned.kind for planned in stage.c.status()] == ["forward", "forward"]
+
+
+def test_a_pipeline_that_was_paused_while_a_table_was_reloaded_is_brought_to_the_new_one(
+    stage: Stage,
+) -> None:
+    stage.append(1, feed=True)
+    stage.append(2)
+    stage.register(on_recreated="reload")
+    stage.register("q", on_recreated="reload")
+    batch_id = str(stage.c.create_batch([stage.up]).batch_id)
+    stage.c.run_pipeline("q", batch_id, lambda inputs, run: None)
+    stage.run(batch_id)
+    stage.c.pause("q")
+    recreate(stage, 7)
+    stage.step()
+    stage.c.resume("q")
+    stage.append(8)
+
+    batch = stage.c.create_batch([stage.up])
+
+    (seed,) = [b.windows[stage.up] for b in stage.c.status() if b.kind == "seed"]
+    assert (seed.method, seed.start, seed.end) == ("snapshot", 0, 0)
+    assert (batch.windows[0].start, set(batch.pipelines)) == (1, {"p", "q"})
+
+
 def test_a_table_recreated_after_planning_can_be_given_up_and_then_reloaded(planned: Stage) -> None:
     planned.register(on_recreated="reload")
     recreate(planned, 7)
