@@ -56,6 +56,33 @@ def resolve(spark: SparkSession | None, name: str) -> TableName:
     return TableName(name, absolute(str(detail["location"])), str(detail["id"]))
 
 
+def tables_of(spark: SparkSession | None, schema: str) -> tuple[list[TableName], list[str]]:
+    """The Delta tables of a schema, and the names of whatever else is there; reads no data."""
+    if spark is None:
+        raise unresolved(schema, "no Spark session is at hand")
+    found: list[TableName] = []
+    others: list[str] = []
+    for name in _listed(spark, schema):
+        try:
+            found.append(resolve(spark, name))
+        except PlanError as error:
+            if error.code not in ("FM-PLAN-001", "FM-PLAN-002"):  # a view, a table that just went
+                raise
+            others.append(name)
+    return found, others
+
+
+def _listed(spark: SparkSession, schema: str) -> list[str]:
+    from pyspark.errors import PySparkException
+
+    parts = ".".join(quoted(part) for part in schema.split("."))
+    try:
+        rows = spark.sql(f"SHOW TABLES IN {parts}").collect()
+    except PySparkException as error:
+        raise _unknown(schema, str(error.getCondition() or type(error).__name__)) from error
+    return sorted(f"{schema}.{row['tableName']}" for row in rows if not row["isTemporary"])
+
+
 def refuse_other_table(known: TableName, found: TableName, committed: int) -> None:
     """A remembered name must stand for the same table in the same place (FM-PLAN-031)."""
     if (known.path, known.table_id) == (found.path, found.table_id):
