@@ -148,6 +148,14 @@ def clean_the_log() -> None:
         Path(f"lake/orders/_delta_log/{version:020}.json").unlink()
 
 
+def clean_the_log_again() -> None:
+    grow(5)
+    grow(6)
+    DeltaTable("lake/orders").create_checkpoint()
+    for version in (2, 3):
+        Path(f"lake/orders/_delta_log/{version:020}.json").unlink()
+
+
 def plan_then_vacuum() -> None:
     update_an_order()
     assert main(["plan", "--freeze"]) == 0
@@ -216,7 +224,11 @@ DRILLS = {
     ),
     "range-lost": Drill(
         grown_once,
-        {"log cleaned": clean_the_log, "planned, then vacuumed": plan_then_vacuum},
+        {
+            "log cleaned": clean_the_log,
+            "log cleaned again": clean_the_log_again,
+            "planned, then vacuumed": plan_then_vacuum,
+        },
         project=REPORT,
     ),
     "table-recreated": Drill(
