@@ -282,6 +282,7 @@ def gaps(screen: Screen, call: Call, found: Sequence[Gap]) -> None:
         f"next: floodmark backfill {call.short(first.upstream)} {first.pipelines[0]} "
         f"--start {first.start} --end {first.end}"
     )
+    screen.line(f"or, where the upstream has lost them: floodmark refresh {first.pipelines[0]}")
 
 
 def _version(version: int | None) -> str:
