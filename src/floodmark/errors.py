@@ -52,7 +52,6 @@ CODES: dict[str, str] = {
     "FM-PLAN-008": "a pipeline joined after data was committed and would miss it",
     "FM-PLAN-009": "an upstream needs a feature that floodmark cannot read",
     "FM-PLAN-010": "an upstream lies behind its committed watermark",
-    "FM-PLAN-011": "a way of planning that this version does not have yet",
     "FM-PLAN-012": "the batch of a plan file is gone, finished or of another control store",
     "FM-PLAN-014": "the range to backfill is not committed",
     "FM-PLAN-015": "the batch cannot be replayed",

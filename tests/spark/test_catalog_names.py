@@ -157,3 +157,19 @@ def test_a_name_that_stands_for_another_table_is_refused(
 
     assert code_of(caught) == "FM-PLAN-031"
     assert "baseline" not in str(caught.value.next)
+
+
+def test_a_whole_schema_is_planned_and_what_is_no_delta_table_is_named(
+    spark: SparkSession, tmp_lake: Path, orders: str
+) -> None:
+    spark.sql(f"CREATE TABLE shop.customers (id INT) USING delta LOCATION '{tmp_lake}/customers'")
+    spark.sql("CREATE VIEW shop.recent AS SELECT * FROM shop.orders")
+    coordinator = opened(tmp_lake, spark)
+
+    batch = coordinator.plan_schemas(["shop"])
+
+    assert {window.upstream for window in batch.windows} == {orders, f"{tmp_lake}/customers"}
+    assert batch.unplanned == ("shop.recent",)
+    with pytest.raises(fm.FloodmarkError) as caught:
+        coordinator.plan_schemas(["nowhere"])
+    assert code_of(caught) == "FM-PLAN-001"

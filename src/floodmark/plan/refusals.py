@@ -8,16 +8,6 @@ from floodmark.errors import ConfigError, PlanError
 from floodmark.model.window import Settlement
 
 
-def not_yet(what: str) -> PlanError:
-    """The refusal of what a later version brings: said, never ignored."""
-    return PlanError(
-        "FM-PLAN-011",
-        f"{what} is not possible in this version",
-        state="nothing was changed",
-        next="see docs/requirements.md for what is there",
-    )
-
-
 def nothing_to_plan(scope: str) -> PlanError:
     return PlanError(
         "FM-PLAN-004",

@@ -275,7 +275,7 @@ BAD_CALLS: dict[str, tuple[str, Callable[[fm.Coordinator, Append], object]]] = {
     "unknown pipeline": ("FM-CONTROL-005", lambda c, g: c.create_batch(pipelines=["p"])),
     "unknown batch": ("FM-CONTROL-004", lambda c, g: [c.create_batch([g("a")]), c.finalize("b")]),
     "odd name": ("FM-CONFIG-007", lambda c, g: c.register("a/b", [g("a")])),
-    "schemas": ("FM-PLAN-011", lambda c, g: c.plan_schemas(["sales"])),
+    "schemas": ("FM-PLAN-030", lambda c, g: c.plan_schemas(["sales"])),
     "fallback": ("FM-CONFIG-007", lambda c, g: c.create_batch([g("a")], fallback="all")),  # type: ignore[arg-type]
     "bad status": ("FM-CONFIG-007", lambda c, g: c.record_run("p", "b", status="DONE")),  # type: ignore[arg-type]
     "no store": ("FM-CONTROL-001", lambda c, g: c.state()),
