@@ -1,0 +1,99 @@
+"""Every command that an error, a note or a page tells people to type is there, with its options."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+import yaml
+
+from floodmark.cli.main import build_app
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+COMMAND = re.compile(
+    r"(?:^|[`:;,] ?|\$ |\bor |\bthen |\bsay |\brun )floodmark ([a-z]+)([^;:,`()\n#]*)"
+)
+LATER = {"init", "graph", "schema", "config", "story", "diag", "stream", "ui", "metrics"}
+"""Verbs that the pages name as not there yet."""
+
+
+def text_of(node: ast.expr) -> str:
+    """A string as it is written, with X for what is filled in."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(text_of(part) for part in node.values)
+    if isinstance(node, ast.FormattedValue):
+        return "X"
+    if isinstance(node, ast.BinOp):
+        return text_of(node.left) + text_of(node.right)
+    if isinstance(node, ast.IfExp):
+        return f"{text_of(node.body)}; {text_of(node.orelse)}"
+    return "X"
+
+
+def said_by_errors() -> Iterator[tuple[str, str]]:
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.keyword) and node.arg == "next":
+                yield f"{path.name}:{node.value.lineno}", text_of(node.value)
+
+
+def said_by_notes() -> Iterator[tuple[str, str]]:
+    notes = yaml.safe_load((ROOT / "docs/reference/notes.yaml").read_text(encoding="utf-8"))
+    yield from notes["errors"].items()
+
+
+def problem(words: str, rest: str) -> str | None:
+    """What is wrong with a command; None if nothing is."""
+    command: Any = typer.main.get_command(build_app())
+    for word in [words, *rest.split()]:
+        if not hasattr(command, "commands"):
+            break
+        names = word.rstrip(".").split("|")
+        if not command.commands.keys() >= set(names):
+            return f"no verb {word}"
+        command = command.commands[names[0]]
+    known = {option for each in command.params for option in each.opts} | {"--help"}
+    unknown = set(re.findall(r"--[a-z-]+", rest)) - known
+    return f"no option {', '.join(sorted(unknown))}" if unknown else None
+
+
+def wrong_commands(text: str) -> list[str]:
+    return [
+        f"floodmark {verb}{rest}: {found}"
+        for verb, rest in COMMAND.findall(text)
+        if verb not in LATER and (found := problem(verb, rest))
+    ]
+
+
+@pytest.mark.parametrize(("place", "text"), [*said_by_errors(), *said_by_notes()])
+def test_what_an_error_says_can_be_typed(place: str, text: str) -> None:
+    assert wrong_commands(text) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_says_can_be_typed(page: Path) -> None:
+    assert wrong_commands(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["floodmark undo", "then: floodmark retry X --hard", "`floodmark state forget`"],
+)
+def test_a_command_that_cannot_be_typed_is_noticed(text: str) -> None:
+    assert wrong_commands(text)
+
+
+def test_commands_are_found() -> None:
+    found = [text for _, text in said_by_errors() if COMMAND.search(text)]
+
+    assert len(found) > 40
