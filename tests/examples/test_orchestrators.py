@@ -184,6 +184,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_plan_run_and_finish_bring_every_row_once(shop: Path) -> None:
     work = tasks.plan(str(shop))
     again = tasks.plan(str(shop))
@@ -197,6 +198,7 @@ def test_plan_run_and_finish_bring_every_row_once(shop: Path) -> None:
     assert ids(shop, "report") == ids(shop, "ledger") == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_function_that_fails_is_tried_again_and_holds_until_it_works(shop: Path) -> None:
     (shop / "break_ledger").touch()
     report, ledger = tasks.plan(str(shop))
