@@ -129,9 +129,16 @@ class Project:
 
     # Choosing -------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def pipelines(self) -> dict[str, PipelineSettings]:
         return {pipeline.pipeline: pipeline for pipeline in self.settings.pipelines}
+
+    @cached_property
+    def _scopes(self) -> dict[str, list[PipelineSettings]]:
+        scopes: dict[str, list[PipelineSettings]] = {}
+        for pipeline in self.settings.pipelines:
+            scopes.setdefault(pipeline.shared_scope, []).append(pipeline)
+        return scopes
 
     def select(
         self, selectors: Iterable[str] = (), exclude: Iterable[str] = ()
@@ -161,8 +168,7 @@ class Project:
                 *(upstream.upstream() for upstream in pipeline.declared),
                 *(Upstream(name, lookup=True) for name in pipeline.lookups),
             ]
-            for pipeline in self.settings.pipelines
-            if pipeline.shared_scope == scope
+            for pipeline in self._scopes.get(scope, ())
         }
 
     def upstreams(self) -> list[str]:

@@ -113,7 +113,8 @@ def moved_from(file: LoadedFile, coordinator: Coordinator) -> str | None:
 def _other_root(upstream: str, here: str, stored: tuple[str, ...]) -> str | None:
     """The folder below which the store knows an upstream that the file names relative to itself."""
     relative = upstream.removeprefix("./").strip("/")
-    if "://" in upstream or upstream.startswith(("/", "..")) or here in stored:
+    is_relative = "/" in upstream and "://" not in upstream and upstream[:1] not in ("/", ".")
+    if not (is_relative or upstream.startswith("./")) or here in stored:
         return None
     ends = [name for name in stored if name.endswith(f"/{relative}") and name.startswith("/")]
     return ends[0].removesuffix(f"/{relative}") or "/" if ends else None

@@ -117,19 +117,21 @@ class Shift:
         """Run these pipelines of these batches, and finalize each; what they owe comes first."""
         for batch, _ in work:
             self.watcher.planned(batch)
-        tasks = [partial(self._run_in_order, batch, functions) for batch, functions in work]
+        # What was said about losses was said about the batches that were named.
+        plain = replace(self, terms=replace(self.terms, on_lost_range=None, on_lost_target=None))
+        tasks = [partial(self.run_in_order, batch, functions, plain) for batch, functions in work]
         return RunSummary([outcome for outcomes in self.crew.each(tasks) for outcome in outcomes])
 
-    def _run_in_order(self, batch: Batch, functions: Functions) -> list[BatchOutcome]:
+    def run_in_order(
+        self, batch: Batch, functions: Functions, for_debts: Shift | None = None
+    ) -> list[BatchOutcome]:
         """The batches that these pipelines have to finish before, oldest first, then this one."""
         is_ordered = batch.kind in ("forward", "seed")
         debts = self.project.debts(batch, functions) if is_ordered else []
-        # What was said about losses was said about the batch that was named.
-        plain = replace(self.terms, on_lost_range=None, on_lost_target=None)
         done = []
         for debt in debts:
             owed = {name: functions[name] for name in self.project.unfinished(debt, functions)}
-            first = replace(self, terms=plain).run_batch(batch_view(debt, reused=True), owed)
+            first = (for_debts or self).run_batch(batch_view(debt, reused=True), owed)
             done.append(first)
             failed = {outcome.name for outcome in first.pipelines if outcome.error}
             functions = {name: f for name, f in functions.items() if name not in failed}
@@ -281,16 +283,10 @@ class _CatchUp:
         """Batch after batch; stops at the goal, or where something is held."""
         while (batch := self._batch) is not None:
             self._batch = None
-            functions = self._functions_for(batch)
-            for debt in self.shift.project.debts(batch, functions):
-                owed = self._functions_of(batch_view(debt, reused=True))
-                done.append(self.shift.run_batch(batch_view(debt, reused=True), owed))
-                failed = {each.name for each in done[-1].pipelines if each.error}
-                functions = {name: f for name, f in functions.items() if name not in failed}
-            outcome = self.shift.run_batch(batch, functions)
-            self.outcomes.append(outcome)
-            done.append(outcome)
-            if not outcome.held and not self._is_done(batch) and self.look():
+            outcomes = self.shift.run_in_order(batch, self._functions_for(batch))
+            self.outcomes += outcomes
+            done += outcomes
+            if not outcomes[-1].held and not self._is_done(batch) and self.look():
                 self.freeze()
 
     def _functions_for(self, batch: Batch) -> Functions:
