@@ -301,3 +301,17 @@ def test_a_table_that_only_spark_may_read_but_moved_on_says_what_to_type(stage: 
     assert f"floodmark retry {batch_id} --on-lost-range snapshot" in (caught.value.next or "")
     stage.c.run_pipeline("p", batch_id, stage.copy, on_lost_range="snapshot")
     assert stage.rows == [(1, 10, "insert", 2), (2, 20, "insert", 2)]
+
+
+def test_widening_under_column_mapping_is_read_with_the_schema_of_the_range(stage: Stage) -> None:
+    stage.create(delta_enableTypeWidening="true", delta_columnMapping_mode="name")
+    stage.insert("1, 10")
+    stage.register()
+    stage.step()
+    stage.insert("2, 20")
+    batch_id = str(stage.c.create_batch([stage.up]).batch_id)
+    stage.sql("ALTER TABLE {} ALTER COLUMN x TYPE BIGINT")
+
+    stage.c.run_pipeline("p", batch_id, stage.copy)
+
+    assert stage.rows == [(2, 20, "insert", 2)]

@@ -208,10 +208,7 @@ def _feed_gap(place: _Place, covered: list[VersionFacts]) -> str | None:
             f"version {covered[0].version} replaces rows and changes the type of"
             f" {', '.join(retyped)}, which no feed can show: the whole table is read"
         )
-    old, new = _schema_at_end(place, covered), place.facts.schema_json
-    later = retyped_columns(old, new)
-    if "columnMapping" not in place.facts.reader_features:
-        later += dropped_columns(old, new)
+    later = _changed_later(place, covered)
     if later and is_widening:
         return (
             f"a later version widens or drops {', '.join(later)}, and the feed before it cannot be read"
@@ -351,15 +348,23 @@ def _why_it_ends(place: _Place, covered: list[VersionFacts], taken: int) -> str:
 
 def _reader(place: _Place, taken: list[VersionFacts]) -> str:
     """A note where Spark refuses a range because of a later version."""
-    if _fingerprint_at_end(place, taken) == place.facts.schema_fingerprint:
-        return ""
-    if "columnMapping" in place.facts.reader_features:
-        return ""
-    old, new = _schema_at_end(place, taken), place.facts.schema_json
-    columns = [*retyped_columns(old, new), *dropped_columns(old, new)]
+    columns = _changed_later(place, taken)
     if not columns:
         return ""
     return f"; read by delta-rs: a later version changes or drops {', '.join(columns)}"
+
+
+def _changed_later(place: _Place, versions: Sequence[VersionFacts]) -> list[str]:
+    """Columns that a version after these retyped or dropped, which hides them from Spark.
+
+    With column mapping Spark reads a range with the schema of its end.
+    """
+    if _fingerprint_at_end(place, versions) == place.facts.schema_fingerprint:
+        return []
+    if "columnMapping" in place.facts.reader_features:
+        return []
+    old, new = _schema_at_end(place, versions), place.facts.schema_json
+    return [*retyped_columns(old, new), *dropped_columns(old, new)]
 
 
 def _feed_off_reason(place: _Place) -> str:
