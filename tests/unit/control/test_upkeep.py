@@ -114,6 +114,18 @@ def test_commits_below_the_checkpoint_go_and_the_store_reads_the_same(story: Sto
     assert settled(story.coordinator()) == before
 
 
+def test_young_commits_stay_and_so_do_those_behind_them(story: Story) -> None:
+    log = story.root / "control/_journal/_delta_log"
+    make_older(story.root / "control", 2 * HOUR)
+    fresh = log / f"{7:020d}.json"
+    os.utime(fresh)
+
+    story.coordinator().upkeep(HOUR)
+
+    versions = sorted(int(file.stem) for file in log.glob("*.json"))
+    assert versions == list(range(7, versions[-1] + 1))
+
+
 def test_a_reader_that_slept_through_it_goes_on(story: Story) -> None:
     log = DeltaEventLog(str(story.root / "control"), Storage())
     asleep = Journal(log, actor="asleep")
