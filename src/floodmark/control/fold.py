@@ -295,7 +295,7 @@ def _check_cancelled(state: State, body: Cancelled) -> str | None:
 
 def _cancelled(state: State, event: Event) -> State:
     batch = state.batches[event.body.key]
-    if batch.runs:
+    if batch.runs and batch.is_ordered:
         # Only what nobody reads is given up; who has begun the batch still has to finish it.
         given_up = replace(batch, released=batch.released | set(batch.pending_upstreams()))
     else:

@@ -209,7 +209,10 @@ class PlannedBatch:
         """G2: whether nobody can be running what would be given up.
 
         Once leased, only windows that no pipeline reads can be: nothing else would ever end them.
+        A backfill or replay holds nothing and can be given up whenever it is not running.
         """
+        if not self.is_ordered:
+            return self.is_open and all(run.status != "RUNNING" for run in self.runs.values())
         left = self.pending_upstreams()
         is_unread = bool(left) and self.fallback is None and not any(map(self.readers, left))
         return not self.runs or is_unread

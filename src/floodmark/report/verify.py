@@ -202,7 +202,9 @@ def _was_still_read(evidence: Evidence, batch_id: str) -> bool:
     """Whether a cancelled batch left a window that one of its pipelines reads."""
     plan, advanced = evidence.plans().get(batch_id), evidence.advanced()[batch_id]
     left = {w.upstream for w in plan.windows if w.has_news} - advanced if plan else set()
-    return any(left & set(upstreams) for upstreams in plan.required.values()) if plan else False
+    if plan is None or plan.batch_kind in ("backfill", "replay"):
+        return False
+    return any(left & set(upstreams) for upstreams in plan.required.values())
 
 
 def exactly_once_in_sinks(evidence: Evidence) -> Iterator[str]:

@@ -130,7 +130,8 @@ class Truth:
             self._in_sequence(where, sink, spans)
         planned = plan.spans(pipeline)
         ensure(spans == planned, f"G6 {where}: holds {spans}, planned was {planned}")
-        ensure(not plan.cancelled, f"G2 {where}: the batch was cancelled")
+        given_up = plan.cancelled and plan.is_ordered
+        ensure(not given_up, f"G2 {where}: the batch was cancelled")
         sink.batches.add(seq)
 
     def _in_sequence(self, where: str, sink: SinkTruth, spans: Mapping[str, Span]) -> None:
@@ -185,10 +186,10 @@ class Truth:
     def _cancelled(self, body: Any) -> None:
         plan = self.plans[body.batch_id]
         ensure(not plan.cancelled, "G2 a batch is cancelled twice")
-        if plan.leased:
+        if plan.leased and plan.is_ordered:
             read = {u for upstreams in plan.required.values() for u in upstreams}
             ensure(self._pending(plan).isdisjoint(read), "G2 a leased batch was cancelled")
-        plan.cancelled = not plan.leased
+        plan.cancelled = not plan.leased or not plan.is_ordered
         for upstream in self._pending(plan) if plan.kind == "forward" else ():
             start, _ = plan.windows.pop(upstream)
             self._planned[plan.scope, upstream] = start - 1

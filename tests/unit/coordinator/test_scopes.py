@@ -528,3 +528,16 @@ def test_giving_up_what_nobody_reads_does_not_forgive_a_debt(lake: Lake, grow: A
 
     assert (owed.batch_id, owed.reused) == (batch.batch_id, True)
     assert lake.coordinator.status(str(batch.batch_id))[0].window_status(unread) == "CANCELLED"
+
+
+def test_a_backfill_that_was_refused_can_be_given_up(lake: Lake, processed: str) -> None:
+    batch = lake.coordinator.backfill(processed, start=1, end=1, pipelines=["p"])
+    with pytest.raises(fm.FloodmarkError):
+        lake.coordinator.run_pipeline("p", str(batch.batch_id), lake.function("p"))
+
+    lake.coordinator.cancel(str(batch.batch_id))
+    lake.coordinator.cancel(str(batch.batch_id))
+
+    assert lake.coordinator.status(str(batch.batch_id))[0].status == "CANCELLED"
+    assert lake.coordinator.current_plan() == ()
+    assert lake.unsound() == []
