@@ -919,7 +919,7 @@ class Coordinator:
                 self._remember(resolve(self.spark, name), journals=journals)
             elif self.spark is not None and not is_delta_table(known.path, self.storage):
                 marks = self._reader_or_empty().state().marks.values()
-                committed = max((m.version for m in marks if m.upstream == known.path), default=-1)
+                committed = {m.scope: m.version for m in marks if m.upstream == known.path}
                 refuse_other_table(known, resolve(self.spark, name), committed)
 
     def _remember(self, table: TableName, *, journals: bool) -> None:

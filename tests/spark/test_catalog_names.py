@@ -138,6 +138,8 @@ def test_a_table_that_moved_is_refused_and_goes_on_by_the_words_of_the_error(
 
     assert code_of(caught) == "FM-PLAN-031"
     assert f"fm.Upstream({place!r}, baseline=1)" in str(caught.value.next)
+    assert f"c.reset({orders!r}, scope='default')" in str(caught.value.next)
+    coordinator.reset(orders, scope="default")
     coordinator.register("p", [fm.Upstream(place, baseline=1)])
     window = coordinator.create_batch([place]).window(place)
     assert (window.start, window.end, window.method) == (2, 2, "feed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from floodmark.deltalog import absolute
@@ -83,8 +84,11 @@ def _listed(spark: SparkSession, schema: str) -> list[str]:
     return sorted(f"{schema}.{row['tableName']}" for row in rows if not row["isTemporary"])
 
 
-def refuse_other_table(known: TableName, found: TableName, committed: int) -> None:
-    """A remembered name must stand for the same table in the same place (FM-PLAN-031)."""
+def refuse_other_table(known: TableName, found: TableName, committed: Mapping[str, int]) -> None:
+    """A remembered name must stand for the same table in the same place (FM-PLAN-031).
+
+    `committed` is the watermark of its place, by scope.
+    """
     if (known.path, known.table_id) == (found.path, found.table_id):
         return
     is_moved = known.table_id == found.table_id
@@ -95,13 +99,19 @@ def refuse_other_table(known: TableName, found: TableName, committed: int) -> No
         found=f"{found.path}, table id {found.table_id}",
         allowed=f"{known.path}, table id {known.table_id}, as it was resolved first",
         state="nothing was journaled; the watermark stands at the place that was resolved first",
-        next=(
-            f"put the table back; or register the pipelines with fm.Upstream({found.path!r},"
-            f" baseline={committed}), which goes on after version {committed}"
-            if is_moved
-            else f"name the table by its path, {found.path}: it is a new upstream"
-        ),
+        next=_way_to(known, found, committed)
+        if is_moved
+        else f"name the table by its path, {found.path}: it is a new upstream",
     )
+
+
+def _way_to(known: TableName, found: TableName, committed: Mapping[str, int]) -> str:
+    steps = [
+        f"c.reset({known.path!r}, scope={scope!r}) and register its pipelines with"
+        f" fm.Upstream({found.path!r}, baseline={version})"
+        for scope, version in committed.items()
+    ]
+    return "; ".join(["put the table back; or go on in the new place", *steps])
 
 
 def _described(spark: SparkSession, name: str) -> dict[str, Any]:
