@@ -38,6 +38,8 @@ class PlanTruth:
     leased: bool = False
     cancelled: bool = False
     advanced: set[str] = field(default_factory=set)
+    given_up: set[str] = field(default_factory=set)
+    """Upstreams whose range is free again."""
     reads: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What each pipeline reads, also once the batch no longer waits for it."""
     debts: set[str] = field(default_factory=set)
@@ -191,12 +193,16 @@ class Truth:
             ensure(self._pending(plan).isdisjoint(read), "G2 a leased batch was cancelled")
         plan.cancelled = not plan.leased or not plan.is_ordered
         for upstream in self._pending(plan) if plan.kind == "forward" else ():
-            start, _ = plan.windows.pop(upstream)
-            self._planned[plan.scope, upstream] = start - 1
+            self._give_up(plan, upstream)
 
     def _pending(self, plan: PlanTruth) -> set[str]:
         fresh = {u for u, (start, end) in plan.windows.items() if start <= end}
-        return fresh - plan.advanced
+        return fresh - plan.advanced - plan.given_up
+
+    def _give_up(self, plan: PlanTruth, upstream: str) -> None:
+        start, _ = plan.windows[upstream]
+        self._planned[plan.scope, upstream] = start - 1
+        plan.given_up.add(upstream)
 
     def _paused(self, body: Any) -> None:
         self._take_out(body, for_good=False)
@@ -240,10 +246,8 @@ class Truth:
             return
         ensure(freed <= alone, f"G2 {freed - alone} of {batch_id} is given up although it is read")
         for upstream in freed:
-            start, _ = plan.windows[upstream]
-            self._planned[plan.scope, upstream] = start - 1
-            plan.advanced.add(upstream)
-        if not self._pending(plan) and plan.advanced == freed and not plan.debts:
+            self._give_up(plan, upstream)
+        if not self._pending(plan) and not plan.advanced and not plan.debts:
             plan.cancelled = True
 
     def _leased(self, body: Any) -> None:
@@ -299,6 +303,7 @@ class Truth:
         plan = self.plans[body.batch_id]
         ensure(plan.kind == "forward", f"G5 a {plan.kind} moves a watermark")
         for upstream, version in body.upstreams.items():
+            ensure(upstream not in plan.given_up, f"G4 {upstream} was given up")
             key = (plan.scope, upstream)
             before = self.committed.get(key, -1)
             ensure(version > before, f"G5 {upstream} moves from {before} to {version}")
