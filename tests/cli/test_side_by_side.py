@@ -6,7 +6,8 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from deltalake import DeltaTable, QueryBuilder
 from floodmark.cli import work
 from floodmark.cli.call import Call
 from floodmark.errors import ControlError, FloodmarkError
+from floodmark.model.state import SinkDone
+from floodmark.model.window import Window
+from floodmark.model.write import WriteSpec
 from floodmark.project import Project, RunSummary
 from floodmark.testing.crash import ArrowEngine
 
@@ -189,9 +193,9 @@ def test_a_function_that_takes_too_long_is_fenced_and_can_no_longer_write(shop: 
 def test_after_a_timeout_the_same_command_is_the_retry(shop: Path) -> None:
     project = late_solo(shop, "200ms")
     project.run("solo")
-    jobs_module().release.set()
+    release()
 
-    summary = project.run("solo")
+    summary = project.run("solo", timeout="1h")
 
     assert [outcome.status for outcome in summary.outcomes] == ["SUCCESS"]
     assert rows_of(shop / "lake/gold/late") == 2
@@ -214,6 +218,52 @@ def test_a_function_that_is_in_time_is_not_disturbed(shop: Path) -> None:
 
     assert summary.exit_code == 0
     assert rows_of(shop / "lake/gold/late") == 2
+
+
+class HangingOnce(ArrowEngine):
+    """An engine whose first write hangs between the look at the receipt and the commit."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.ended = threading.Event()
+        self._is_first = True
+
+    def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Any:
+        sink = super().sink(spec, windows, previous)
+        if self._is_first:
+            self._is_first = False
+            sink.write = partial(self._hang, sink.write)  # type: ignore[method-assign]
+        return sink
+
+    def _hang(self, write: Callable[..., Any], *arguments: Any) -> Any:
+        self.go_on.wait(30)
+        try:
+            return write(*arguments)
+        finally:
+            self.ended.set()
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["before the retry", "after the retry"])
+def test_a_write_that_was_committing_at_the_timeout_is_there_exactly_once(
+    is_first: bool, shop: Path
+) -> None:
+    project, engine = late_solo(shop, "300ms"), HangingOnce()
+    project.coordinator._engine = engine
+    project.functions(["solo"])
+    release()
+    assert only_error(project.run("solo")).code == "FM-RUN-007"
+
+    if is_first:
+        engine.go_on.set()
+        assert engine.ended.wait(30)
+    (outcome,) = project.run("solo", timeout="1h").outcomes
+    engine.go_on.set()
+    assert engine.ended.wait(30)
+
+    assert outcome.status == "SUCCESS"
+    assert bool(outcome.already_applied) is is_first
+    assert rows_of(shop / "lake/gold/late") == 2
+    assert all(finding.ok for finding in project.verify())
 
 
 # Retries ----------------------------------------------------------------------------------------

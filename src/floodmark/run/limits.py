@@ -6,7 +6,9 @@ function does later can neither begin a write nor be recorded; then its Spark jo
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -79,14 +81,14 @@ class _Call(Generic[T]):
             self._done.set()
 
     def wait(self, limits: Limits) -> None:
-        left = limits.timeout_seconds
-        while not self._done.wait(GLANCE_SECONDS if left is None else min(left, GLANCE_SECONDS)):
+        """Until it is done; raises TookTooLong or KeyboardInterrupt if that is not to be."""
+        timeout = limits.timeout_seconds
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._done.wait(min(GLANCE_SECONDS, max(0.0, deadline - time.monotonic()))):
             if limits.stop is not None and limits.stop.is_set():
                 raise KeyboardInterrupt
-            if left is not None and limits.timeout_seconds is not None:
-                left -= GLANCE_SECONDS
-                if left <= 0:
-                    raise TookTooLong(limits.timeout_seconds)
+            if timeout is not None and time.monotonic() >= deadline:
+                raise TookTooLong(timeout)
 
     def outcome(self) -> T:
         if self._error is not None:
