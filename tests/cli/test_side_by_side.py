@@ -175,7 +175,7 @@ def only_error(summary: RunSummary) -> FloodmarkError:
 
 
 def test_a_function_that_takes_too_long_is_fenced_and_can_no_longer_write(shop: Path) -> None:
-    project = late_solo(shop, "200ms")
+    project = late_solo(shop, "1500ms")
 
     summary = project.run("solo")
 
@@ -247,7 +247,7 @@ class HangingOnce(ArrowEngine):
 def test_a_write_that_was_committing_at_the_timeout_is_there_exactly_once(
     is_first: bool, shop: Path
 ) -> None:
-    project, engine = late_solo(shop, "300ms"), HangingOnce()
+    project, engine = late_solo(shop, "1500ms"), HangingOnce()
     project.coordinator._engine = engine
     project.functions(["solo"])
     release()
