@@ -264,7 +264,10 @@ def _feed_window(place: _Place, covered: list[VersionFacts]) -> Window:
         place,
         method="feed",
         through_version=taken[-1].version,
-        reason="change feed" + _why_it_ends(place, covered, len(taken)) + _reader(place, taken),
+        reason="change feed"
+        + _restores(taken)
+        + _why_it_ends(place, covered, len(taken))
+        + _reader(place, taken),
         feed_enabled=True,
         schema_fingerprint=_fingerprint_at_end(place, taken),
         end_at=taken[-1].committed_at,
@@ -344,6 +347,11 @@ def _why_it_ends(place: _Place, covered: list[VersionFacts], taken: int) -> str:
         off = following[0].feed_enabled is False
         what = "switches the feed off" if off else "changes the schema"
     return f"; ends before version {last + 1}, which {what}; the rest follows in the next batch"
+
+
+def _restores(taken: list[VersionFacts]) -> str:
+    found = [str(v.version) for v in taken if v.operation == "RESTORE"]
+    return f"; the upstream was restored by version {', '.join(found)}" if found else ""
 
 
 def _reader(place: _Place, taken: list[VersionFacts]) -> str:

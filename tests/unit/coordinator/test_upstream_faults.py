@@ -576,6 +576,7 @@ def test_a_restored_upstream_gives_its_changes(stage: Stage) -> None:
     window = stage.step()
 
     assert (window.method, window.changes) == ("feed", frozenset({"delete"}))
+    assert "restored by version 2" in window.reason
     assert stage.ids() == [1]
 
 
