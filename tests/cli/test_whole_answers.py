@@ -109,6 +109,15 @@ def test_selectors_of_a_graph_are_refused_clearly(
     assert "state:failed" in answer.document["error"]["allowed"]
 
 
+def test_a_selection_without_pipelines_is_not_called_up_to_date(
+    shop: Path, floodmark: Command
+) -> None:
+    ran, planned = floodmark("run", "state:failed"), floodmark("plan", "state:failed")
+
+    assert (ran.code, ran.out) == (0, "no pipeline is selected: nothing to run\n")
+    assert (planned.code, planned.out) == (0, "no pipeline is selected: nothing to plan\n")
+
+
 def test_an_unknown_name_to_exclude_is_an_error(shop: Path, floodmark: Command) -> None:
     answer = floodmark("plan", "--exclude", "dayly", "--json")
 

@@ -96,7 +96,8 @@ def run(screen: Screen, call: Call, summary: RunSummary) -> None:
         print_error(call.errors, error)
         call.errors.line()
     if not summary.batches and not summary.refused:
-        screen.line("everything is up to date: nothing to run")
+        why = "everything is up to date" if summary.has_selection else "no pipeline is selected"
+        screen.line(f"{why}: nothing to run")
 
 
 def _batch_outcome(screen: Screen, call: Call, outcome: BatchOutcome) -> None:

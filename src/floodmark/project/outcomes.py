@@ -57,6 +57,8 @@ class RunSummary:
     batches: list[BatchOutcome] = field(default_factory=list)
     refused: list[FloodmarkError] = field(default_factory=list)
     """Scopes that could not be planned; the others were run all the same."""
+    has_selection: bool = True
+    """False where the selectors matched no pipeline."""
 
     @property
     def outcomes(self) -> list[PipelineOutcome]:

@@ -239,7 +239,8 @@ class _Course:
     def summary(self) -> RunSummary:
         """In the order of the scopes, whatever came first."""
         batches = [outcome for outcomes in self.batches.values() for outcome in outcomes]
-        return RunSummary(batches, [self.refused[s] for s in self.batches if s in self.refused])
+        refused = [self.refused[s] for s in self.batches if s in self.refused]
+        return RunSummary(batches, refused, has_selection=bool(self.batches))
 
 
 @dataclass
