@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -222,34 +223,34 @@ def test_a_target_on_a_full_disk_is_told_from_an_error_of_the_function(
 ) -> None:
     disk = tmp_lake / "small"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("a small disk cannot be mounted here")
     grow(spark, orders, 1)
     batch_id = str(coordinator.create_batch().batch_id)
 
     def fill(inputs: Mapping[str, DataFrame], run: Run) -> None:
-        rows = spark.range(rows_to_write).selectExpr("id", "uuid() AS text")
-        run.write(rows, f"{disk}/copy", mode="append")
+        run.write(inputs[orders], f"{disk}/copy", mode="append")
 
     def fails(inputs: Mapping[str, DataFrame], run: Run) -> None:
-        rows = spark.range(3).selectExpr("id", "raise_error('mine') AS text")
+        rows = spark.range(3).selectExpr("id", "cast(raise_error('mine') AS string) AS text")
         run.write(rows, f"{disk}/copy", mode="append")
 
     try:
-        rows_to_write = 100_000
+        with suppress(OSError):
+            (disk / "ballast").write_bytes(bytes(2 << 20))
         with pytest.raises(fm.FloodmarkError) as full:
             coordinator.run_pipeline("p", batch_id, fill)
+        (disk / "ballast").unlink()
         with pytest.raises(Exception, match="mine") as own:
             coordinator.run_pipeline("p", batch_id, fails)
-        rows_to_write = 3
         result = coordinator.run_pipeline("p", batch_id, fill)
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
     assert (full.value.code, full.value.retryable) == ("FM-SINK-019", True)
     assert not isinstance(own.value, fm.FloodmarkError)
-    assert (result.status, result.rows_written) == ("SUCCESS", 3)
+    assert (result.status, result.rows_written) == ("SUCCESS", 1)
 
 
 # A runner that wakes up after another one has finished -------------------------------------------
