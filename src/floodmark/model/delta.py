@@ -31,6 +31,11 @@ class TableFacts:
     min_reader_version: int = 1
     reader_features: tuple[str, ...] = ()
 
+    @property
+    def has_column_mapping(self) -> bool:
+        """Whether columns are known by ids; reader version 2 has it without naming the feature."""
+        return self.properties.get("delta.columnMapping.mode", "none").lower() != "none"
+
 
 @dataclass(frozen=True, slots=True)
 class VersionFacts:

@@ -369,7 +369,7 @@ def _changed_later(place: _Place, versions: Sequence[VersionFacts]) -> list[str]
     """
     if _fingerprint_at_end(place, versions) == place.facts.schema_fingerprint:
         return []
-    if "columnMapping" in place.facts.reader_features:
+    if place.facts.has_column_mapping:
         return []
     old, new = _schema_at_end(place, versions), place.facts.schema_json
     return [*retyped_columns(old, new), *dropped_columns(old, new)]

@@ -81,7 +81,7 @@ def is_overtaken(log: DeltaLog, facts: TableFacts, window: Window) -> bool:
     """
     if window.feed_start is None or facts.schema_fingerprint == window.schema_fingerprint:
         return False
-    if "columnMapping" in facts.reader_features:
+    if facts.has_column_mapping:
         return False
     old, new = log.schema_at(window.end)[0], facts.schema_json
     return bool(retyped_columns(old, new) or dropped_columns(old, new))

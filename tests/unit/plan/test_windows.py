@@ -194,3 +194,13 @@ def test_a_type_change_that_replaces_rows_is_read_as_the_whole_table() -> None:
 
     assert window.method == "snapshot"
     assert "changes the type of x" in window.reason
+
+
+def test_with_column_mapping_a_later_change_hides_nothing() -> None:
+    change = version(5, schema_fingerprint="g", schema_json=columns("long"))
+    mapped = {**WIDENED, "properties": {"delta.columnMapping.mode": "name"}}
+
+    window = after(3, version(4), change, **mapped)
+
+    assert (window.method, window.end) == ("feed", 4)
+    assert "delta-rs" not in window.reason
