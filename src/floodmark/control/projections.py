@@ -236,9 +236,7 @@ class Projector:
             rows = table.of([p.history for p in news])
             self._commit(handle, rows, state.seq, mode="append")
 
-    def _replace(
-        self, table: PublishedTable, handle: Any, state: State, touched: set[str]
-    ) -> None:
+    def _replace(self, table: PublishedTable, handle: Any, state: State, touched: set[str]) -> None:
         """Put the rows of some batches in the place of the rows those batches had."""
         batches = [batch_id for batch_id in state.batches if batch_id in touched]
         if not batches:
