@@ -1,0 +1,119 @@
+"""Looking: nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from floodmark.control.events import (
+    Event,
+)
+from floodmark.control.history import all_events
+from floodmark.coordinator.store import Store
+from floodmark.model.results import (
+    Batch,
+    Checkpoint,
+    Finding,
+    Gap,
+    Lag,
+    Stuck,
+    batch_view,
+)
+from floodmark.model.state import (
+    PlannedBatch,
+    State,
+)
+
+
+class Looking(Store):
+    """The part of the coordinator that only looks."""
+
+    def state_if_any(self) -> State | None:
+        """The newest state, None if there is no store; an outage is still an error."""
+        return self._reader().state() if self._has_store() else None
+
+    def current_plan(self, scope: str | None = None) -> tuple[Batch, ...]:
+        """The open batches, oldest first."""
+        return tuple(batch_view(b, reused=True) for b in self.state().open_batches(scope))
+
+    def checkpoints(self, upstreams: Iterable[str] | None = None) -> tuple[Checkpoint, ...]:
+        """The committed watermarks, of all upstreams or of some."""
+        names = None if upstreams is None else {self.stored_name(u) for u in upstreams}
+        marks = self.state().marks.values()
+        return tuple(
+            Checkpoint(m.scope, m.upstream, m.version, m.table_id, m.batch_id, m.advanced_at)
+            for m in marks
+            if names is None or m.upstream in names
+        )
+
+    def frozen_set(self, batch_id: str) -> dict[str, int]:
+        """The versions at which a batch sees its upstreams."""
+        batch = self._batch(batch_id)
+        frozen = {**batch.windows, **batch.lookups}
+        return {upstream: window.through_version for upstream, window in frozen.items()}
+
+    def status(self, batch_id: str | None = None) -> tuple[PlannedBatch, ...]:
+        """The open batches and the newest finished ones, newest first; or one batch."""
+        state = self.state()
+        if batch_id is not None:
+            return (self._batch(batch_id),)
+        return tuple(sorted(state.batches.values(), key=lambda b: b.seq, reverse=True))
+
+    def lag(self) -> tuple[Lag, ...]:
+        """How far each upstream is behind, worst first, and what holds it."""
+        from floodmark.report.lag import lag_of
+
+        return lag_of(self._reader(), self.storage, self._clock.now())
+
+    def stuck(self, after: float | str = "1d") -> tuple[Stuck, ...]:
+        """Open batches that will not move by themselves: open for longer than `after`, or left
+        RUNNING by a process of this host that is gone.
+        """
+        from floodmark.config.durations import seconds_of
+        from floodmark.report.watch import stuck_batches
+
+        seconds = seconds_of(after) if isinstance(after, str) else float(after)
+        return stuck_batches(self.state(), self._clock.now(), self._is_gone, seconds)
+
+    def failures(self) -> dict[str, int]:
+        """How often each pipeline failed since it last succeeded; only those that did."""
+        from floodmark.report.watch import failures_in_a_row
+
+        return failures_in_a_row(self.state())
+
+    def history(self, limit: int | None = None) -> list[Event]:
+        """What happened, oldest first: every event, also those folded out of the journal."""
+        events = all_events(self._reader(), self.control, self.storage)
+        return events[-limit:] if limit else events
+
+    def gaps(self) -> tuple[Gap, ...]:
+        """Versions that a pipeline never processed although it is past them; empty if none."""
+        from floodmark.report.gaps import gaps_of
+
+        return gaps_of(self._reader(), self.control, self.storage)
+
+    def verify(self) -> list[Finding]:
+        """Check the guarantees on the journal, the sinks and the published tables."""
+        from floodmark.report.verify import verify_store
+
+        return verify_store(self._reader(), self.control, self.storage)
+
+    def doctor(self, upstreams: Iterable[str] = ()) -> list[Finding]:
+        """Look for what will hurt: the machine, the store, the upstreams. Changes nothing."""
+        from floodmark.engines.environment import examine_machine
+        from floodmark.report import doctor
+        from floodmark.report.lag import lag_of
+
+        reader = self._reader_or_empty()
+        store = doctor.examine_store(reader, self.control, self.storage)
+        findings = [*examine_machine(), *store]
+        if not store[0].ok:
+            return findings  # a store that cannot be read tells nothing of the rest
+        state, lags = reader.state(), lag_of(reader, self.storage, self._clock.now())
+        names = [self.stored_name(u) for u in upstreams] + [u for _, u in state.marks]
+        for name in dict.fromkeys(names):
+            marks = [mark for mark in state.marks.values() if mark.upstream == name]
+            behind = [lag for lag in lags if lag.upstream == name]
+            findings += doctor.examine_upstream(name, marks, behind, state, self.storage)
+        for sink in {sink.target: sink for sink in state.sinks.values()}.values():
+            findings += doctor.examine_target(sink, self.storage)
+        return findings

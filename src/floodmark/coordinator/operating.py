@@ -1,0 +1,255 @@
+"""What operators do: to pipelines, with ranges that are committed, to the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from floodmark.control import operations
+from floodmark.control.events import (
+    Body,
+    Event,
+    Planned,
+)
+from floodmark.control.history import all_events
+from floodmark.control.projections import Projector
+from floodmark.control.registry import (
+    refuse_odd_name,
+)
+from floodmark.coordinator.store import Store
+from floodmark.deltalog import absolute
+from floodmark.model.plan import DEFAULT_SCOPE, Draft
+from floodmark.model.results import (
+    Batch,
+    StoreContent,
+    Upkeep,
+    batch_view,
+)
+from floodmark.model.state import (
+    BatchKind,
+    State,
+)
+from floodmark.plan import again
+
+
+class Operating(Store):
+    """The part of the coordinator for operators."""
+
+    def pause(self, pipeline: str) -> None:
+        """Take a pipeline out: open batches no longer wait for it, new ones do not ask for it.
+
+        Refused (FM-CONTROL-006) while a run of it is alive. A batch that it had begun stays its
+        debt; it finishes that first once it is resumed. Pausing twice changes nothing.
+        """
+        self._operate(lambda state, dead: operations.pausing(state, pipeline, dead), pipeline)
+
+    def resume(self, pipeline: str) -> None:
+        """Let a paused pipeline take part again; the next plan catches it up to the watermark."""
+        self._operate(lambda state, _: operations.resuming(state, pipeline))
+
+    def unregister(self, pipeline: str) -> None:
+        """Remove a pipeline for good: nothing waits for it any more.
+
+        Refused (FM-CONTROL-006) while a run of it is alive. Its targets stay as they are; a
+        pipeline of that name that is registered later starts with everything. Twice is once.
+        """
+        self._operate(lambda state, dead: operations.removing(state, pipeline, dead), pipeline)
+
+    def rename(self, pipeline: str, new_name: str) -> None:
+        """Give a pipeline another name; it goes on where it stands, with receipts of that name."""
+        refuse_odd_name(new_name)
+        self._operate(lambda state, _: operations.renaming(state, pipeline, new_name))
+
+    def refresh(self, pipeline: str) -> None:
+        """Let one pipeline load everything again: its next batch is a seed of the whole tables.
+
+        The watermarks and the other pipelines of its scope stay. The function sees snapshots; an
+        append has to say `allow_full=True`, or better overwrite.
+        """
+        self._operate(lambda state, _: operations.refreshing(state, pipeline))
+
+    def _operate(
+        self, events: Callable[[State, str | None], list[Body]], ended: str | None = None
+    ) -> None:
+        """Journal what an operation means; `ended` names a pipeline that must not be running."""
+        store = self._writer()
+        dead = self._office(store).proven_dead(ended, store.state()) if ended else None
+        store.commit(lambda state: events(state, dead))
+        self._publish()
+
+    def backfill(
+        self,
+        upstream: str,
+        *,
+        start: int,
+        end: int,
+        pipelines: Sequence[str],
+        scope: str = DEFAULT_SCOPE,
+        allow_duplicates: bool = False,
+        allow_stale: bool = False,
+    ) -> Batch:
+        """Plan a range that is committed once more, for these pipelines; watermarks stay.
+
+        The batch has receipts of its own, so its runs are exactly once too. Writes must be merges,
+        or it has to be said that rows may double (`allow_duplicates`) or older rows replace newer
+        ones (`allow_stale`). Called twice it plans two batches.
+        """
+        name = self.stored_name(upstream)
+        allows = _allowed(allow_duplicates, allow_stale)
+
+        def draft(state: State) -> Draft:
+            chosen = tuple(operations.known(state, pipeline) for pipeline in pipelines)
+            request = again.Backfill(scope, name, start, end, chosen)
+            marks = {u: state.marks.get((scope, u)) for u in request.upstreams()}
+            marks[name] = request.mark(state)
+            probes = {
+                u: self._probe_between(u, start - 1 if u == name else mark.version, mark)
+                if mark
+                else self._probe_between(u, -1, None)
+                for u, mark in marks.items()
+            }
+            return again.backfilling(state, request, probes)
+
+        return self._plan_again("backfill", draft, allows)
+
+    def replay(
+        self,
+        batch_id: str,
+        *,
+        pipelines: Sequence[str] | None = None,
+        allow_duplicates: bool = False,
+        allow_stale: bool = False,
+    ) -> Batch:
+        """Plan the very windows of a completed batch once more; see `backfill`."""
+        allows = _allowed(allow_duplicates, allow_stale)
+        batch = self._batch(batch_id)
+        names = tuple(batch.required) if pipelines is None else pipelines
+        return self._plan_again(
+            "replay", lambda state: again.replaying(state, batch, names), allows
+        )
+
+    def _plan_again(
+        self, kind: BatchKind, draft: Callable[[State], Draft], allows: tuple[str, ...]
+    ) -> Batch:
+        batch_id = self._new_batch_id()
+
+        def decide(state: State) -> list[Body]:
+            drafted = draft(state)
+            return [
+                Planned(
+                    batch_id=batch_id,
+                    batch_seq=state.batch_seq + 1,
+                    scope=drafted.scope,
+                    windows=drafted.windows,
+                    required=drafted.required,
+                    batch_kind=kind,
+                    allows=allows,
+                    lookups=self._frozen_lookups(state, drafted.required),
+                )
+            ]
+
+        state = self._writer().commit(decide)
+        self._publish()
+        return batch_view(state.batches[batch_id], reused=False)
+
+    def rebuild_tables(self) -> bool:
+        """Write the published tables anew; whether every event since the beginning was at hand."""
+        from floodmark.control.rebuild import rebuild_tables
+
+        is_complete = rebuild_tables(self._reader(), self.control, self.storage)
+        self._register_tables()
+        return is_complete
+
+    def upkeep(self, retain: float | str = "7d", *, allow_short: bool = False) -> Upkeep:
+        """Fold the journal, join small files, remove what nobody needs; says what it did.
+
+        Files that were replaced stay for `retain` (seconds, or text such as "30d"), at least an
+        hour unless `allow_short`. State, guarantees and `history` stay as they are. Killed
+        anywhere it leaves a sound store; called again, it does what is left. Raises
+        FM-CONTROL-001 if there is no store.
+        """
+        from floodmark.config.durations import seconds_of
+        from floodmark.control.retention import SAFE_SECONDS
+        from floodmark.control.upkeep import keep_up, refuse_short
+
+        seconds = seconds_of(retain) if isinstance(retain, str) else float(retain)
+        refuse_short(seconds, 0.0 if allow_short else SAFE_SECONDS)
+        state = self._reader().state()
+        projector = self._projector or Projector(self.control, self.storage)
+        done = keep_up(self._delta_log, projector, state, seconds, self._clock.now())
+        self._register_tables()
+        return done
+
+    def reset(
+        self, upstream: str, *, scope: str = DEFAULT_SCOPE, to_version: int | None = None
+    ) -> None:
+        """Put a watermark elsewhere: marks only, rows and receipts in targets stay.
+
+        The next plan starts after `to_version`; with None nothing counts as processed. Going back
+        processes versions again, going on leaves a gap that `gaps` shows. Called twice, the
+        second call changes nothing. Raises FM-CONTROL-023 while a batch holds the upstream.
+        """
+        from floodmark.control.resetting import decide_reset, reset_of
+
+        body = reset_of(self.stored_name(upstream), scope, to_version, self.storage)
+        self._reader().state()  # a store that is not there is not made for this
+        self._writer().commit(lambda state: decide_reset(state, body))
+        self._publish()
+
+    def export_state(self, file: str) -> StoreContent:
+        """Write every event into one text file, and say what is in it.
+
+        Raises FM-CONFIG-007 if the file is there already.
+        """
+        from floodmark.control import transfer
+
+        events = all_events(self._reader(), self.control, self.storage)
+        content = transfer.export_text(events, self._clock.now())
+        transfer.write_export(absolute(file), content, self.storage)
+        return transfer.content_of(self.control, events, self.state())
+
+    def import_state(self, file: str) -> StoreContent:
+        """Make the store that a file holds, under its old control id, in an empty place.
+
+        Raises FM-CONTROL-021 if there is a store, FM-CONTROL-022 if the file is no whole export.
+        The store it was exported from must not be used any more.
+        """
+        from floodmark.control import transfer
+
+        return self._filled(transfer.read_export(absolute(file), self.storage))
+
+    def rebuild_from_targets(
+        self,
+        targets: Sequence[str],
+        pipelines: Mapping[str, tuple[str, Sequence[str]]] | None = None,
+    ) -> StoreContent:
+        """Restore a lost store from the commits of its targets; says what could not be restored.
+
+        `pipelines` gives scope and upstreams of pipelines that are known from elsewhere. Raises
+        FM-CONTROL-021 if there is a store, FM-CONTROL-024 if the targets are not of one store.
+        """
+        from floodmark.control import recovery, transfer
+        from floodmark.control.journal import new_op_id
+
+        transfer.refuse_existing(self._delta_log, Projector(self.control, self.storage))
+        names = [self.stored_name(target) for target in targets]
+        known = {
+            name: recovery.Known(scope, tuple(self.stored_name(u) for u in upstreams))
+            for name, (scope, upstreams) in (pipelines or {}).items()
+        }
+        found = recovery.gather(names, known, self.storage)
+        now = self._clock.now()
+        body, missing = recovery.rebuilt(found, names, self.storage, self.actor, now)
+        content = self._filled([Event(1, body, new_op_id(), self.actor, now)])
+        return replace(content, not_restored=tuple(missing))
+
+    def _filled(self, events: Sequence[Event]) -> StoreContent:
+        from floodmark.control import transfer
+
+        transfer.fill(self._delta_log, Projector(self.control, self.storage), events)
+        self.rebuild_tables()
+        return transfer.content_of(self.control, events, self.state())
+
+
+def _allowed(duplicates: bool, stale: bool) -> tuple[str, ...]:  # noqa: FBT001 the caller names them
+    return (*(("duplicates",) if duplicates else ()), *(("stale",) if stale else ()))

@@ -1,0 +1,212 @@
+"""Running pipelines of a batch, and finalizing it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+from floodmark.control.events import (
+    Body,
+    Cancelled,
+)
+from floodmark.control.journal import Journal
+from floodmark.control.refusals import cannot_cancel
+from floodmark.coordinator.store import Store
+from floodmark.errors import ConfigError, ControlError
+from floodmark.finalize import advance_watermarks
+from floodmark.model.results import (
+    Finalized,
+    Metrics,
+    RunResult,
+)
+from floodmark.model.state import (
+    OnLostTarget,
+    State,
+)
+from floodmark.model.window import Settlement
+from floodmark.plan.refusals import (
+    refuse_unknown_settlement,
+)
+from floodmark.run.engine import spark_engine
+from floodmark.run.external import ExternalReport
+from floodmark.run.leases import (
+    batch_for_run,
+    known_batch,
+)
+from floodmark.run.limits import NO_LIMITS, Limits
+from floodmark.run.runner import Inputs, PipelineFunction, Runner, new_run_id, result_of
+
+log = logging.getLogger("floodmark")
+
+
+class Running(Store):
+    """The part of the coordinator that runs and finalizes."""
+
+    def run_pipeline(
+        self,
+        pipeline: str,
+        batch_id: str,
+        function: PipelineFunction,
+        on_lost_range: Settlement | None = None,
+        *,
+        limits: Limits = NO_LIMITS,
+        on_lost_target: OnLostTarget | None = None,
+    ) -> RunResult:
+        """Run a pipeline's function on exactly the windows of a batch.
+
+        What it writes with `run.write` happens exactly once. An error is recorded as FAILED and
+        raised again; calling this again is the retry. After SUCCESS the function is not called
+        again and the stored result comes back. `on_lost_range` names the way forward for windows
+        that an upstream has lost: "snapshot" reads the whole table at the planned end instead,
+        "accept" what is left; it is journaled, and windows that can be read are not touched. With
+        `limits` the function runs in a thread of its own; after the timeout the run is fenced,
+        recorded as FAILED and raises FM-RUN-007, although the thread may still be running.
+        `on_lost_target` names the way forward for targets that were dropped, recreated, restored or
+        emptied: "rebuild" writes them anew, as a first run at the batch's versions would, "accept"
+        goes on from what they hold; targets that lost nothing are not touched by it. For a rebuild
+        the function may be called more than once.
+        """
+        if on_lost_target not in (None, *get_args(OnLostTarget)):
+            raise ConfigError(
+                "FM-CONFIG-007",
+                f"on_lost_target is {on_lost_target!r}",
+                allowed="rebuild, accept, or None",
+                state="nothing was read or written",
+                next="correct the call",
+            )
+        refuse_unknown_settlement(on_lost_range)
+        store = self._writer()
+        earlier = self._batch(batch_id).runs.get(pipeline)
+        if earlier and earlier.status == "SUCCESS":
+            return result_of(earlier, is_repeat=True)
+        # Refuse before a Spark session is asked for.
+        batch_for_run(store.state(), batch_id, pipeline)
+        engine = self._engine or spark_engine(self.spark, self.storage)
+        try:
+            runner = replace(self._runner(store, on_lost_target), on_lost_range=on_lost_range)
+            return runner.run(pipeline, batch_id, function, engine, limits)
+        finally:
+            self._publish()
+
+    def record_run(
+        self,
+        pipeline: str,
+        batch_id: str,
+        *,
+        status: Literal["RUNNING", "SUCCESS", "FAILED"],
+        rows_read: int | None = None,
+        rows_written: int | None = None,
+        metrics: Mapping[str, object] | None = None,
+        error: str | None = None,
+    ) -> RunResult:
+        """Record a run that happens elsewhere (dbt, a notebook); exactly once is its own business.
+
+        RUNNING counts as a lease, SUCCESS is final and may be repeated, batches must come in
+        order. Recording the same status again changes nothing.
+        """
+        if status not in ("RUNNING", "SUCCESS", "FAILED"):
+            raise ConfigError(
+                "FM-CONFIG-007",
+                f"a run cannot have status {status!r}",
+                allowed="RUNNING, SUCCESS, FAILED",
+                state="nothing was recorded",
+                next="correct the call",
+            )
+        report = ExternalReport(
+            pipeline=pipeline,
+            batch_id=batch_id,
+            status=status,
+            run_id=new_run_id(self._clock),
+            ttl_seconds=self._lease_ttl,
+            said=Metrics(rows_read, rows_written, metrics or {}),
+            error=error,
+        )
+        store = self._writer()
+        earlier = self._batch(batch_id).runs.get(pipeline)
+        if earlier and earlier.status == status == "SUCCESS":
+            return result_of(earlier, is_repeat=True)
+        state = store.commit(report.events)
+        self._publish()
+        return result_of(state.batches[batch_id].runs[pipeline])
+
+    def finalize_batch(self, batch_id: str) -> tuple[str, ...]:
+        """Advance every upstream of a batch that is ready; returns those that moved.
+
+        Uses the registry copied into the plan. Called again it moves nothing. An unfinished batch
+        is not an error: `finalize` says what is held and why.
+        """
+        return self.finalize(batch_id).advanced
+
+    def finalize(self, batch_id: str) -> Finalized:
+        """Like `finalize_batch`, and says what is held and why."""
+        store = self._writer()
+        if not self._batch(batch_id).is_open:
+            return Finalized(batch_id, advanced=(), held=())
+        outcome = advance_watermarks(store, batch_id)
+        self._publish()
+        return outcome
+
+    def cancel(self, batch_id: str) -> None:
+        """Give up a batch that no runner has leased; its ranges will be planned again.
+
+        Of a leased batch, windows that no pipeline reads can be given up once all else is
+        finished. Cancelling twice changes nothing. Raises FM-CONTROL-012 if a runner has leased it.
+        """
+
+        def decide(state: State) -> list[Body]:
+            batch = known_batch(state, batch_id)
+            if batch.is_cancelled or (batch.released and not batch.pending_upstreams()):
+                return []
+            if not batch.can_be_cancelled:
+                raise cannot_cancel(batch)
+            return [Cancelled(batch_id)]
+
+        self._writer().commit(decide)
+        self._publish()
+
+    def inputs(self, batch_id: str, pipeline: str) -> Mapping[str, Any]:
+        """The exact frames that a run of the pipeline gets, for a notebook; records nothing."""
+        batch = self._batch(batch_id)
+        if not batch.upstreams_of(pipeline):
+            batch_for_run(self._reader().state(), batch_id, pipeline)
+        source = (self._engine or spark_engine(self.spark, self.storage)).source()
+        windows = [batch.window_for(pipeline, u) for u in batch.upstreams_of(pipeline)]
+        for window in windows:
+            source.check(window)
+        return Inputs({w.upstream: source.read(w) for w in windows}, self.stored_name)
+
+    def open_frozen(self, batch_id: str) -> Mapping[str, Any]:
+        """Every upstream of a batch as a whole, at its frozen version, without change columns."""
+        source = (self._engine or spark_engine(self.spark, self.storage)).source()
+        batch = self._batch(batch_id)
+        windows = (*batch.windows.values(), *batch.lookups.values())
+        tables = {w.upstream: source.table(w, w.through_version) for w in windows}
+        return Inputs(tables, self.stored_name)
+
+    def refuse_if_leased(self, pipeline: str, batch_id: str) -> None:
+        """Raise what a run of the pipeline would be refused with now, before Spark is started.
+
+        A holder that cannot be proven dead is watched for as long as a run would watch it.
+        """
+        self._office(self._reader()).refuse_if_held(pipeline, batch_id)
+
+    def _runner(self, store: Journal, on_lost_target: OnLostTarget | None = None) -> Runner:
+        return Runner(
+            store=store,
+            office=self._office(store),
+            pulse=self._pulse,
+            clock=self._clock,
+            name_of=self.stored_name,
+            on_lease=lambda: self._publish_running(store),
+            on_lost_target=on_lost_target,
+        )
+
+    def _publish_running(self, store: Journal) -> None:
+        if self._projector is None:
+            return
+        try:
+            self._take_turn(store, "pipeline_checkpoints", only=("pipeline_checkpoints",))
+        except ControlError as error:
+            log.warning("%s", error.in_one_line())

@@ -1,0 +1,296 @@
+"""What every part of a coordinator shares: its control store, and how that is published."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+from floodmark.control.delta import DeltaEventLog
+from floodmark.control.events import (
+    Body,
+    Created,
+    Named,
+)
+from floodmark.control.heartbeats import FileHeartbeats, Heartbeats, Pulse
+from floodmark.control.history import past_batch
+from floodmark.control.journal import EventLog, Journal
+from floodmark.control.projections import Projector
+from floodmark.control.refusals import no_store
+from floodmark.control.turns import turn
+from floodmark.control.upkeep import compact_if_due
+from floodmark.deltalog import Storage, absolute, is_delta_table
+from floodmark.errors import ControlError, PlanError
+from floodmark.model.clock import Clock, SystemClock
+from floodmark.model.plan import PlanRequest, Probe
+from floodmark.model.state import (
+    Holder,
+    Mark,
+    PlannedBatch,
+    State,
+    TableName,
+)
+from floodmark.model.upstream import (
+    UpstreamOptions,
+)
+from floodmark.model.window import Window
+from floodmark.plan import planner, seeds
+from floodmark.run.engine import Engine
+from floodmark.run.leases import (
+    DEFAULT_TTL_SECONDS,
+    LeaseOffice,
+    is_proven_dead,
+    known_batch,
+    this_process,
+)
+from floodmark.sources.names import (
+    is_catalog_name,
+    refuse_other_table,
+    resolve,
+    unresolved,
+)
+from floodmark.sources.probe import probe_between, probe_delta
+
+log = logging.getLogger("floodmark")
+
+
+class Store:
+    """A control store, opened when it is first needed."""
+
+    def __init__(
+        self,
+        control: str,
+        spark: Any = None,
+        actor: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        lease_ttl: float = DEFAULT_TTL_SECONDS,
+        base: str | None = None,
+        schema: str | None = "gold",
+    ) -> None:
+        self.storage = Storage(storage_options)
+        self.control = absolute(control, base)
+        self.base = base
+        self.spark = spark
+        self.actor = actor or current_user()
+        self.schema = schema
+        self._lease_ttl = lease_ttl
+        self._clock: Clock = SystemClock()
+        self._holder: Holder = this_process()
+        self._is_gone: Callable[[Holder], bool] = is_proven_dead
+        self._delta_log = DeltaEventLog(self.control, self.storage)
+        self._log: EventLog = self._delta_log
+        self._heartbeats: Heartbeats = FileHeartbeats(self.control, self.storage)
+        self._projector: Projector | None = Projector(self.control, self.storage)
+        self._store: Journal | None = None
+        self._engine: Engine | None = None
+        self._is_coalescing = False
+        self._dead_runs: set[str] = set()
+        self._resolved: dict[str, TableName] = {}
+        """Catalog names that this coordinator has resolved or found in the journal."""
+        self._opening = threading.RLock()
+        """Threads that share a coordinator open its store once."""
+
+    def _frozen_lookups(self, state: State, pipelines: Iterable[str]) -> tuple[Window, ...]:
+        """The lookups of these pipelines, as they are now."""
+        known = [state.pipelines[name] for name in pipelines if name in state.pipelines]
+        names = dict.fromkeys(lookup for pipeline in known for lookup in pipeline.lookups)
+        probes = {name: self._probe_between(name, -1, None) for name in names}
+        return tuple(
+            seeds.standing_window(name, probe, probe.facts.latest_version)
+            for name, probe in probes.items()
+        )
+
+    def _probe_between(self, upstream: str, after: int, mark: Mark | None) -> Probe:
+        return probe_between(upstream, after, mark, self.storage)
+
+    def _probe(
+        self, upstream: str, mark: Mark | None, request: PlanRequest, options: UpstreamOptions
+    ) -> Probe:
+        return probe_delta(upstream, mark, request.max_versions, self.storage, options)
+
+    @contextmanager
+    def coalesce(self) -> Iterator[Self]:
+        """A context in which the published tables are refreshed once, at its end."""
+        self._is_coalescing = True
+        try:
+            yield self
+        finally:
+            self._is_coalescing = False
+            self._publish()
+
+    def state(self) -> State:
+        """The newest state; raises FM-CONTROL-001 if there is no store."""
+        return self._reader().state()
+
+    def stored_name(self, name: str) -> str:
+        """The name under which an upstream is stored: the absolute path or URI.
+
+        For a name of a catalog it is the path that the name was resolved to.
+        """
+        table = self._table_of(name) if is_catalog_name(name) else None
+        return table.path if table else absolute(name, self.base)
+
+    def refuse_unresolved(self, name: str) -> None:
+        """Raise FM-PLAN-030 for a catalog name that nobody has resolved yet; asks no catalog."""
+        if is_catalog_name(name) and self._table_of(name) is None:
+            raise unresolved(
+                name, "it was not resolved yet, and nothing is asked of a catalog here"
+            )
+
+    def _table_of(self, name: str) -> TableName | None:
+        """What a catalog name was resolved to; not asked of the catalog, nor of the newest state:
+        it may be wanted in the middle of a commit.
+        """
+        if name not in self._resolved:
+            self._resolved |= self._reader_or_empty().known_state().names
+        return self._resolved.get(name)
+
+    def _learn(self, names: Iterable[str], *, journals: bool) -> None:
+        """Resolve the catalog names among these that nobody has resolved yet, and remember them.
+
+        A remembered one is asked for again only if its table has gone from its place.
+        """
+        for name in filter(is_catalog_name, names):
+            known = self._table_of(name)
+            if known is None:
+                self._remember(resolve(self.spark, name), journals=journals)
+            elif self.spark is not None and not is_delta_table(known.path, self.storage):
+                marks = self._reader_or_empty().state().marks.values()
+                committed = {m.scope: m.version for m in marks if m.upstream == known.path}
+                refuse_other_table(known, resolve(self.spark, name), committed)
+
+    def _remember(self, table: TableName, *, journals: bool) -> None:
+        def decide(state: State) -> list[Body]:
+            return [] if table.name in state.names else [Named(table)]
+
+        names = self._writer().commit(decide).names if journals else {}
+        self._resolved[table.name] = names.get(table.name, table)
+
+    def _batch(self, batch_id: str) -> PlannedBatch:
+        """A batch of any age; raises FM-CONTROL-004."""
+        state = self._reader().state()
+        if batch_id not in state.batches:
+            past = past_batch(self.control, self.storage, batch_id)
+            if past:
+                return past
+        return known_batch(state, batch_id)
+
+    def _names(self, upstreams: Sequence[str], *, what: str) -> tuple[str, ...]:
+        if isinstance(upstreams, str):
+            upstreams = [upstreams]
+        for name in upstreams:
+            self.refuse_unresolved(name)
+        names = tuple(self.stored_name(name) for name in upstreams)
+        if not names:
+            raise PlanError(
+                "FM-PLAN-004",
+                f"{what} names no upstream",
+                allowed="at least one",
+                state="nothing was journaled",
+                next="name the upstreams",
+            )
+        planner.refuse_repeated(names)
+        return names
+
+    def _office(self, store: Journal) -> LeaseOffice:
+        return LeaseOffice(
+            store,
+            self._heartbeats,
+            self._clock,
+            self._holder,
+            self._is_gone,
+            self._lease_ttl,
+            self._dead_runs,
+        )
+
+    def _pulse(self, run_id: str, ttl_seconds: float) -> Pulse:
+        return Pulse(self._heartbeats, run_id, ttl_seconds, self._clock)
+
+    def _reader(self) -> Journal:
+        """The store for looking; raises FM-CONTROL-001 if there is none."""
+        with self._opening:
+            if self._store is None:
+                if self._log is self._delta_log and not self._delta_log.exists():
+                    raise no_store(self.control)
+                self._store = self._journal()
+            return self._store
+
+    def _has_store(self) -> bool:
+        return (
+            self._store is not None or self._log is not self._delta_log or self._delta_log.exists()
+        )
+
+    def _reader_or_empty(self) -> Journal:
+        """The store for a preview: an empty one where none was created yet."""
+        from floodmark.control.memory import MemoryEventLog
+
+        if self._store is None and self._log is self._delta_log and not self._delta_log.exists():
+            return Journal(MemoryEventLog(), actor=self.actor)
+        return self._reader()
+
+    def _writer(self) -> Journal:
+        """The store for writing; created if there is none."""
+        with self._opening:
+            if self._store is None:
+                if self._log is self._delta_log and not self._delta_log.exists():
+                    self._delta_log.create()
+                    sys.stderr.write(f"floodmark: created the control store {self.control}\n")
+                self._store = self._journal()
+                self._store.commit(
+                    lambda state: [] if state.control_id else [Created(uuid.uuid4().hex)]
+                )
+            return self._store
+
+    def _journal(self) -> Journal:
+        observer = self._projector.observe if self._projector else None
+        return Journal(self._log, actor=self.actor, clock=self._clock, observer=observer)
+
+    def _new_batch_id(self) -> str:
+        return f"batch_{self._clock.now():%Y%m%dT%H%M%S%fZ}_{uuid.uuid4().hex[:8]}"
+
+    def _publish(self) -> None:
+        """Refresh the published tables, and compact the journal if that is due.
+
+        What was journaled stands whatever happens here: a table that cannot be refreshed lags
+        behind and is warned about, it never changes the outcome of a call.
+        """
+        if self._projector is None or self._store is None or self._is_coalescing:
+            return
+        try:
+            self._take_turn(self._store, "history")
+            compact_if_due(self._delta_log, self._projector)
+            self._register_tables()
+        except ControlError as error:
+            log.warning("%s", error.in_one_line())
+
+    def _take_turn(self, store: Journal, table: str, only: tuple[str, ...] | None = None) -> None:
+        """Refresh the published tables, unless whoever had the turn before did it for us.
+
+        `table` is the last one to be refreshed: what it shows, all of them show.
+        """
+        if self._projector is None:
+            return
+        wanted = store.state().seq
+        with turn(self.control) as has_waited:
+            if not has_waited or self._projector.published_through(table) < wanted:
+                self._projector.refresh(store.state(), only=only)
+
+    def _register_tables(self) -> None:
+        if self.spark is not None and self.schema:
+            from floodmark.engines.catalog import register_control_tables
+
+            register_control_tables(self.spark, self.control, self.schema)
+
+
+def current_user() -> str:
+    """Who runs this, for the records; a container may have no name for its user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
