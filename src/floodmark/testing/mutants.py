@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from floodmark import coordinator
 from floodmark.control import fold, journal, operations, upkeep
 from floodmark.control.events import Advanced, Body, Cancelled, Event, Leased
 from floodmark.control.fold import RULES, Rule
+from floodmark.coordinator import running
 from floodmark.finalize import held
 from floodmark.model.receipt import forward_app_id
 from floodmark.model.results import Finalized, Metrics
@@ -248,7 +248,7 @@ def leased_batch_can_be_cancelled() -> list[Patch]:
 
         self._writer().commit(decide)
 
-    return [(coordinator.Coordinator, "cancel", cancel), unchecked(Cancelled)]
+    return [(running.Running, "cancel", cancel), unchecked(Cancelled)]
 
 
 # Running ------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def cancelled_batch_is_run() -> list[Patch]:
     original = leases.batch_for_run
     return [
         (leases, "batch_for_run", batch_for_run),
-        (coordinator, "batch_for_run", batch_for_run),
+        (running, "batch_for_run", batch_for_run),
         unchecked(Leased),
     ]
 
@@ -418,7 +418,7 @@ def advances_by_the_current_registry() -> list[Patch]:
         state = store.commit(decide)
         return Finalized(batch_id, (), held(state.batches[batch_id]))
 
-    return [(coordinator, "advance_watermarks", advance_watermarks), unchecked(Advanced)]
+    return [(running, "advance_watermarks", advance_watermarks), unchecked(Advanced)]
 
 
 @mutant
@@ -437,7 +437,7 @@ def watermark_may_move_back() -> list[Patch]:
         state = store.commit(decide)
         return Finalized(batch_id, (), held(state.batches[batch_id]))
 
-    return [(coordinator, "advance_watermarks", advance_watermarks), unchecked(Advanced)]
+    return [(running, "advance_watermarks", advance_watermarks), unchecked(Advanced)]
 
 
 @mutant
