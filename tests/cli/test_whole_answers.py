@@ -278,7 +278,7 @@ def test_a_defect_names_our_own_last_line(
 
     error = json.loads(capsys.readouterr().out)["error"]
     assert (code, error["code"]) == (3, "FM-CLI-001")
-    assert error["where"].startswith("floodmark/coordinator.py:")
+    assert error["where"].startswith("floodmark/coordinator/store.py:")
 
 
 def test_a_defect_in_a_library_names_the_line_that_called_it(

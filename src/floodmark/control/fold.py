@@ -380,8 +380,9 @@ def check_fence(state: State, batch_id: str, pipeline: str, epoch: int) -> str |
     run = batch.runs.get(pipeline) if batch else None
     if run is None:
         return "there is no such run"
-    if run.epoch != epoch:
-        return f"epoch {epoch} was replaced by epoch {run.epoch}"
+    newest = state.epochs.get(pipeline, 0)  # of any batch: one may have been left by a removal
+    if epoch != newest or epoch != run.epoch:
+        return f"epoch {epoch} was replaced by epoch {newest}"
     if run.status != "RUNNING":
         return f"the run is {run.status}"
     return None

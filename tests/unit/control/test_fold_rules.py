@@ -15,10 +15,12 @@ from floodmark.control.events import (
     Created,
     Event,
     Failed,
+    Planned,
     Registered,
+    Removed,
     Succeeded,
 )
-from floodmark.control.fold import apply, fold, snapshot_of
+from floodmark.control.fold import apply, check_fence, fold, snapshot_of
 from floodmark.errors import ControlError
 from floodmark.model.state import State
 
@@ -178,3 +180,15 @@ def test_a_snapshot_lets_go_of_old_finished_batches_only(story: Story) -> None:
 
 def test_nothing_folds_to_an_empty_state() -> None:
     assert fold([]) == State()
+
+
+def test_a_run_of_a_removed_pipeline_is_fenced_once_its_successor_has_a_lease(story: Story) -> None:
+    story.plan(window("/u/b", -1, 0), window("/u/a", -1, 0)).lease("b1", "Q")
+    story.then(Removed("Q", {}, seen_dead="run1")).succeed("b1", "P").advance("b1", a=0, b=0)
+    story.register("Q", "/u/b")
+    seed = Planned("b2", 2, "default", (window("/u/b", -1, 0),), {"Q": ("/u/b",)}, "seed")
+    before = check_fence(story.state, "b1", "Q", 1)
+    story.then(seed).lease("b2", "Q")
+
+    assert before is None
+    assert check_fence(story.state, "b1", "Q", 1) == "epoch 1 was replaced by epoch 2"
