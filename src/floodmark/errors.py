@@ -163,7 +163,10 @@ class FloodmarkError(Exception):
         named += list(self.details.items())
         named += [("state", self.state), ("next", self.next)]
         lines = [(label, _bounded(text)) for label, text in named if text]
-        return [*lines, (AGAIN, "may succeed as it is" if self.retryable else "only after a change")]
+        return [
+            *lines,
+            (AGAIN, "may succeed as it is" if self.retryable else "only after a change"),
+        ]
 
     def as_dict(self) -> dict[str, object]:
         """The same for machines: what `--json` prints."""

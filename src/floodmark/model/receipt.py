@@ -27,9 +27,7 @@ def forward_app_id(control_id: str, pipeline: str, write_name: str, generation: 
     return f"floodmark/{control_id}/{pipeline}/{write_name}/{generation}"
 
 
-def again_app_id(
-    control_id: str, pipeline: str, write_name: str, kind: str, batch_id: str
-) -> str:
+def again_app_id(control_id: str, pipeline: str, write_name: str, kind: str, batch_id: str) -> str:
     """The app id of a backfill or replay: each batch has its own, outside the forward order."""
     return f"floodmark/{control_id}/{pipeline}/{write_name}/{kind}/{batch_id}"
 
