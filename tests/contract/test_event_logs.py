@@ -13,9 +13,10 @@ import pytest
 
 from floodmark.control.delta import DeltaEventLog
 from floodmark.control.events import Created, Event, Registered
-from floodmark.control.fold import fold, snapshot_of
+from floodmark.control.fold import fold
 from floodmark.control.journal import CommitConflict, EventLog, Journal
 from floodmark.control.memory import MemoryEventLog
+from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.deltalog import Storage
 from floodmark.model.state import State
 

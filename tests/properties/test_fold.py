@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from floodmark.control.events import Event, decode, encode
-from floodmark.control.fold import apply, fold, snapshot_of
+from floodmark.control.fold import apply, fold
+from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError
 from floodmark.model.state import State
 from floodmark.testing.simulator import Schedule

@@ -28,6 +28,28 @@ from floodmark.model.window import Window
 
 
 @dataclass(frozen=True, slots=True)
+class OfBatch:
+    """What happens to a batch."""
+
+    batch_id: str
+
+    @property
+    def key(self) -> str:
+        return self.batch_id
+
+
+@dataclass(frozen=True, slots=True)
+class OfPipeline:
+    """What happens to a pipeline as such."""
+
+    pipeline: str
+
+    @property
+    def key(self) -> str:
+        return self.pipeline
+
+
+@dataclass(frozen=True, slots=True)
 class Created:
     """The store begins."""
 
@@ -40,20 +62,15 @@ class Created:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(OfPipeline):
     """A pipeline says which upstreams it reads; replaces its earlier registration."""
 
     kind: ClassVar[str] = "REGISTER"
-    pipeline: str
     scope: str
     upstreams: tuple[str, ...]
     definition_hash: str
     options: Mapping[str, UpstreamOptions] = field(default_factory=dict)
     lookups: tuple[str, ...] = ()
-
-    @property
-    def key(self) -> str:
-        return self.pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +86,10 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(OfBatch):
     """A batch: its windows, and the registry as it is at this moment."""
 
     kind: ClassVar[str] = "PLAN"
-    batch_id: str
     batch_seq: int
     scope: str
     windows: tuple[Window, ...]
@@ -83,17 +99,12 @@ class Planned:
     fallback: Fallback | None = None
     lookups: tuple[Window, ...] = ()
 
-    @property
-    def key(self) -> str:
-        return self.batch_id
-
 
 @dataclass(frozen=True, slots=True)
-class Leased:
+class Leased(OfBatch):
     """A runner takes a pipeline of a batch; `replaces` is the run it saw dead."""
 
     kind: ClassVar[str] = "LEASE"
-    batch_id: str
     pipeline: str
     epoch: int
     run_id: str
@@ -102,116 +113,77 @@ class Leased:
     replaces: str | None = None
     is_external: bool = False
 
-    @property
-    def key(self) -> str:
-        return self.batch_id
-
 
 @dataclass(frozen=True, slots=True)
-class Amended:
+class Amended(OfBatch):
     """A run reads a planned range in another way, because it is lost as it was planned (G2)."""
 
     kind: ClassVar[str] = "AMEND"
-    batch_id: str
     pipeline: str
     epoch: int
     window: Window
 
-    @property
-    def key(self) -> str:
-        return self.batch_id
-
 
 @dataclass(frozen=True, slots=True)
-class SinkWritten:
+class SinkWritten(OfBatch):
     """A write of the run is in its target, with its receipt."""
 
     kind: ClassVar[str] = "SINK_DONE"
-    batch_id: str
     pipeline: str
     epoch: int
     sink: SinkDone
 
-    @property
-    def key(self) -> str:
-        return self.batch_id
-
 
 @dataclass(frozen=True, slots=True)
-class TargetSettled:
+class TargetSettled(OfBatch):
     """What the operator decided about a target that lost rows; `sink` is the target as found."""
 
     kind: ClassVar[str] = "TARGET"
-    batch_id: str
     pipeline: str
     epoch: int
     sink: SinkDone
     loss: str
 
-    @property
-    def key(self) -> str:
-        return self.batch_id
-
 
 @dataclass(frozen=True, slots=True)
-class Succeeded:
+class Succeeded(OfBatch):
     """Every write of the run is in its target. Final."""
 
     kind: ClassVar[str] = "SUCCESS"
-    batch_id: str
     pipeline: str
     epoch: int
     rows_read: int | None = None
     rows_written: int | None = None
     metrics: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def key(self) -> str:
-        return self.batch_id
-
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(OfBatch):
     """The run gave up; the next one takes the same windows."""
 
     kind: ClassVar[str] = "FAILED"
-    batch_id: str
     pipeline: str
     epoch: int
     error: str
 
-    @property
-    def key(self) -> str:
-        return self.batch_id
-
 
 @dataclass(frozen=True, slots=True)
-class Advanced:
+class Advanced(OfBatch):
     """Watermarks move, all ready upstreams of a batch at once: upstream -> version."""
 
     kind: ClassVar[str] = "ADVANCE"
-    batch_id: str
     upstreams: Mapping[str, int]
-
-    @property
-    def key(self) -> str:
-        return self.batch_id
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class Cancelled(OfBatch):
     """A batch that nobody has leased is given up; its ranges are free again."""
 
     kind: ClassVar[str] = "CANCEL"
-    batch_id: str
-
-    @property
-    def key(self) -> str:
-        return self.batch_id
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class Paused(OfPipeline):
     """A pipeline is taken out of the open batches until it is resumed.
 
     `released` names the windows, by batch, that nobody reads any more: their ranges are free
@@ -219,64 +191,39 @@ class Paused:
     """
 
     kind: ClassVar[str] = "PAUSE"
-    pipeline: str
     released: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     seen_dead: str | None = None
 
-    @property
-    def key(self) -> str:
-        return self.pipeline
-
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(OfPipeline):
     """A paused pipeline takes part again; what it missed is planned as a seed batch."""
 
     kind: ClassVar[str] = "RESUME"
-    pipeline: str
-
-    @property
-    def key(self) -> str:
-        return self.pipeline
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(OfPipeline):
     """A pipeline leaves for good; one of that name that comes later starts from the beginning."""
 
     kind: ClassVar[str] = "REMOVE"
-    pipeline: str
     released: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     seen_dead: str | None = None
 
-    @property
-    def key(self) -> str:
-        return self.pipeline
-
 
 @dataclass(frozen=True, slots=True)
-class Renamed:
+class Renamed(OfPipeline):
     """A pipeline that owes nothing gets another name, and goes on where it stands."""
 
     kind: ClassVar[str] = "RENAME"
-    pipeline: str
     new_name: str
-
-    @property
-    def key(self) -> str:
-        return self.pipeline
 
 
 @dataclass(frozen=True, slots=True)
-class Refreshed:
+class Refreshed(OfPipeline):
     """A pipeline shall load everything again: it counts as having processed nothing."""
 
     kind: ClassVar[str] = "REFRESH"
-    pipeline: str
-
-    @property
-    def key(self) -> str:
-        return self.pipeline
 
 
 @dataclass(frozen=True, slots=True)

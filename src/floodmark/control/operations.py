@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from floodmark.control.events import Body, Paused, Refreshed, Removed, Renamed, Resumed
-from floodmark.control.fold import unread_without
+from floodmark.control.rules.pipelines import unread_without
 from floodmark.errors import ControlError
 from floodmark.model.state import Pipeline, Run, State
 

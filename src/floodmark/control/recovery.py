@@ -16,8 +16,8 @@ from functools import cache
 from itertools import pairwise
 
 from floodmark.control.events import Rebuilt
-from floodmark.control.fold import snapshot_of
 from floodmark.control.registry import definition_hash
+from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ControlError, SourceError
 from floodmark.model.plan import DEFAULT_SCOPE

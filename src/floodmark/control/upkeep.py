@@ -6,10 +6,11 @@ from datetime import datetime
 
 from floodmark.control.delta import DeltaEventLog
 from floodmark.control.events import Event
-from floodmark.control.fold import fold, snapshot_of
+from floodmark.control.fold import fold
 from floodmark.control.journal import CommitConflict, CommitUnknown, new_op_id
 from floodmark.control.projections import Projector
 from floodmark.control.retention import Removed, remove_heartbeats, remove_unneeded
+from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.control.tables import TABLES
 from floodmark.errors import ConfigError
 from floodmark.model.results import Upkeep

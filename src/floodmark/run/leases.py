@@ -17,14 +17,10 @@ from pathlib import Path
 
 from floodmark.control import ControlStore
 from floodmark.control.events import Body, Leased
-from floodmark.control.fold import (
-    check_fence,
-    earlier_unfinished,
-    is_paused,
-    running_elsewhere,
-)
 from floodmark.control.heartbeats import Heartbeats, Pulse
 from floodmark.control.operations import running
+from floodmark.control.rules.parts import is_paused
+from floodmark.control.rules.runs import check_fence, earlier_unfinished, running_elsewhere
 from floodmark.errors import ControlError, FencedError
 from floodmark.model.clock import Clock
 from floodmark.model.state import Holder, PlannedBatch, Run, State

@@ -16,6 +16,7 @@ from unittest.mock import patch
 from floodmark.control import fold, journal, operations, upkeep
 from floodmark.control.events import Advanced, Body, Cancelled, Event, Leased
 from floodmark.control.fold import RULES, Rule
+from floodmark.control.rules import pipelines, plans, runs, snapshots
 from floodmark.coordinator import running
 from floodmark.finalize import held
 from floodmark.model.receipt import forward_app_id
@@ -90,7 +91,7 @@ def compaction_forgets_epochs() -> list[Patch]:
     def snapshot_of(state: State, keep_windows: int) -> Any:
         return replace(original(state, keep_windows), epochs={})
 
-    original = fold.snapshot_of
+    original = snapshots.snapshot_of
     return [(upkeep, "snapshot_of", snapshot_of)]
 
 
@@ -100,7 +101,7 @@ def compaction_forgets_open_batches() -> list[Patch]:
         kept = original(state, keep_windows)
         return replace(kept, batches=tuple(b for b in kept.batches if not b.is_open))
 
-    original = fold.snapshot_of
+    original = snapshots.snapshot_of
     return [(upkeep, "snapshot_of", snapshot_of)]
 
 
@@ -109,7 +110,7 @@ def compaction_forgets_open_batches() -> list[Patch]:
 
 @mutant
 def plans_again_while_a_batch_is_open() -> list[Patch]:
-    return [(planner, "open_batch", nothing), (fold, "check_window", nothing)]
+    return [(planner, "open_batch", nothing), (plans, "check_window", nothing)]
 
 
 def shifted_start(by: int) -> list[Patch]:
@@ -121,7 +122,7 @@ def shifted_start(by: int) -> list[Patch]:
     original = next_window_as_it_is
     return [
         (planner, "next_window", next_window),
-        (fold, "check_window", nothing),
+        (plans, "check_window", nothing),
         *unseeded(),
     ]
 
@@ -138,7 +139,7 @@ def window_starts_one_too_early() -> list[Patch]:
 
 def unseeded() -> list[Patch]:
     """Nobody looks whether a pipeline stands where its window starts."""
-    return [(planner, "refuse_latecomers", nothing), (fold, "_check_seeded", nothing)]
+    return [(planner, "refuse_latecomers", nothing), (plans, "_check_seeded", nothing)]
 
 
 @mutant
@@ -170,7 +171,7 @@ def seed_can_be_cancelled_under_a_later_batch() -> list[Patch]:
 
 @mutant
 def refresh_in_the_middle_of_a_batch() -> list[Patch]:
-    return [(operations, "refuse_debts", nothing), (fold, "_check_free", nothing)]
+    return [(operations, "refuse_debts", nothing), (pipelines, "_check_free", nothing)]
 
 
 @mutant
@@ -179,8 +180,8 @@ def paused_pipeline_forgets_what_it_has_begun() -> list[Patch]:
         del for_good
         return original(batch, body, for_good=True)
 
-    original = fold._without  # noqa: SLF001
-    return [(fold, "_without", without)]
+    original = pipelines._without  # noqa: SLF001
+    return [(pipelines, "_without", without)]
 
 
 @mutant
@@ -189,9 +190,9 @@ def pause_gives_up_windows_that_were_begun() -> list[Patch]:
         del for_good
         return original(state, pipeline, for_good=True)
 
-    original = fold.unread_without
+    original = pipelines.unread_without
     return [
-        (fold, "unread_without", unread_without),
+        (pipelines, "unread_without", unread_without),
         (operations, "unread_without", unread_without),
     ]
 
@@ -202,7 +203,7 @@ def removed_pipeline_still_counts() -> list[Patch]:
         del for_good
         return state.batches_owed_by(pipeline)
 
-    return [(fold, "_to_leave", to_leave)]
+    return [(pipelines, "_to_leave", to_leave)]
 
 
 @mutant
@@ -256,7 +257,7 @@ def leased_batch_can_be_cancelled() -> list[Patch]:
 
 @mutant
 def batches_out_of_order() -> list[Patch]:
-    return [(fold, "earlier_unfinished", nothing), (leases, "earlier_unfinished", nothing)]
+    return [(runs, "earlier_unfinished", nothing), (leases, "earlier_unfinished", nothing)]
 
 
 @mutant
@@ -279,7 +280,7 @@ def older_epoch_may_record() -> list[Patch]:
         batch = state.batches.get(batch_id)
         return None if batch and pipeline in batch.runs else "there is no such run"
 
-    return [(fold, "check_fence", check_fence), (leases, "check_fence", check_fence)]
+    return [(runs, "check_fence", check_fence), (leases, "check_fence", check_fence)]
 
 
 @mutant

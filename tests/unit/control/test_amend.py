@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from floodmark.control.events import Advanced, Amended, Registered
-from floodmark.control.fold import fold, snapshot_of
+from floodmark.control.fold import fold
+from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Window

@@ -20,7 +20,9 @@ from floodmark.control.events import (
     Removed,
     Succeeded,
 )
-from floodmark.control.fold import apply, check_fence, fold, snapshot_of
+from floodmark.control.fold import apply, fold
+from floodmark.control.rules.runs import check_fence
+from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError
 from floodmark.model.state import State
 

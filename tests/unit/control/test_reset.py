@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from floodmark.control.events import Body, Reset
-from floodmark.control.fold import fold, snapshot_of
+from floodmark.control.fold import fold
+from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError
 
 from .conftest import Story, window

@@ -1,0 +1,115 @@
+"""ADVANCE, RESET: where watermarks go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from floodmark.control.events import (
+    Advanced,
+    Event,
+    Reset,
+)
+from floodmark.control.rules.parts import with_batch
+from floodmark.model.state import Advance, Mark, PlannedBatch, State
+from floodmark.model.window import NOTHING_PROCESSED
+
+
+def check_advanced(state: State, body: Advanced) -> str | None:
+    batch = state.batches.get(body.batch_id)
+    if batch is None:
+        return "there is no such batch"
+    if batch.kind != "forward":
+        return f"a {batch.kind} moves no watermark"
+    if not body.upstreams:
+        return "nothing advances"
+    for upstream, version in body.upstreams.items():
+        problem = _check_advance(batch, upstream, version)
+        if problem:
+            return f"{upstream}: {problem}"
+    return None
+
+
+def _check_advance(batch: PlannedBatch, upstream: str, version: int) -> str | None:
+    if not batch.is_pending(upstream):
+        return "it is not pending in this batch"
+    if version != batch.windows[upstream].through_version:
+        return f"version {version} is not the planned end"
+    return batch.held_because(upstream)
+
+
+def advanced(state: State, event: Event) -> State:
+    body: Advanced = event.body  # type: ignore[assignment]
+    batch = state.batches[body.batch_id]
+    marks = {
+        (batch.scope, upstream): Mark(
+            scope=batch.scope,
+            upstream=upstream,
+            version=version,
+            table_id=batch.windows[upstream].table_id,
+            feed_enabled=batch.windows[upstream].feed_enabled,
+            schema_fingerprint=batch.windows[upstream].schema_fingerprint,
+            batch_id=batch.batch_id,
+            advanced_at=event.at,
+            advanced_by=event.actor,
+        )
+        for upstream, version in body.upstreams.items()
+    }
+    seeded = {
+        (pipeline, upstream): version
+        for upstream, version in body.upstreams.items()
+        for pipeline, upstreams in batch.required.items()
+        if upstream in upstreams and pipeline in state.pipelines
+    }
+    for upstream in body.upstreams:
+        if batch.windows[upstream].reload:
+            unread = [p for p in state.pipelines_in(batch.scope) if p.name not in batch.required]
+            seeded |= {(p.name, upstream): NOTHING_PROCESSED for p in unread}
+    moved = {upstream: Advance(event.at, event.actor) for upstream in body.upstreams}
+    batch = replace(batch, advanced={**batch.advanced, **moved})
+    still_open = {k: b for k, b in state.open_windows.items() if k not in marks}
+    return replace(
+        with_batch(state, batch),
+        marks={**state.marks, **marks},
+        seeded_through={**state.seeded_through, **seeded},
+        open_windows=still_open,
+    )
+
+
+def check_reset(state: State, body: Reset) -> str | None:
+    for batch in state.open_batches(body.scope):
+        if body.upstream in batch.windows:
+            return f"batch {batch.batch_id} holds {body.upstream} and has to finish first"
+    is_read = any(body.upstream in p.upstreams for p in state.pipelines_in(body.scope))
+    if not is_read and (body.scope, body.upstream) not in state.marks:
+        return f"scope {body.scope} does not know {body.upstream}"
+    if body.version < NOTHING_PROCESSED or (body.version >= 0 and not body.table_id):
+        return f"version {body.version} is none of a table"
+    return None
+
+
+def reset(state: State, event: Event) -> State:
+    body: Reset = event.body  # type: ignore[assignment]
+    key = (body.scope, body.upstream)
+    before = state.marks.get(key)
+    marks = {k: mark for k, mark in state.marks.items() if k != key}
+    if body.version != NOTHING_PROCESSED:
+        marks[key] = Mark(
+            scope=body.scope,
+            upstream=body.upstream,
+            version=body.version,
+            table_id=body.table_id,
+            feed_enabled=body.feed_enabled,
+            schema_fingerprint=body.schema_fingerprint,
+            batch_id=before.batch_id if before else "",
+            advanced_at=event.at,
+            advanced_by=event.actor,
+        )
+    # Whoever was where the mark was, or beyond its new place, stands there too; a newcomer that
+    # still has to be seeded stays where it is.
+    line = min(body.version, before.version if before else NOTHING_PROCESSED)
+    moved = {
+        (p.name, body.upstream): body.version
+        for p in state.pipelines_in(body.scope)
+        if body.upstream in p.upstreams and state.processed_through(p.name, body.upstream) >= line
+    }
+    return replace(state, marks=marks, seeded_through={**state.seeded_through, **moved})
