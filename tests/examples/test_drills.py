@@ -59,7 +59,7 @@ ON_DELTA_RS = """\
 import floodmark.coordinator, floodmark.engines.spark
 from floodmark.cli.main import main
 from floodmark.testing.crash import ArrowEngine
-floodmark.coordinator.spark_engine = lambda *_: ArrowEngine()
+floodmark.coordinator.running.spark_engine = lambda *_: ArrowEngine()
 floodmark.engines.spark.local_session = lambda: None
 main(["run"])
 """
@@ -355,7 +355,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(root)
     monkeypatch.setenv("COLUMNS", "400")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr("floodmark.coordinator.spark_engine", lambda *_: ArrowEngine())
+    monkeypatch.setattr("floodmark.coordinator.running.spark_engine", lambda *_: ArrowEngine())
     monkeypatch.setattr("floodmark.engines.spark.local_session", lambda: None)
     logger = logging.getLogger("floodmark")
     before = (list(logger.handlers), logger.level, logger.propagate)

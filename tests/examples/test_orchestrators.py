@@ -61,7 +61,7 @@ import sys
 import floodmark.coordinator, floodmark.engines.spark
 from floodmark.cli.main import main
 from floodmark.testing.crash import ArrowEngine
-floodmark.coordinator.spark_engine = lambda *_: ArrowEngine()
+floodmark.coordinator.running.spark_engine = lambda *_: ArrowEngine()
 floodmark.engines.spark.local_session = lambda: None
 sys.exit(main(sys.argv[1:]))
 """
@@ -247,7 +247,7 @@ def test_exit_codes_are_mapped_to_a_retry_policy(
 def test_the_job_of_a_cluster_runs_and_verifies(
     shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("floodmark.coordinator.spark_engine", lambda *_: ArrowEngine())
+    monkeypatch.setattr("floodmark.coordinator.running.spark_engine", lambda *_: ArrowEngine())
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "jobs", None)
     del sys.modules["jobs"]

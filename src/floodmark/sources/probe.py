@@ -130,8 +130,8 @@ def _is_reload(facts: TableFacts, mark: Mark | None, options: UpstreamOptions) -
 def probe_between(upstream: str, after: int, mark: Mark | None, storage: Storage) -> Probe:
     """What a pipeline that has processed `after` needs to reach the watermark.
 
-    `versions` are those between the two if the log still has all of them, the first one with the
-    state of the change feed said; schema and `size` are those of the table at the watermark.
+    `versions` are those between the two if the log still has all of them, the first one with its
+    schema and the state of the change feed said; schema and `size` are those of the table at the watermark.
     """
     log = DeltaLog(upstream, storage)
     facts = log.facts()
@@ -143,5 +143,9 @@ def probe_between(upstream: str, after: int, mark: Mark | None, storage: Storage
     if after < 0 or facts.earliest_version > after + 1:
         return Probe(facts, size=size)
     first, *others = log.versions(after + 1, mark.version)
-    first = replace(first, feed_enabled=log.feed_enabled_at(after + 1))
+    first = replace(
+        first,
+        feed_enabled=log.feed_enabled_at(after + 1),
+        schema_fingerprint=log.schema_at(after + 1)[1],
+    )
     return Probe(facts, (first, *others), size)

@@ -541,3 +541,23 @@ def test_a_backfill_that_was_refused_can_be_given_up(lake: Lake, processed: str)
     assert lake.coordinator.status(str(batch.batch_id))[0].status == "CANCELLED"
     assert lake.coordinator.current_plan() == ()
     assert lake.unsound() == []
+
+
+def test_a_commit_that_only_sets_a_property_does_not_end_the_catch_up_by_feed(
+    lake: Lake, grow: Append
+) -> None:
+    orders = grow("orders", 1)
+    lake.coordinator.register("p", [orders])
+    lake.coordinator.register("q", [orders])
+    lake.work()
+    lake.coordinator.pause("q")
+    grow("orders", 2)
+    DeltaTable(orders).alter.set_table_properties({"note": "x"}, raise_if_not_exists=False)
+    grow("orders", 3)
+    lake.work()
+    lake.coordinator.resume("q")
+
+    batch = lake.work()
+
+    assert [(w.method, w.start, w.end) for w in batch.windows] == [("feed", 1, 3)]
+    assert lake.ids("q", "orders") == [1, 2, 3]
