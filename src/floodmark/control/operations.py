@@ -12,6 +12,7 @@ def pausing(state: State, pipeline: str, seen_dead: str | None) -> list[Body]:
     """Nothing if it is paused already."""
     if known(state, pipeline).is_paused:
         return []
+    refuse_running(state, pipeline, seen_dead)
     return [Paused(pipeline, unread_without(state, pipeline, for_good=False), seen_dead)]
 
 
@@ -24,6 +25,7 @@ def removing(state: State, pipeline: str, seen_dead: str | None) -> list[Body]:
     """Nothing if there is no such pipeline."""
     if pipeline not in state.pipelines:
         return []
+    refuse_running(state, pipeline, seen_dead)
     return [Removed(pipeline, unread_without(state, pipeline, for_good=True), seen_dead)]
 
 
@@ -74,6 +76,20 @@ def refuse_debts(state: State, pipeline: str) -> None:
             state="nothing was changed",
             next=f"floodmark retry {owed[0].batch_id}",
         )
+
+
+def refuse_running(state: State, pipeline: str, seen_dead: str | None) -> None:
+    """A run that began after the look at the pipeline's runs is taken for alive."""
+    for run in running(state, pipeline):
+        if run.run_id != seen_dead:
+            raise ControlError(
+                "FM-CONTROL-006",
+                f"a run of pipeline {pipeline} has just begun",
+                where=f"batch {run.batch_id}, run {run.run_id}, epoch {run.epoch}",
+                state="nothing was changed",
+                next="wait for it, or stop that process and run the same command again",
+                retryable=True,
+            )
 
 
 def running(state: State, pipeline: str) -> list[Run]:

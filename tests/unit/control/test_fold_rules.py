@@ -21,6 +21,7 @@ from floodmark.control.events import (
     Succeeded,
 )
 from floodmark.control.fold import apply, fold
+from floodmark.control.operations import pausing, removing
 from floodmark.control.rules.runs import check_fence
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError
@@ -194,3 +195,12 @@ def test_a_run_of_a_removed_pipeline_is_fenced_once_its_successor_has_a_lease(st
 
     assert before is None
     assert check_fence(story.state, "b1", "Q", 1) == "epoch 1 was replaced by epoch 2"
+
+
+def test_a_run_that_began_after_the_look_stops_a_pause(story: Story) -> None:
+    story.plan(window("/u/b", -1, 0), window("/u/a", -1, 0)).lease("b1", "Q")
+
+    for operation in (pausing, removing):
+        with pytest.raises(ControlError) as caught:
+            operation(story.state, "Q", "an earlier run")
+        assert caught.value.code == "FM-CONTROL-006"
