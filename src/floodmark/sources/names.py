@@ -44,13 +44,7 @@ def resolve(spark: SparkSession | None, name: str) -> TableName:
         raise unresolved(name, "no Spark session is at hand")
     detail = _described(spark, name)
     if str(detail["format"]).lower() != "delta":
-        raise PlanError(
-            "FM-PLAN-002",
-            f"upstream {name} is not a Delta table",
-            found=f"a table of format {detail['format']}",
-            state=_STATE,
-            next="name a Delta table",
-        )
+        raise _no_delta_table(name, f"a table of format {detail['format']}")
     managed = CATALOG_MANAGED & set(detail.get("tableFeatures") or ())
     if managed:
         raise _catalog_managed(name, min(managed))
@@ -125,9 +119,21 @@ def _described(spark: SparkSession, name: str) -> dict[str, Any]:
         condition = str(error.getCondition() or type(error).__name__)
         if condition.startswith(_NOT_FOUND):
             raise _unknown(name, condition) from error
+        if condition.startswith("EXPECT_TABLE_NOT_VIEW"):
+            raise _no_delta_table(name, "a view") from error
         raise unresolved(name, f"{condition}: {error}"[:500]) from error
     except Py4JError as error:
         raise unresolved(name, f"{type(error).__name__}: {error}"[:500]) from error
+
+
+def _no_delta_table(name: str, found: str) -> PlanError:
+    return PlanError(
+        "FM-PLAN-002",
+        f"upstream {name} is not a Delta table",
+        found=found,
+        state=_STATE,
+        next="name a Delta table",
+    )
 
 
 def _unknown(name: str, condition: str) -> PlanError:

@@ -55,6 +55,9 @@ PROJECT = (
 SPARES = {spec.name: f"/u/spare-{spec.name}" for spec in PROJECT}
 """An upstream that nobody else reads, so that the pipeline may turn to it at any time."""
 
+ENOUGH_STEPS = 2_000
+"""So many steps end whatever a few processes have left to do."""
+
 EXPECTED = (FloodmarkError, UserError, LostAnswer)
 """What a command may end with; anything else is a violation too."""
 
@@ -179,9 +182,19 @@ class Schedule:
             while not worker.steps.dead:
                 self._zombies(worker)
                 self._step(worker)
-            if not self.live and not self.world.truth.lagging():
+            if not self.world.truth.lagging() and self._all_end():
                 return
         raise Violation(f"G10 stuck: {'; '.join(self.world.truth.lagging()) or 'still busy'}")
+
+    def _all_end(self) -> bool:
+        """Whether everybody who still lives comes to an end, once nothing is left to do."""
+        for _ in range(ENOUGH_STEPS):
+            if not self.live:
+                return True
+            process = self.rng.choice(self.live)
+            self._wake([process] if process.is_stalled else [])
+            self._step(process)
+        return False
 
     def _zombies(self, worker: Process) -> None:
         others = [p for p in self.live if p is not worker]
