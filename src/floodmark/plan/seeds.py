@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from floodmark.errors import PlanError
 from floodmark.model.plan import Probe, Seed
 from floodmark.model.state import Mark, Pipeline, State
 from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.plan.faults import recreated
 
 
 def pipelines_to_seed(
@@ -52,7 +52,7 @@ def seed_window(upstream: str, probe: Probe, after: int, mark: Mark | None) -> W
     if mark is None:
         return standing_window(upstream, probe, after)
     if probe.facts.table_id != mark.table_id:
-        raise _recreated(upstream, probe, mark)
+        raise recreated(upstream, probe.facts, mark)
     if after >= mark.version:
         return standing_window(upstream, probe, mark.version)
     if after == NOTHING_PROCESSED:
@@ -128,15 +128,4 @@ def _feed(upstream: str, probe: Probe, after: int, mark: Mark) -> Window:
         bytes=sum(version.bytes for version in probe.versions),
         rows=None if None in rows else sum(r for r in rows if r is not None),
         changes=frozenset(kind for version in probe.versions for kind in version.kinds),
-    )
-
-
-def _recreated(upstream: str, probe: Probe, mark: Mark) -> PlanError:
-    return PlanError(
-        "FM-PLAN-005",
-        f"{upstream} was recreated: it is not the table that was processed before",
-        found=f"table id {probe.facts.table_id}, version {probe.facts.latest_version}",
-        allowed=f"table id {mark.table_id}",
-        state=f"nothing was planned; the committed watermark stays at {mark.version}",
-        next="restore the old table, or register the new one in another scope",
     )
