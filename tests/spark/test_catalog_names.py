@@ -112,7 +112,7 @@ def test_names_that_cannot_be_resolved_are_told_apart(
         "shop.nothing": "FM-PLAN-001",
         "nowhere.orders": "FM-PLAN-001",
         "shop.plain": "FM-PLAN-002",
-        "shop.seen": "FM-PLAN-030",
+        "shop.seen": "FM-PLAN-002",
         "shop.`x": "FM-PLAN-001",
     }
     assert code_of(no_session) == "FM-PLAN-030"
