@@ -43,8 +43,20 @@ def tmp_lake(tmp_path: Path) -> Path:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need Spark come last: a process has one session, and it shows in what others see.
+    """One worker has the one Spark session; the other starts with the commands.
 
-    A command finds the session already there, so it neither starts one nor says so.
+    A command that finds a session already there neither starts one nor says so, so commands are
+    played where none is: without workers before the tests of Spark, with workers on the other one
+    (xdist hands out the largest groups first).
     """
-    items.sort(key=lambda item: "spark" in getattr(item, "fixturenames", ()))
+    for item in items:
+        group = _group(item)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: _group(item) == "spark")
+
+
+def _group(item: pytest.Item) -> str | None:
+    if "spark" in getattr(item, "fixturenames", ()):
+        return "spark"
+    return "commands" if "cli" in item.path.parent.parts else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -34,7 +36,7 @@ def local_session(
     active = _active_session()
     if active is not None:
         return _require_delta(active)
-    settings = {**default_conf(), "spark.app.name": app_name, **(conf or {})}
+    settings = {**default_conf(), **_own_warehouse(), "spark.app.name": app_name, **(conf or {})}
     settings["spark.driver.extraJavaOptions"] = _java_options(conf or {})
     with _environment(JAVA_HOME=str(java.home(java.find())), PYSPARK_PYTHON=sys.executable):
         return _start(settings)
@@ -69,9 +71,14 @@ def default_conf() -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Spark's default is a folder in whatever directory the user happens to be in.
-        "spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="floodmark-warehouse-"),
     }
+
+
+def _own_warehouse() -> dict[str, str]:
+    """A folder that goes with the process; Spark's default is wherever the user happens to be."""
+    folder = tempfile.mkdtemp(prefix="floodmark-warehouse-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return {"spark.sql.warehouse.dir": folder}
 
 
 def _start(settings: Mapping[str, str]) -> SparkSession:
