@@ -37,6 +37,7 @@ CODES: dict[str, str] = {
     "FM-CONFIG-007": "an argument of a call or command is not allowed",
     "FM-CONFIG-008": "a pipeline named on the command line does not exist",
     "FM-CONFIG-009": "a plan file cannot be read or written",
+    "FM-CONFIG-020": "metrics cannot be written or served there",
     "FM-SETUP-001": "no usable Java was found",
     "FM-SETUP-002": "the Delta jars are missing and could not be fetched",
     "FM-SETUP-003": "pyspark is not installed",

@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from floodmark.control.events import Event
     from floodmark.coordinator import Coordinator
     from floodmark.model.results import Batch, Finalized, Finding, Gap, Held, Lag, RunResult, Stuck
-    from floodmark.model.state import PlannedBatch, Run
+    from floodmark.model.state import PlannedBatch
     from floodmark.model.window import Window
     from floodmark.project import BatchOutcome, PipelineOutcome, RunSummary, ScopePlan
+    from floodmark.report.metrics import Sample
 
 Document = dict[str, Any]
 
@@ -177,18 +178,11 @@ def _pipeline(batch: PlannedBatch, name: str) -> Document:
         "status": found.status if found else None,
         "rows_read": found.rows_read if found else None,
         "rows_written": found.rows_written if found else None,
-        "duration_seconds": seconds_of(found) if found else None,
+        "duration_seconds": found.duration_seconds if found else None,
         "error": found.error if found else None,
         "run_id": found.run_id if found else None,
         "retries": found.retries if found else 0,
     }
-
-
-def seconds_of(run: Run) -> float | None:
-    """How long a finished run took; None while it runs."""
-    if run.status == "RUNNING":
-        return None
-    return max(0.0, (run.changed_at - run.started_at).total_seconds())
 
 
 def lag(lags: Sequence[Lag]) -> Document:
@@ -199,6 +193,19 @@ def stuck(batches: Sequence[Stuck], failures: Mapping[str, int]) -> Document:
     return {
         "stuck": [{**asdict(each), "pipelines": list(each.pipelines)} for each in batches],
         "failures_in_a_row": dict(failures),
+    }
+
+
+def metrics(samples: Sequence[Sample]) -> Document:
+    return {
+        "metrics": [
+            {
+                "name": each.metric.name,
+                "labels": dict(zip(each.metric.labels, each.label_values, strict=True)),
+                "value": float(each.value),
+            }
+            for each in samples
+        ]
     }
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from floodmark.cli.call import Call, print_error
-from floodmark.cli.documents import seconds_of
 from floodmark.cli.screen import STYLES, Row, Screen, duration, number, size
 
 if TYPE_CHECKING:
@@ -203,7 +202,7 @@ def _run_row(batch: PlannedBatch, name: str) -> Row:
     run = batch.runs.get(name)
     if run is None:
         return Row([name, "-", "-", "-", "-"])
-    where = "elsewhere" if run.is_external else duration(seconds_of(run))
+    where = "elsewhere" if run.is_external else duration(run.duration_seconds)
     cells = [name, run.status, number(run.rows_read), number(run.rows_written), where]
     error = (run.error or "").strip().splitlines()
     return Row(cells, error[0][:300] if error else None)

@@ -235,7 +235,7 @@ def checkpoint_row(event: Event, state: State) -> dict[str, Any] | None:
         "epoch": run.epoch,
         "scope": state.batches[run.batch_id].scope,
         "started_ts": run.started_at,
-        "duration_seconds": _duration(run),
+        "duration_seconds": run.duration_seconds,
         "retries": run.retries,
     }
 
@@ -255,7 +255,7 @@ def history_row(event: Event, state: State) -> dict[str, Any]:
         "batch_id": event.batch_id,
         "pipeline_name": event.pipeline,
         "status": run.status if run else None,
-        "duration_seconds": _duration(run) if run else None,
+        "duration_seconds": run.duration_seconds if run else None,
         "records": run.rows_written if run else None,
         "error_message": run.error if run else None,
     }
@@ -265,9 +265,3 @@ def run_of(event: Event, state: State) -> Run | None:
     """The run an event is about, as it is right after the event."""
     batch = state.batches.get(event.batch_id or "")
     return batch.runs.get(event.pipeline or "") if batch else None
-
-
-def _duration(run: Run) -> float | None:
-    if run.status == "RUNNING":
-        return None
-    return max(0.0, (run.changed_at - run.started_at).total_seconds())

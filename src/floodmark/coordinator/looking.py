@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from floodmark.control.events import (
     Event,
@@ -22,6 +23,9 @@ from floodmark.model.state import (
     PlannedBatch,
     State,
 )
+
+if TYPE_CHECKING:
+    from floodmark.report.metrics import Sample
 
 
 class Looking(Store):
@@ -79,6 +83,19 @@ class Looking(Store):
         from floodmark.report.watch import failures_in_a_row
 
         return failures_in_a_row(self.state())
+
+    def metrics(self, stuck_after_seconds: float = 86_400.0) -> tuple[Sample, ...]:
+        """The numbers for monitoring (docs/reference/metrics.md); reads the store anew."""
+        from floodmark.report.metrics import measure
+
+        return measure(
+            self._reader(),
+            self.control,
+            self.storage,
+            now=self._clock.now(),
+            is_gone=self._is_gone,
+            stuck_after_seconds=stuck_after_seconds,
+        )
 
     def history(self, limit: int | None = None) -> list[Event]:
         """What happened, oldest first: every event, also those folded out of the journal."""

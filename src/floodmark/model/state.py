@@ -129,6 +129,13 @@ class Run:
     is_external: bool = False
     sinks: Mapping[str, SinkDone] = field(default_factory=dict)
 
+    @property
+    def duration_seconds(self) -> float | None:
+        """How long a finished run took; None while it runs."""
+        if self.status == "RUNNING":
+            return None
+        return max(0.0, (self.changed_at - self.started_at).total_seconds())
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from floodmark.errors import ConfigError, PlanError
 from floodmark.model.state import PlannedBatch
+from floodmark.observe.files import write_whole
 
 KIND = "floodmark plan"
 MAX_BYTES = 64 << 20
@@ -28,13 +28,10 @@ class PlanFile:
 
 def write_plan_file(path: Path, document: Mapping[str, Any]) -> None:
     """Write a plan as JSON, whole or not at all; raises FM-CONFIG-009."""
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     text = json.dumps({"kind": KIND, **document}, indent=2)
     try:
-        temporary.write_text(f"{text}\n")
-        os.replace(temporary, path)
+        write_whole(path, f"{text}\n")
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise _unusable(path, "written", error.strerror or type(error).__name__) from error
 
 

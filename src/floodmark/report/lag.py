@@ -15,7 +15,11 @@ from floodmark.report.watch import failed_attempts
 
 def lag_of(reader: ControlReader, storage: Storage, now: datetime) -> tuple[Lag, ...]:
     """The lag of every upstream that a pipeline reads or that ever advanced, worst first."""
-    state = reader.state()
+    return lags_in(reader.state(), storage, now)
+
+
+def lags_in(state: State, storage: Storage, now: datetime) -> tuple[Lag, ...]:
+    """The same, of a state that was read before."""
     registered = {(p.scope, u): None for p in state.pipelines.values() for u in p.upstreams}
     lags = [_lag(state, key, storage, now) for key in {**registered, **dict.fromkeys(state.marks)}]
     return tuple(sorted(lags, key=_worst_first))
@@ -26,6 +30,12 @@ def is_above(lag: Lag, versions: int | None, seconds: float | None) -> bool:
     if versions is not None and (lag.versions_behind is None or lag.versions_behind > versions):
         return True
     return seconds is not None and (lag.seconds_behind is None or lag.seconds_behind > seconds)
+
+
+def is_held(state: State, key: ScopedUpstream) -> bool:
+    """Whether a batch has changes of the upstream that may not advance yet."""
+    batch_id = state.open_windows.get(key)
+    return batch_id is not None and state.batches[batch_id].held_because(key[1]) is not None
 
 
 def _lag(state: State, key: ScopedUpstream, storage: Storage, now: datetime) -> Lag:

@@ -1,0 +1,328 @@
+"""What monitoring sees: the facts of `status` and `lag` as numbers with stable names.
+
+No label holds an id or a text: the number of series follows the pipelines and upstreams, not time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, get_args
+
+from floodmark import __version__
+from floodmark.control import ControlReader
+from floodmark.control.delta import JOURNAL, unreadable
+from floodmark.control.events import Event
+from floodmark.control.fold import fold
+from floodmark.deltalog import Storage
+from floodmark.model.results import Lag
+from floodmark.model.state import Holder, Pipeline, RunStatus, State
+from floodmark.model.window import NOTHING_PROCESSED
+from floodmark.report.lag import is_held, lags_in
+from floodmark.report.runs import Track, tracks
+from floodmark.report.watch import failures_in_a_row, stuck_batches
+
+OPEN_STATUSES = ("PENDING", "FAILED", "COMPLETED")
+"""What an open batch can be; COMPLETED where only a paused pipeline still owes its part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A name that monitoring may rely on."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...] = ()
+    kind: Literal["gauge", "counter"] = "gauge"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One number, with the values of its metric's labels."""
+
+    metric: Metric
+    label_values: tuple[str, ...]
+    value: float
+
+
+_UPSTREAM = ("scope", "upstream")
+_PIPELINE = ("scope", "pipeline")
+_SCOPE = ("scope",)
+
+BUILD_INFO = Metric("floodmark_build_info", "1, with the version of floodmark.", ("version",))
+COLLECTED_AT = Metric("floodmark_metrics_timestamp_seconds", "When these numbers were collected.")
+STORE_UP = Metric(
+    "floodmark_store_up",
+    "1 if the control store was read, 0 if it is not there or could not be read.",
+)
+JOURNAL_EVENTS = Metric(
+    "floodmark_journal_events_total", "Events ever journaled: the journal's version.", (), "counter"
+)
+JOURNAL_UNFOLDED = Metric(
+    "floodmark_journal_unfolded_events", "Events since the journal was last folded."
+)
+JOURNAL_NEWEST = Metric(
+    "floodmark_journal_last_event_timestamp_seconds", "When anything was last journaled."
+)
+JOURNAL_BYTES = Metric(
+    "floodmark_journal_size_bytes", "Bytes of the journal on storage, with what upkeep may remove."
+)
+JOURNAL_FILES = Metric("floodmark_journal_files", "Files of the journal, with its log.")
+
+LAG_VERSIONS = Metric(
+    "floodmark_upstream_lag_versions",
+    "Versions that are not committed; below 0 where the upstream went back. Absent if unknown.",
+    _UPSTREAM,
+)
+LAG_SECONDS = Metric(
+    "floodmark_upstream_lag_seconds",
+    "Age of the oldest change that is not committed; 0 without one. Absent if unknown.",
+    _UPSTREAM,
+)
+LAG_KNOWN = Metric(
+    "floodmark_upstream_lag_known",
+    "0 where the upstream could not be looked at, or the next change is gone from its log.",
+    _UPSTREAM,
+)
+LATEST = Metric(
+    "floodmark_upstream_latest_version",
+    "The upstream's newest version. Absent if unknown.",
+    _UPSTREAM,
+)
+COMMITTED = Metric(
+    "floodmark_upstream_committed_version",
+    "The committed watermark; -1 before the first.",
+    _UPSTREAM,
+)
+COMMITTED_AT = Metric(
+    "floodmark_upstream_committed_timestamp_seconds",
+    "When the watermark last advanced; 0 if it never did.",
+    _UPSTREAM,
+)
+HELD = Metric(
+    "floodmark_upstream_held",
+    "1 while an open batch has changes of the upstream that may not advance yet.",
+    _UPSTREAM,
+)
+
+RUN_STATUS = Metric(
+    "floodmark_pipeline_last_run_status",
+    "1 for the status of the newest run, 0 for the others. Absent before the first run.",
+    (*_PIPELINE, "status"),
+)
+RUN_STARTED = Metric(
+    "floodmark_pipeline_last_run_start_timestamp_seconds",
+    "When the newest run started. Absent before the first run.",
+    _PIPELINE,
+)
+RUN_SECONDS = Metric(
+    "floodmark_pipeline_last_run_duration_seconds",
+    "How long the newest run took. Absent while it runs.",
+    _PIPELINE,
+)
+ROWS_READ = Metric(
+    "floodmark_pipeline_last_run_rows_read",
+    "Rows the newest run read. Absent if unknown.",
+    _PIPELINE,
+)
+ROWS_WRITTEN = Metric(
+    "floodmark_pipeline_last_run_rows_written",
+    "Rows the newest run wrote. Absent if unknown.",
+    _PIPELINE,
+)
+RETRIES = Metric(
+    "floodmark_pipeline_last_run_retries",
+    "Attempts of its batch before the newest run. Absent before the first run.",
+    _PIPELINE,
+)
+FAILURES = Metric(
+    "floodmark_pipeline_failures_in_a_row", "Failures since the last success.", _PIPELINE
+)
+SUCCEEDED_AT = Metric(
+    "floodmark_pipeline_last_success_timestamp_seconds",
+    "When the pipeline last succeeded; 0 if it never did.",
+    _PIPELINE,
+)
+BEHIND = Metric(
+    "floodmark_pipeline_lag_versions",
+    "Versions of the upstream it is furthest behind with that it has not processed, whatever "
+    "other pipelines hold. Absent if unknown.",
+    _PIPELINE,
+)
+PAUSED = Metric("floodmark_pipeline_paused", "1 while the pipeline is paused.", _PIPELINE)
+
+OPEN_BATCHES = Metric(
+    "floodmark_open_batches",
+    "Open batches; COMPLETED where only a paused pipeline owes its part.",
+    (*_SCOPE, "status"),
+)
+OLDEST_OPEN = Metric(
+    "floodmark_oldest_open_batch_age_seconds",
+    "Age of the oldest open batch; 0 without one.",
+    _SCOPE,
+)
+STUCK = Metric(
+    "floodmark_stuck_batches",
+    "Batches that are open for longer than --stuck-after, or whose process on this host is gone.",
+    _SCOPE,
+)
+
+METRICS = (
+    *(BUILD_INFO, COLLECTED_AT, STORE_UP),
+    *(JOURNAL_EVENTS, JOURNAL_UNFOLDED, JOURNAL_NEWEST, JOURNAL_BYTES, JOURNAL_FILES),
+    *(LAG_VERSIONS, LAG_SECONDS, LAG_KNOWN, LATEST, COMMITTED, COMMITTED_AT, HELD),
+    *(RUN_STATUS, RUN_STARTED, RUN_SECONDS, ROWS_READ, ROWS_WRITTEN, RETRIES),
+    *(FAILURES, SUCCEEDED_AT, BEHIND, PAUSED),
+    *(OPEN_BATCHES, OLDEST_OPEN, STUCK),
+)
+"""Every metric, in the order of the output."""
+
+
+def measure(
+    reader: ControlReader,
+    control: str,
+    storage: Storage,
+    *,
+    now: datetime,
+    is_gone: Callable[[Holder], bool],
+    stuck_after_seconds: float,
+) -> tuple[Sample, ...]:
+    """Every number that the store and the upstreams' logs tell.
+
+    The journal is read whole each time: a reader that only looks for news would not notice that
+    the store is gone. Raises what reading it raises; an upstream that cannot be looked at is a
+    sample of its own.
+    """
+    events = reader.events()
+    state = fold(events)
+    lags = sorted(lags_in(state, storage, now), key=lambda lag: (lag.scope, lag.upstream))
+    stuck = stuck_batches(state, now, is_gone, stuck_after_seconds)
+    return (
+        *_preamble(now, is_up=True),
+        *_journal(events, control, storage),
+        *(sample for lag in lags for sample in _upstream(state, lag)),
+        *_pipelines(state, lags, tracks(state, control, storage)),
+        *_scopes(state, now, {(each.scope, each.batch_id) for each in stuck}),
+    )
+
+
+def out_of_reach(now: datetime) -> tuple[Sample, ...]:
+    """What there is to say of a store that could not be read."""
+    return tuple(_preamble(now, is_up=False))
+
+
+def _preamble(now: datetime, *, is_up: bool) -> Iterator[Sample]:
+    yield Sample(BUILD_INFO, (__version__,), 1.0)
+    yield Sample(COLLECTED_AT, (), now.timestamp())
+    yield Sample(STORE_UP, (), is_up)
+
+
+def _journal(events: Sequence[Event], control: str, storage: Storage) -> Iterator[Sample]:
+    if events:
+        yield Sample(JOURNAL_EVENTS, (), events[-1].seq)
+        yield Sample(JOURNAL_NEWEST, (), events[-1].at.timestamp())
+    yield Sample(JOURNAL_UNFOLDED, (), sum(event.kind != "SNAPSHOT" for event in events))
+    path = f"{control}/{JOURNAL}"
+    try:
+        files = [
+            entry
+            for folder in (path, f"{path}/_delta_log")
+            for entry in storage.list(folder)
+            if not entry.is_folder
+        ]
+    except FileNotFoundError:
+        return  # a journal that is kept in memory
+    except OSError as error:
+        raise unreadable(path, error) from error
+    yield Sample(JOURNAL_BYTES, (), sum(entry.size for entry in files))
+    yield Sample(JOURNAL_FILES, (), len(files))
+
+
+def _upstream(state: State, lag: Lag) -> Iterator[Sample]:
+    key = (lag.scope, lag.upstream)
+    mark = state.marks.get(key)
+    is_known = lag.versions_behind is not None and lag.seconds_behind is not None
+    yield from _if_known(LAG_VERSIONS, key, lag.versions_behind)
+    yield from _if_known(LAG_SECONDS, key, lag.seconds_behind)
+    yield Sample(LAG_KNOWN, key, is_known)
+    yield from _if_known(LATEST, key, lag.latest)
+    yield Sample(COMMITTED, key, NOTHING_PROCESSED if lag.committed is None else lag.committed)
+    yield Sample(COMMITTED_AT, key, mark.advanced_at.timestamp() if mark else 0.0)
+    yield Sample(HELD, key, is_held(state, key))
+
+
+def _pipelines(state: State, lags: Sequence[Lag], known: Mapping[str, Track]) -> Iterator[Sample]:
+    failures = failures_in_a_row(state)
+    latest = {lag.upstream: lag.latest for lag in lags if lag.latest is not None}
+    for scope, name in _names(state):
+        key = (scope, name)
+        track = known.get(name)
+        if track:
+            yield from _last_run(key, track)
+        succeeded_at = track.succeeded_at if track else None
+        yield Sample(FAILURES, key, failures.get(name, 0))
+        yield Sample(SUCCEEDED_AT, key, succeeded_at.timestamp() if succeeded_at else 0.0)
+        if registered := state.pipelines.get(name):
+            yield from _if_known(BEHIND, key, _behind(state, registered, latest))
+            yield Sample(PAUSED, key, registered.is_paused)
+
+
+def _names(state: State) -> list[tuple[str, str]]:
+    """(scope, pipeline) of what is registered, and of what else has a part in an open batch."""
+    found = {p.name: p.scope for p in state.pipelines.values()}
+    for batch in state.open_batches():
+        for name in (*batch.required, *batch.aside, *batch.runs):
+            found.setdefault(name, batch.scope)
+    return sorted((scope, name) for name, scope in found.items())
+
+
+def _last_run(key: tuple[str, str], track: Track) -> Iterator[Sample]:
+    run = track.newest
+    for status in get_args(RunStatus):
+        yield Sample(RUN_STATUS, (*key, status), run.status == status)
+    yield Sample(RUN_STARTED, key, run.started_at.timestamp())
+    yield from _if_known(RUN_SECONDS, key, run.duration_seconds)
+    yield from _if_known(ROWS_READ, key, run.rows_read)
+    yield from _if_known(ROWS_WRITTEN, key, run.rows_written)
+    yield Sample(RETRIES, key, run.retries)
+
+
+def _behind(state: State, pipeline: Pipeline, latest: Mapping[str, int]) -> int | None:
+    behind = [
+        latest[upstream] - _reached(state, pipeline, upstream)
+        for upstream in pipeline.upstreams
+        if upstream in latest
+    ]
+    return max(0, *behind) if behind else None
+
+
+def _reached(state: State, pipeline: Pipeline, upstream: str) -> int:
+    """How far a pipeline is, also where others hold what it has finished."""
+    reached = state.processed_through(pipeline.name, upstream)
+    batch_id = state.open_windows.get((pipeline.scope, upstream))
+    if batch_id is None or not state.batches[batch_id].has_succeeded(pipeline.name):
+        return reached
+    return max(reached, state.batches[batch_id].windows[upstream].through_version)
+
+
+def _scopes(state: State, now: datetime, stuck: set[tuple[str, str]]) -> Iterator[Sample]:
+    batches = list(state.open_batches())
+    counts = Counter((batch.scope, batch.status) for batch in batches)
+    stuck_in = Counter(scope for scope, _ in stuck)
+    ages: dict[str, float] = {}
+    for batch in batches:
+        age = max(0.0, (now - batch.planned_at).total_seconds())
+        ages[batch.scope] = max(age, ages.get(batch.scope, 0.0))
+    scopes = {p.scope for p in state.pipelines.values()} | {scope for scope, _ in state.marks}
+    for scope in sorted(scopes | set(ages)):
+        for status in OPEN_STATUSES:
+            yield Sample(OPEN_BATCHES, (scope, status), counts[scope, status])
+        yield Sample(OLDEST_OPEN, (scope,), ages.get(scope, 0.0))
+        yield Sample(STUCK, (scope,), stuck_in[scope])
+
+
+def _if_known(metric: Metric, key: tuple[str, ...], value: float | None) -> Iterator[Sample]:
+    if value is not None:
+        yield Sample(metric, key, value)
