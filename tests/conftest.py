@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from floodmark.engines.java import SHORT_RUN
+from floodmark.engines.postgres_server import PostgresServer, running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +33,35 @@ def spark() -> Iterator[SparkSession]:
     session = local_session({"spark.driver.memory": "2g"}, app_name="floodmark-tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server: the one of FLOODMARK_TEST_PG, else one of our own, started when asked."""
+    given = os.environ.get("FLOODMARK_TEST_PG")
+    if given:
+        from psycopg.conninfo import conninfo_to_dict
+
+        said = {key: str(value) for key, value in conninfo_to_dict(given).items()}
+        address = said["host"], int(said.get("port", "5432"))
+        secret = said["user"], said.get("password", "")
+        yield PostgresServer(*address, *secret, said.get("dbname", said["user"]))
+        return
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def pg_schema(postgres: PostgresServer) -> Iterator[str]:
+    """A schema of the test's own, with a name that has to be quoted."""
+    import psycopg
+
+    name = f'Test "{uuid.uuid4().hex[:8]}"'
+    identifier = psycopg.sql.Identifier(name)
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+        connection.execute(psycopg.sql.SQL("CREATE SCHEMA {}").format(identifier))
+        yield name
+        connection.execute(psycopg.sql.SQL("DROP SCHEMA {} CASCADE").format(identifier))
 
 
 @pytest.fixture
@@ -59,4 +90,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _group(item: pytest.Item) -> str | None:
     if "spark" in getattr(item, "fixturenames", ()):
         return "spark"
+    if "postgres" in getattr(item, "fixturenames", ()):
+        return "postgres"
     return "commands" if "cli" in item.path.parent.parts else None

@@ -7,6 +7,7 @@
     ├── PlanError        a batch cannot be planned as asked                   exit 4
     ├── SourceError      an upstream cannot be read exactly                   exit 4
     ├── SinkError        a target cannot be written exactly once              exit 4
+    ├── TransformError   a step of a node cannot be applied                   exit 1
     ├── ControlError     the control store cannot be read or written          exit 4
     │   └── FencedError  another runner has taken over                        exit 4
     └── RunError         a user's function failed                             exit 1
@@ -37,12 +38,23 @@ CODES: dict[str, str] = {
     "FM-CONFIG-007": "an argument of a call or command is not allowed",
     "FM-CONFIG-008": "a pipeline named on the command line does not exist",
     "FM-CONFIG-009": "a plan file cannot be read or written",
+    "FM-CONFIG-010": "an environment has no overlay, or more than one",
+    "FM-CONFIG-011": "a secret is written in the project, or would be shown",
+    "FM-CONFIG-012": "a reference cannot be resolved",
+    "FM-CONFIG-013": "a connection, node, format or transform that is named does not exist",
+    "FM-CONFIG-014": "nodes depend on one another in a circle",
+    "FM-CONFIG-015": "two settings do not go together",
+    "FM-CONFIG-016": "nodes are not run by this version",
+    "FM-CONFIG-017": "a warning: rows that arrive late may be lost",
     "FM-CONFIG-020": "metrics cannot be written or served there",
     "FM-SETUP-001": "no usable Java was found",
     "FM-SETUP-002": "the Delta jars are missing and could not be fetched",
     "FM-SETUP-003": "pyspark is not installed",
     "FM-SETUP-004": "a jar does not match its checksum",
     "FM-SETUP-005": "the Spark session handed in has no Delta support",
+    "FM-SETUP-006": "a PostgreSQL server could not be started",
+    "FM-SETUP-007": "the PostgreSQL driver is not installed",
+    "FM-SETUP-008": "the Spark session has no JDBC driver for the database",
     "FM-PLAN-001": "an upstream cannot be found",
     "FM-PLAN-002": "an upstream is not a Delta table",
     "FM-PLAN-003": "an upstream is named twice, or one table has two names",
@@ -71,6 +83,10 @@ CODES: dict[str, str] = {
     "FM-SOURCE-008": "a file of a table's log is damaged",
     "FM-SOURCE-009": "a table's log could not be looked at",
     "FM-SOURCE-010": "a lost range cannot be settled in the way asked for",
+    "FM-SOURCE-030": "a query cannot be bound to its window",
+    "FM-SOURCE-031": "the database could not be asked",
+    "FM-SOURCE-032": "rows have no value in the cursor column",
+    "FM-SOURCE-033": "the cursor column has a type that gives no marks",
     "FM-SINK-001": "a write does not say what to do with updates and deletes",
     "FM-SINK-002": "a snapshot would be appended to a target that already holds rows of ours",
     "FM-SINK-003": "a feed window would overwrite a whole target",
@@ -92,6 +108,12 @@ CODES: dict[str, str] = {
     "FM-SINK-019": "the target could not be written: no space, no permission, no connection",
     "FM-SINK-021": "a backfill or replay would double rows",
     "FM-SINK-022": "a backfill or replay could replace newer rows by older ones",
+    "FM-SINK-023": "a catalog name stands for something that cannot be a target",
+    "FM-SINK-024": "a new target has no place in the catalog",
+    "FM-SINK-025": "the table of a target's catalog name has moved, or its name was taken",
+    "FM-SINK-030": "a value does not fit its column",
+    "FM-SINK-031": "it could not be learned whether a commit happened",
+    "FM-SINK-032": "the target could not be looked at",
     "FM-CONTROL-001": "there is no control store at that place",
     "FM-CONTROL-002": "the control store cannot be read",
     "FM-CONTROL-003": "the control store was written by a newer floodmark",
@@ -122,6 +144,19 @@ CODES: dict[str, str] = {
     "FM-RUN-005": "a run failed outside the function of its pipeline",
     "FM-RUN-006": "a write failed and the function went on as if it had not",
     "FM-RUN-007": "the function of a pipeline took longer than its timeout",
+    "FM-TRANSFORM-001": "a step names no known transform",
+    "FM-TRANSFORM-002": "the parameters of a step are wrong",
+    "FM-TRANSFORM-003": "a step names a column that is not there",
+    "FM-TRANSFORM-004": "a column has a type that the transform does not take",
+    "FM-TRANSFORM-005": "a column would be there twice",
+    "FM-TRANSFORM-006": "a step's SQL is not one expression or one query",
+    "FM-TRANSFORM-007": "a step names a frame that is not there",
+    "FM-TRANSFORM-008": "Spark refuses the SQL of a step",
+    "FM-TRANSFORM-009": "the function of a Python step cannot be found",
+    "FM-TRANSFORM-010": "the function of a Python step raised an error",
+    "FM-TRANSFORM-011": "the function of a Python step returned no frame",
+    "FM-TRANSFORM-012": "two transforms have the same name",
+    "FM-TRANSFORM-013": "a module or package with transforms cannot be used",
     "FM-CLI-001": "the command line failed in a way that nobody foresaw",
     "FM-CLI-002": "the command was interrupted",
 }
@@ -228,6 +263,19 @@ class SourceError(FloodmarkError):
 
 class SinkError(FloodmarkError):
     """A target cannot be written exactly once."""
+
+
+class TransformError(FloodmarkError):
+    """A step of a node cannot be applied; nothing was written."""
+
+    exit_code = 1
+
+    step: int | None = None
+    """The number of the step in its list, from 1."""
+    transform: str | None = None
+    column: str | None = None
+    nearest: str | None = None
+    """The known name that was probably meant."""
 
 
 class ControlError(FloodmarkError):

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from floodmark.engines import jars, java
@@ -22,6 +23,7 @@ DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 MAX_DRIVER_MEMORY_MB = 4096
+_WAREHOUSE = "floodmark-warehouse-"
 
 
 def local_session(
@@ -57,7 +59,7 @@ def default_conf() -> dict[str, str]:
     few = str(max(2, min(2 * cores, 16)))
     return {
         "spark.master": "local[*]",
-        "spark.jars": ",".join(str(path) for path in jars.paths("delta")),
+        "spark.jars": ",".join(str(path) for path in _jars()),
         "spark.sql.extensions": DELTA_EXTENSION,
         "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
         "spark.ui.enabled": "false",
@@ -74,11 +76,22 @@ def default_conf() -> dict[str, str]:
     }
 
 
+def _jars() -> list[Path]:
+    """Delta's jars, fetched if need be, and the drivers of databases that were fetched before."""
+    drivers = [] if jars.missing("postgres") else jars.paths("postgres")
+    return [*jars.paths("delta"), *drivers]
+
+
 def _own_warehouse() -> dict[str, str]:
     """A folder that goes with the process; Spark's default is wherever the user happens to be."""
-    folder = tempfile.mkdtemp(prefix="floodmark-warehouse-")
+    folder = tempfile.mkdtemp(prefix=_WAREHOUSE)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return {"spark.sql.warehouse.dir": folder}
+
+
+def goes_with_the_process(location: str) -> bool:
+    """Whether a place is in the warehouse of a local session, which is removed with its process."""
+    return f"/{_WAREHOUSE}" in location
 
 
 def _start(settings: Mapping[str, str]) -> SparkSession:
