@@ -72,24 +72,24 @@ def tmp_lake(tmp_path: Path) -> Path:
     return lake
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker has the one Spark session; the other starts with the commands.
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """One worker has the one Spark session, and the other one starts with the commands.
 
     A command that finds a session already there neither starts one nor says so, so commands are
-    played where none is: without workers before the tests of Spark, with workers on the other one
-    (xdist hands out the largest groups first).
+    played where none is (xdist hands out the largest groups first).
     """
-    for item in items:
-        group = _group(item)
-        if group is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: _group(item) == "spark")
+    group = _group(item)
+    if group is not None:
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without workers the tests of Spark come last; long ones come first, to share the work."""
+    items.sort(key=lambda item: (_group(item) == "spark", item.get_closest_marker("slow") is None))
 
 
 def _group(item: pytest.Item) -> str | None:
     if "spark" in getattr(item, "fixturenames", ()):
         return "spark"
-    if "postgres" in getattr(item, "fixturenames", ()):
-        return "postgres"
     return "commands" if "cli" in item.path.parent.parts else None
