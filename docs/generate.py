@@ -112,7 +112,7 @@ def _failpoints(meaning: Mapping[str, str]) -> Iterator[str]:
         "reach the state of an undisturbed run; the crash tests run over this list."
     )
     rows = ["| point | killed here | the next command |", "| --- | --- | --- |"]
-    for point in (*failpoints.POINTS, *failpoints.UPKEEP_POINTS):
+    for point in failpoints.every_point():
         left, next_step = meaning[point].split(" => ")
         rows.append(f"| `{point}` | {_cell(left)} | {_cell(next_step)} |")
     yield "\n".join(rows)

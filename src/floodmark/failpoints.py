@@ -37,10 +37,21 @@ POINTS = (
 )
 """Every point of the batch protocol; the crash tests run over this list."""
 
+FREEZE_POINTS = ("freeze.before_commit", "freeze.after_commit")
+"""Points that only a batch with a deferred end reaches; it has crash tests of its own."""
+
 UPKEEP_POINTS = ("cleanup.mid",)
 """Points that only an upkeep reaches; it has crash tests of its own."""
 
+POSTGRES_POINTS = ("postgres.after_lock", "postgres.after_copy")
+"""Points that only a write to PostgreSQL reaches; it has crash tests of its own."""
+
 _seen: Counter[str] = Counter()
+
+
+def every_point() -> tuple[str, ...]:
+    """All the points there are."""
+    return (*POINTS, *UPKEEP_POINTS, *POSTGRES_POINTS)
 
 
 class FailpointReached(BaseException):

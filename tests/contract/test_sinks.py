@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.contract.sink_contract import Harness, SinkContract
+from tests.contract.postgres_places import PgLake
+from tests.contract.sink_contract import DeltaSinkContract, Harness, SinkContract
 
+from floodmark.engines.postgres import connector
+from floodmark.engines.postgres_server import PostgresServer
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import Sink
+from floodmark.sinks.postgres import PostgresSink
 from floodmark.testing.arrow import ArrowSink
 
 if TYPE_CHECKING:
@@ -52,14 +56,35 @@ class SparkSinks:
         return self._spark.createDataFrame(rows, schema).repartition(parts)
 
 
-class TestArrowSink(SinkContract):
+class PostgresSinks(ArrowSinks):
+    """Arrow tables into PostgreSQL."""
+
+    def __init__(self, dsn: str) -> None:
+        self._connect = connector(dsn)
+
+    def sink(self, spec: WriteSpec, windows: tuple[Window, ...], previous: SinkDone | None) -> Sink:
+        return PostgresSink(self._connect, spec, windows, previous)
+
+
+class TestArrowSink(DeltaSinkContract):
     @pytest.fixture
     def harness(self) -> Harness:
         return Harness(ArrowSinks())
 
 
 @pytest.mark.spark
-class TestDeltaSink(SinkContract):
+class TestDeltaSink(DeltaSinkContract):
     @pytest.fixture
     def harness(self, spark: SparkSession) -> Harness:
         return Harness(SparkSinks(spark))
+
+
+@pytest.mark.postgres
+class TestPostgresSink(SinkContract):
+    @pytest.fixture
+    def harness(self, postgres: PostgresServer) -> Harness:
+        return Harness(PostgresSinks(postgres.dsn))
+
+    @pytest.fixture
+    def lake(self, postgres: PostgresServer, pg_schema: str) -> PgLake:
+        return PgLake(postgres.dsn, pg_schema)

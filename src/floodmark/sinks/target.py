@@ -61,7 +61,7 @@ class DeltaTarget:
                 self._refuse_unrecorded_loss(log, facts, commit, receipt)
             return result_of(self.path, facts.table_id, commit, already_applied=True)
         if stored > receipt.seq:
-            raise _holds_later(self.path, receipt, stored)
+            raise holds_later(self.path, receipt, stored)
         # The receipt is in the table's state, its commit file is gone: what it counted is unknown.
         version = self.previous.version if self.previous else facts.earliest_version
         return WriteResult(self.path, facts.table_id, version, None, already_applied=True)
@@ -238,21 +238,25 @@ class DeltaTarget:
         """
         found, ours = batch_of(commit.user_metadata), batch_of(receipt.user_metadata)
         if found != ours:
-            raise _holds_other(self.path, commit, f"batch {found} has number {receipt.seq} there")
+            raise holds_other(_at(self.path, commit), f"batch {found} has number {receipt.seq} there")
 
     def _refuse_unknown_writes(self, last: VersionFacts, receipt: Receipt) -> None:
         """The last write there must be the last one the store knows of, or this very batch."""
         is_known = self.previous is not None and self.previous.version == last.version
         found = batch_of(last.user_metadata)
         if not is_known and found != batch_of(receipt.user_metadata):
-            raise _holds_other(self.path, last, f"batch {found} is unknown to this control store")
+            raise holds_other(_at(self.path, last), f"batch {found} is unknown to this control store")
 
     def _refuse_unknown_receipt(self, stored: int | None, receipt: Receipt) -> None:
         """The same by number alone, for a log that no longer has the commit."""
         known = self.previous.seq if self.previous else None
         if stored is None or known is None or stored in (known, receipt.seq):
             return
-        raise _holds_other(self.path, None, f"receipt {stored}; this control store left {known}")
+        raise holds_other(self.path, f"receipt {stored}; this control store left {known}")
+
+
+def _at(path: str, commit: VersionFacts) -> str:
+    return f"{path} version {commit.version}"
 
 
 def _holds_rows_of_ours(log: DeltaLog, receipt: Receipt) -> bool:
@@ -294,7 +298,8 @@ def not_written(path: str, receipt: Receipt, found: str) -> SinkError:
     )
 
 
-def _holds_later(path: str, receipt: Receipt, stored: int) -> SinkError:
+def holds_later(path: str, receipt: Receipt, stored: int) -> SinkError:
+    """The error for a target that went on without this batch."""
     return SinkError(
         "FM-SINK-012",
         "the target already holds a later batch of this pipeline",
@@ -306,11 +311,12 @@ def _holds_later(path: str, receipt: Receipt, stored: int) -> SinkError:
     )
 
 
-def _holds_other(path: str, commit: VersionFacts | None, found: str) -> SinkError:
+def holds_other(where: str, found: str) -> SinkError:
+    """The error for a target that another control store, or another copy of it, wrote to."""
     return SinkError(
         "FM-SINK-015",
         "the target holds a batch that this control store did not write",
-        where=f"{path} version {commit.version}" if commit else path,
+        where=where,
         found=found,
         allowed="writes of this pipeline by one control store, none of them forgotten",
         state=f"{NOTHING_WRITTEN}; two copies of one control store seem to be in use, or an older"

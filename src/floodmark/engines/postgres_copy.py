@@ -1,0 +1,291 @@
+"""Rows from Arrow into PostgreSQL by COPY: which types go together, and which values do not.
+
+Binary by pgpq where it knows every type, else as text by psycopg. Every value is checked before it
+is sent, so that an error can name the row and the column, and nothing is rounded or cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark.engines.postgres import quoted
+
+if TYPE_CHECKING:
+    from floodmark.engines.postgres import Cursor
+
+_INTEGERS = {"int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64()}
+_TEXTS = frozenset(("text", "varchar", "bpchar"))
+_MAX_DIGITS = 76
+"""Of a decimal of Arrow."""
+
+
+@dataclass(frozen=True, slots=True)
+class PgColumn:
+    """A column of a table as the catalog of the database describes it."""
+
+    name: str
+    type: str
+    """The internal name of the type: int4, varchar, numeric."""
+    shown: str
+    """The type as people write it: integer, character varying(10), numeric(12,2)."""
+    length: int | None = None
+    precision: int | None = None
+    scale: int | None = None
+    is_required: bool = False
+
+
+class MisfitError(ValueError):
+    """A value does not fit its column; `row` counts from 1 within the frame."""
+
+    def __init__(self, column: str, row: int, why: str) -> None:
+        super().__init__(f"row {row}, column {column}: {why}")
+        self.column = column
+        self.row = row
+        self.why = why
+
+
+def created_type(kind: pa.DataType) -> str | None:
+    """The type of a column that is created for values of an Arrow type; None if there is none."""
+    if pa.types.is_decimal(kind):
+        return f"numeric({kind.precision},{kind.scale})" if 0 <= kind.scale <= 76 else "numeric"
+    if pa.types.is_timestamp(kind):
+        return "timestamp with time zone" if kind.tz else "timestamp without time zone"
+    for is_kind, name in _CREATED:
+        if is_kind(kind):
+            return name
+    return None
+
+
+def wire_type(kind: pa.DataType, column: PgColumn) -> pa.DataType | None:
+    """The Arrow type in which values go to a column without loss; None if they do not go there."""
+    is_any = pa.types.is_null(kind)
+    if column.type in _INTEGERS and (is_any or pa.types.is_integer(kind)):
+        return _INTEGERS[column.type]
+    if column.type == "numeric":
+        return _wire_numeric(kind, column)
+    for name, accepts, wire in _WIRES:
+        if column.type == name and (is_any or accepts(kind)):
+            return wire
+    known = column.type in _INTEGERS or column.type in {name for name, _, _ in _WIRES}
+    # Other types (uuid, jsonb, enums, domains) read their text form.
+    return None if known or not (is_any or _is_text(kind)) else pa.string()
+
+
+def copy_rows(
+    cursor: Cursor,
+    table: str,
+    columns: Sequence[PgColumn],
+    sources: Sequence[str],
+    batches: Iterable[pa.RecordBatch],
+) -> int:
+    """Copy `sources` of every batch into `columns` of the quoted `table`; returns the rows written.
+
+    Raises MisfitError at the first value that does not fit; the transaction is then to be given up.
+    """
+    fits = _Fitting(columns, sources)
+    names = ", ".join(quoted(column.name) for column in columns)
+    fitted = fits.batches(batches)
+    if _is_binary(fits.schema, columns):
+        _copy_binary(cursor, f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)", fitted, fits)
+    else:
+        _copy_text(cursor, f"COPY {table} ({names}) FROM STDIN", fitted)
+    return cursor.rowcount
+
+
+class _Fitting:
+    """Casts batches to the wire types, counting rows."""
+
+    def __init__(self, columns: Sequence[PgColumn], sources: Sequence[str]) -> None:
+        self._columns = columns
+        self._sources = sources
+        self.schema: pa.Schema | None = None
+        """Known from the first batch on."""
+
+    def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same rows in wire types; the first batch is looked at when this is called."""
+        source = iter(batches)
+        first = next(source, None)
+        if first is not None:
+            self.schema = self._wire_schema(first.schema)
+        return self._fitted(first, source)
+
+    def _wire_schema(self, schema: pa.Schema) -> pa.Schema:
+        pairs = zip(self._columns, self._sources, strict=True)
+        return pa.schema(
+            [
+                (c.name, wire_type(schema.field(source).type, c) or pa.string())
+                for c, source in pairs
+            ]
+        )
+
+    def _fitted(
+        self, first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        before, batch = 0, first
+        while batch is not None:
+            yield self._cast(batch, before)
+            before += batch.num_rows
+            batch = next(rest, None)
+
+    def _cast(self, batch: pa.RecordBatch, before: int) -> pa.RecordBatch:
+        arrays = []
+        for column, source, field in zip(
+            self._columns, self._sources, self.schema or (), strict=True
+        ):
+            array = batch.column(batch.schema.get_field_index(source))
+            arrays.append(_checked(array, column, field.type, before))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _checked(array: pa.Array, column: PgColumn, wire: pa.DataType, before: int) -> pa.Array:
+    try:
+        cast = array.cast(wire)
+    except pa.ArrowInvalid:
+        row = before + _first_uncastable(array, wire) + 1
+        raise MisfitError(column.name, row, f"not exact as {column.shown}") from None
+    for why, is_bad in _faults(cast, column):
+        if pc.any(is_bad).as_py():
+            row = before + pc.index(is_bad, pa.scalar(value=True)).as_py() + 1
+            raise MisfitError(column.name, row, why)
+    return cast
+
+
+def _faults(array: pa.Array, column: PgColumn) -> Iterator[tuple[str, pa.Array]]:
+    """What the database would refuse, or cut off, with the rows in which it is."""
+    if column.is_required and array.null_count:
+        yield "NULL, and the column takes none", pc.is_null(array)
+    if not pa.types.is_string(array.type):
+        return
+    yield "a NUL character, which PostgreSQL cannot store", pc.match_substring(array, "\0")
+    if column.length is not None:
+        why = f"more than {column.length} characters"
+        yield why, pc.greater(pc.utf8_length(array), column.length)
+
+
+def _first_uncastable(array: pa.Array, wire: pa.DataType) -> int:
+    low, high = 0, len(array)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            array.slice(low, middle - low).cast(wire)
+        except pa.ArrowInvalid:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _is_binary(schema: pa.Schema | None, columns: Sequence[PgColumn]) -> bool:
+    if schema is None or not all(_has_binary_form(column) for column in columns):
+        return False
+    return _encoder(schema) is not None
+
+
+def _has_binary_form(column: PgColumn) -> bool:
+    """Whether the type of the column is one whose binary form pgpq writes."""
+    known = {name for name, _, _ in _WIRES} | set(_INTEGERS) | {"numeric"}
+    return column.type in known
+
+
+def _encoder(schema: pa.Schema) -> Any:
+    """What writes the binary form; None where pgpq does not know a type."""
+    try:
+        from pgpq import ArrowToPostgresBinaryEncoder
+
+        return ArrowToPostgresBinaryEncoder(schema)
+    except (ImportError, ValueError):
+        return None
+
+
+def _copy_binary(
+    cursor: Cursor, statement: str, batches: Iterable[pa.RecordBatch], fits: _Fitting
+) -> None:
+    encoder = _encoder(fits.schema)
+    with cursor.copy(statement.encode()) as copy:
+        copy.write(encoder.write_header())
+        for batch in batches:
+            copy.write(encoder.write_batch(batch))
+        copy.write(encoder.finish())
+
+
+def _copy_text(cursor: Cursor, statement: str, batches: Iterable[pa.RecordBatch]) -> None:
+    with cursor.copy(statement.encode()) as copy:
+        for batch in batches:
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                copy.write_row(row)
+
+
+def _wire_numeric(kind: pa.DataType, column: PgColumn) -> pa.DataType | None:
+    if not (pa.types.is_null(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
+        return None
+    if column.precision is None or column.scale is None:
+        return kind if pa.types.is_decimal(kind) else pa.decimal128(20, 0)
+    if not 0 <= column.scale <= column.precision:
+        return None
+    if column.precision <= 38:
+        return pa.decimal128(column.precision, column.scale)
+    return pa.decimal256(min(column.precision, _MAX_DIGITS), min(column.scale, _MAX_DIGITS))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _is_single(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_float16(kind) or pa.types.is_float32(kind))
+
+
+def _is_double(kind: pa.DataType) -> bool:
+    is_exact = pa.types.is_integer(kind) and kind.bit_width <= 32
+    return bool(pa.types.is_floating(kind) or is_exact)
+
+
+def _is_instant(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
+
+
+def _is_wall_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is None)
+
+
+Accepts = Callable[[pa.DataType], bool]
+
+_WIRES: tuple[tuple[str, Accepts, pa.DataType], ...] = (
+    ("bool", pa.types.is_boolean, pa.bool_()),
+    ("float4", _is_single, pa.float32()),
+    ("float8", _is_double, pa.float64()),
+    *((name, _is_text, pa.string()) for name in sorted(_TEXTS)),
+    ("bytea", _is_bytes, pa.binary()),
+    ("date", pa.types.is_date, pa.date32()),
+    ("timestamp", _is_wall_time, pa.timestamp("us")),
+    ("timestamptz", _is_instant, pa.timestamp("us", "UTC")),
+    ("time", pa.types.is_time, pa.time64("us")),
+)
+
+_CREATED: tuple[tuple[Accepts, str], ...] = (
+    (pa.types.is_boolean, "boolean"),
+    (lambda kind: kind in (pa.int8(), pa.int16(), pa.uint8()), "smallint"),
+    (lambda kind: kind in (pa.int32(), pa.uint16()), "integer"),
+    (lambda kind: kind in (pa.int64(), pa.uint32()), "bigint"),
+    (pa.types.is_uint64, "numeric(20,0)"),
+    (_is_single, "real"),
+    (pa.types.is_float64, "double precision"),
+    (_is_text, "text"),
+    (pa.types.is_null, "text"),
+    (_is_bytes, "bytea"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_time, "time without time zone"),
+)

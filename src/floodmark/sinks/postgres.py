@@ -1,0 +1,442 @@
+"""The PostgreSQL sink: rows and receipt in one transaction."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from floodmark import failpoints
+from floodmark.engines.arrow_frames import UnfitColumnError, arrow_schema, record_batches
+from floodmark.engines.postgres import (
+    MAX_NAME_BYTES,
+    Connect,
+    cursor_of,
+    is_lost_connection,
+    quoted,
+    run,
+    said,
+    sqlstate,
+)
+from floodmark.engines.postgres_copy import (
+    MisfitError,
+    PgColumn,
+    copy_rows,
+    created_type,
+    wire_type,
+)
+from floodmark.errors import SinkError
+from floodmark.model.names import matching
+from floodmark.model.receipt import Receipt, WriteResult, batch_of
+from floodmark.model.state import OnLostTarget, SinkDone
+from floodmark.model.window import Window
+from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
+from floodmark.sinks import postgres_merge as sql
+from floodmark.sinks import rules
+from floodmark.sinks.postgres_target import (
+    PgTable,
+    PostgresTarget,
+    Stored,
+    add_receipt,
+    create_receipts,
+    has_rows,
+    lock,
+    receipt_row,
+)
+from floodmark.sinks.rules import Target
+from floodmark.sinks.target import NOTHING_WRITTEN
+
+if TYPE_CHECKING:
+    from floodmark.engines.postgres import Connection, Cursor
+
+READ_BACK_SECONDS = 60
+"""How long a commit whose answer was lost may still be under way on the server."""
+
+_CHANGE_TYPES = (pa.string(), pa.int64(), pa.timestamp("us", "UTC"))
+_CHANGE_PG = (
+    PgColumn(CHANGE_COLUMNS[0], "text", "text"),
+    PgColumn(CHANGE_COLUMNS[1], "int8", "bigint"),
+    PgColumn(CHANGE_COLUMNS[2], "timestamptz", "timestamp with time zone"),
+)
+_BAD_VALUES = ("22", "23", "54")
+"""Classes of SQLSTATE: data, constraints, limits of the program (an index entry too long)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What the statements of one write did, by their own counts."""
+
+    rows_written: int
+    metrics: dict[str, str]
+
+
+class PostgresSink:
+    """Writes frames to one table of PostgreSQL, each with its receipt, exactly once.
+
+    `spec.target` is `<connection>:<table>`, the table written as in SQL. A missing table is created
+    with the types of `created_type`; a merge gives it an index on its keys. An overwrite deletes and
+    fills in one transaction: readers see the old rows until it ends and wait for nothing. Frames are
+    Spark's or Arrow tables; the driver holds two partitions of a Spark frame at a time.
+
+    merge: as the Delta sink does it. Keys are compared null-safe; the frame is reduced to one row
+    per key; `deletes="soft"` gives the target the columns `is_deleted` and `deleted_at`.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        spec: WriteSpec,
+        windows: tuple[Window, ...],
+        previous: SinkDone | None = None,
+    ) -> None:
+        self._spec = spec
+        self._windows = windows
+        self._connect = connect
+        self._target = PostgresTarget(spec.target, previous, connect)
+
+    def committed(self, receipt: Receipt) -> WriteResult | None:
+        """See `Sink.committed`; raises FM-SINK-032 if the database does not answer."""
+        return self._target.committed(receipt)
+
+    def loss(self, receipt: Receipt) -> SinkError | None:
+        """See `Sink.loss`."""
+        return self._target.loss(receipt)
+
+    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+        """See `Sink.settled`."""
+        return self._target.settled(choice, receipt, next_app_id)
+
+    def write(self, frame: Any, receipt: Receipt) -> WriteResult:
+        """See `Sink.write`; the order of the steps is the guarantee.
+
+        1. The receipt is looked for, and every rule checked, before the target is touched.
+        2. In a transaction, under the lock of the table, both again: another may have come first.
+        3. The rows, then the receipt, then COMMIT.
+        4. If the answer to COMMIT was lost, the receipt is read back: it decides.
+        """
+        schema = self._schema(frame)
+        # 1.
+        with self._target.looking() as cursor:
+            table = self._target.table(cursor)
+            earlier = self._target.committed_in(cursor, table, receipt)
+            if earlier is not None:
+                return earlier
+            self._admit(cursor, table, schema, receipt)
+        with self._transaction(receipt) as connection:
+            return self._write(connection, frame, schema, receipt)
+
+    def _write(
+        self, connection: Connection, frame: Any, schema: pa.Schema, receipt: Receipt
+    ) -> WriteResult:
+        cursor = cursor_of(connection)
+        # 2.
+        table = self._prepared(connection, cursor)
+        earlier = self._target.committed_in(cursor, table, receipt)
+        if earlier is not None:
+            return earlier
+        seen = self._admit(cursor, table, schema, receipt)
+        failpoints.reached("postgres.after_lock")
+        # 3.
+        table = self._created(cursor, table, schema)
+        effects = self._store(cursor, table, frame, schema)
+        failpoints.reached("postgres.after_copy")
+        stored = Stored(
+            seq=receipt.seq,
+            version=seen.version + 1,
+            batch_id=batch_of(receipt.user_metadata),
+            rows_written=effects.rows_written,
+            leaves_rows=has_rows(cursor, table),
+            metrics=effects.metrics,
+            write_id=uuid.uuid4().hex,
+        )
+        add_receipt(cursor, table, receipt, stored)
+        failpoints.reached("sink.before_commit")
+        self._commit(connection, receipt, stored)
+        failpoints.reached("sink.after_commit")
+        return self._target.result(table, stored, already_applied=False)
+
+    @contextmanager
+    def _transaction(self, receipt: Receipt) -> Iterator[Connection]:
+        """A connection that is closed, and so rolled back, unless the block committed."""
+        import psycopg
+
+        try:
+            connection = self._connect()
+            try:
+                yield connection
+            finally:
+                connection.close()
+        except MisfitError as misfit:
+            raise _unfit_value(self._spec, str(misfit)) from misfit
+        except psycopg.Error as error:
+            if sqlstate(error)[:2] in _BAD_VALUES:
+                raise _unfit_value(self._spec, _place(error) + said(error)) from error
+            raise _not_written(self._spec.target, receipt, said(error)) from error
+
+    def _prepared(self, connection: Connection, cursor: Cursor) -> PgTable:
+        """The table as it is once every other writer is kept out."""
+        table = self._target.table(cursor)
+        if not table.has_receipts:
+            create_receipts(cursor, table)
+            connection.commit()
+        lock(cursor, table)
+        # Rows that an asynchronous commit loses would take a receipt that the store knows of along.
+        run(
+            cursor,
+            "SELECT set_config('synchronous_commit', 'on', true)"
+            " WHERE current_setting('synchronous_commit') = 'off'",
+        )
+        return self._target.table(cursor)
+
+    def _schema(self, frame: Any) -> pa.Schema:
+        try:
+            return arrow_schema(frame)
+        except UnfitColumnError as error:
+            allowed = "plain values; arrays, maps and structs as text, by to_json"
+            raise _misfit(self._spec, str(error), allowed) from error
+
+    def _admit(self, cursor: Cursor, table: PgTable, schema: pa.Schema, receipt: Receipt) -> Target:
+        seen = self._target.seen(cursor, table, receipt)
+        rules.check_write(self._spec, self._windows, schema.names, seen)
+        if seen.exists:
+            self._check_types(table, schema)
+        else:
+            self._definitions(schema)
+        return seen
+
+    def _check_types(self, table: PgTable, schema: pa.Schema) -> None:
+        different = []
+        for name, kind in self._fields(schema):
+            column = _column(table, name)
+            if wire_type(kind, column) is None:
+                different.append(f"{name}: {kind} in the frame, {column.shown} in the target")
+        if different:
+            raise _misfit(
+                self._spec, "; ".join(different), "types that go into one another exactly"
+            )
+
+    def _fields(self, schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+        """The columns that the target has, by this write: those of the frame and those we add."""
+        data = rules.data_columns(schema.names)
+        fields = [(name, schema.field(name).type) for name in data]
+        if self._spec.mode == "merge" and self._spec.deletes == "soft":
+            fields += zip(rules.SOFT_DELETE_COLUMNS, (pa.bool_(), _CHANGE_TYPES[2]), strict=True)
+        elif self._spec.mode != "merge" and self._spec.changes == "log":
+            fields += zip(rules.LOG_COLUMNS, _CHANGE_TYPES, strict=True)
+        return fields
+
+    def _definitions(self, schema: pa.Schema) -> list[str]:
+        """The columns of a new table; raises FM-SINK-011 for what PostgreSQL cannot have."""
+        definitions = []
+        for name, kind in self._fields(schema):
+            shown = created_type(kind)
+            if shown is None:
+                raise _misfit(self._spec, f"column {name} is of type {kind}", "plain values")
+            if not name or "\0" in name or len(name.encode()) > MAX_NAME_BYTES:
+                rule = f"names of 1 to {MAX_NAME_BYTES} bytes without NUL"
+                raise _misfit(self._spec, f"the column name {name[:100]!r}", rule)
+            definitions.append(f"{quoted(name)} {shown}")
+        return definitions
+
+    def _created(self, cursor: Cursor, table: PgTable, schema: pa.Schema) -> PgTable:
+        if table.oid is not None:
+            return table
+        run(cursor, f"CREATE TABLE {table.quoted} ({', '.join(self._definitions(schema))})")
+        if self._spec.mode == "merge":
+            keys = [matching(key, schema.names) or key for key in self._spec.keys]
+            run(cursor, f"CREATE INDEX ON {table.quoted} ({', '.join(map(quoted, keys))})")
+        return self._target.table(cursor)
+
+    def _store(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> Effects:
+        if self._spec.mode == "overwrite" or self._target.is_rebuilt:
+            run(cursor, f"DELETE FROM {table.quoted}")
+        if self._spec.mode == "merge":
+            return self._merge(cursor, table, frame, schema)
+        if self._spec.changes == "latest":
+            merge = self._staged(cursor, table, frame, schema)
+            written = run(cursor, sql.latest(merge)).rowcount
+        else:
+            written = self._append(cursor, table, frame, schema)
+        return Effects(written, {"rows_inserted": str(written)})
+
+    def _append(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> int:
+        sources = rules.data_columns(schema.names)
+        columns = [_column(table, name) for name in sources]
+        if self._spec.changes == "log":
+            sources = [*sources, *CHANGE_COLUMNS]
+            columns += [_column(table, name) for name in rules.LOG_COLUMNS]
+        return copy_rows(cursor, table.quoted, columns, sources, record_batches(frame))
+
+    def _staged(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> sql.Merge:
+        """Copy the frame into the stage, and leave the last change of each key in WINNERS."""
+        merge = self._merge_of(table, schema)
+        data = rules.data_columns(schema.names)
+        # A row that deletes need not be one that the target would take.
+        columns = [replace(_column(table, name), is_required=False) for name in data]
+        changes = [c for c in _CHANGE_PG if c.name in merge.changes]
+        definitions = ", ".join(f"{quoted(c.name)} {c.shown}" for c in (*columns, *changes))
+        run(cursor, f"CREATE TEMPORARY TABLE floodmark_stage ({definitions}) ON COMMIT DROP")
+        sources = [*data, *(c.name for c in changes)]
+        batches = _known_changes(record_batches(frame))
+        copy_rows(cursor, sql.STAGE, [*columns, *changes], sources, batches)
+        run(cursor, sql.winners(merge))
+        run(cursor, f"ANALYZE {sql.WINNERS}")
+        return merge
+
+    def _merge_of(self, table: PgTable, schema: pa.Schema) -> sql.Merge:
+        spec = self._spec
+        names = {name: _column(table, name).name for name in rules.data_columns(schema.names)}
+        sequence = matching(spec.sequence_by, list(names)) if spec.sequence_by else None
+        return sql.Merge(
+            table=table.quoted,
+            columns=tuple(names.values()),
+            keys=tuple(names[matching(key, list(names)) or key] for key in spec.keys),
+            changes=frozenset(CHANGE_COLUMNS) & frozenset(schema.names),
+            sequence_by=names[sequence] if sequence else None,
+            is_soft=spec.mode == "merge" and spec.deletes == "soft",
+            ignores_deletes=spec.mode == "merge" and spec.deletes == "ignore",
+        )
+
+    def _merge(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> Effects:
+        merge = self._staged(cursor, table, frame, schema)
+        tied, example = run(cursor, sql.ties(merge)).fetchone() or (0, None)
+        null_keys = bool((run(cursor, sql.has_null_keys(merge)).fetchone() or (False,))[0])
+        counts = {"inserted": 0, "updated": 0, "deleted": 0}
+        statements = sql.applied(merge, null_keys=False)
+        statements += sql.applied(merge, null_keys=True) if null_keys else []
+        if rules.deletes_missing(self._spec, self._windows):
+            at = _time_sql(_seen_at(self._windows))
+            statements.append(sql.missing(merge, at, null_keys=null_keys))
+        for effect, statement in statements:
+            counts[effect] += run(cursor, statement).rowcount
+        metrics = {f"rows_{effect}": str(count) for effect, count in counts.items()}
+        metrics["ties"] = str(tied)
+        if tied:
+            metrics["tie_example"] = str(example)[:200]
+        return Effects(sum(counts.values()), metrics)
+
+    def _commit(self, connection: Connection, receipt: Receipt, stored: Stored) -> None:
+        """COMMIT; returns only if the rows are there for good."""
+        import psycopg
+
+        try:
+            connection.commit()
+        except psycopg.Error as error:
+            if not is_lost_connection(error):
+                raise
+            if not self._is_there(receipt, stored, error):
+                raise
+
+    def _is_there(self, receipt: Receipt, stored: Stored, error: BaseException) -> bool:
+        """Whether our own commit happened although its answer was lost.
+
+        Under the lock of the table: the server may still be at work on that very commit.
+        """
+        import psycopg
+
+        try:
+            connection = self._connect()
+            try:
+                cursor = cursor_of(connection)
+                run(cursor, f"SET LOCAL lock_timeout = '{READ_BACK_SECONDS}s'")
+                table = self._target.table(cursor)
+                lock(cursor, table)
+                found = receipt_row(cursor, self._target.table(cursor), receipt)
+            finally:
+                connection.close()
+        except psycopg.Error as second:
+            raise _unknown_outcome(self._spec.target, receipt, said(error), said(second)) from error
+        return found is not None and found.write_id == stored.write_id
+
+
+def _column(table: PgTable, name: str) -> PgColumn:
+    """The column of the table that a name of the frame means; the rules have found one."""
+    by_name = {column.name: column for column in table.columns}
+    found = matching(name, list(by_name))
+    if found is None:
+        raise KeyError(name)
+    return by_name[found]
+
+
+def _known_changes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches; raises MisfitError where `_change_type` is none of Delta's."""
+    import pyarrow.compute as pc
+
+    known, before = pa.array(sql.CHANGE_TYPES), 0
+    for batch in batches:
+        if CHANGE_COLUMNS[0] in batch.schema.names:
+            is_known = pc.is_in(batch.column(CHANGE_COLUMNS[0]), known)
+            if not pc.all(is_known).as_py():
+                row = before + pc.index(is_known, pa.scalar(value=False)).as_py() + 1
+                raise MisfitError(CHANGE_COLUMNS[0], row, "not a change type of Delta")
+        before += batch.num_rows
+        yield batch
+
+
+def _seen_at(windows: Sequence[Window]) -> datetime | None:
+    return max((w.end_at for w in windows if w.has_news and w.end_at), default=None)
+
+
+def _time_sql(at: datetime | None) -> str:
+    return "now()" if at is None else f"'{at.isoformat()}'::timestamptz"
+
+
+def _place(error: Any) -> str:
+    """The column and constraint that the server names."""
+    diagnosis = getattr(error, "diag", None)
+    names = [("column", "column_name"), ("constraint", "constraint_name")]
+    seen = [(label, getattr(diagnosis, field, None)) for label, field in names]
+    return "".join(f"{label} {name}: " for label, name in seen if name)
+
+
+def _unfit_value(spec: WriteSpec, found: str) -> SinkError:
+    return SinkError(
+        "FM-SINK-030",
+        "a value does not fit its column",
+        where=f"write {spec.name!r} to {spec.target}",
+        found=found,
+        allowed="values that the column holds exactly; nothing is rounded or cut off",
+        state=NOTHING_WRITTEN,
+        next="change the value or the column, then run the batch again",
+    )
+
+
+def _misfit(spec: WriteSpec, found: str, allowed: str) -> SinkError:
+    return SinkError(
+        "FM-SINK-011",
+        "the frame does not fit the target",
+        where=f"write {spec.name!r} to {spec.target}",
+        found=found,
+        allowed=allowed,
+        state=NOTHING_WRITTEN,
+        next="change the frame or the table, then run the batch again",
+    )
+
+
+def _not_written(target: str, receipt: Receipt, found: str) -> SinkError:
+    return SinkError(
+        "FM-SINK-019",
+        "the target could not be written",
+        where=target,
+        found=found,
+        state="rows and receipt go in one transaction, which was rolled back",
+        next=f"mend what is said above, then: floodmark retry {batch_of(receipt.user_metadata)}",
+        retryable=True,
+    )
+
+
+def _unknown_outcome(target: str, receipt: Receipt, found: str, then: str) -> SinkError:
+    return SinkError(
+        "FM-SINK-031",
+        "it could not be learned whether a commit happened",
+        where=target,
+        found=f"{found}; and when asked again: {then}",
+        state="rows and receipt are both there or neither; the receipt decides at the next attempt",
+        next=f"floodmark retry {batch_of(receipt.user_metadata)}",
+        retryable=True,
+    )
