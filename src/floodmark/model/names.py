@@ -1,4 +1,4 @@
-"""Names: what those of pipelines may look like, and how Spark SQL takes those of columns."""
+"""Names: of pipelines, of columns as Spark SQL takes them, of tables in a catalog."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import re
 from collections.abc import Sequence
 
 PIPELINE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+NOT_RESOLVED = "not resolved yet: run resolves it through Spark"
+"""What is shown in the place of facts about a catalog name that nobody has asked for."""
 PIPELINE_NAME_RULE = "letters, digits, _ - and ., at most 128, not beginning with - or ."
+
+
+def is_catalog_name(name: str) -> bool:
+    """Whether a name is that of a catalog: neither a path nor a URI.
+
+    >>> is_catalog_name("db.orders"), is_catalog_name("./orders"), is_catalog_name("s3://lake/a")
+    (True, False, False)
+    """
+    return "/" not in name and name not in (".", "..")
 
 
 def quoted(name: str) -> str:

@@ -31,3 +31,5 @@ class WriteSpec:
     allow_full: bool = False
     allow_partial: bool = False
     partition_by: tuple[str, ...] = ()
+    table: str | None = None
+    """The name of a catalog by which the target was given; None for a path."""

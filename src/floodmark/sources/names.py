@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from floodmark.deltalog import absolute
+from floodmark.engines.catalog import describe, identifier
 from floodmark.errors import PlanError
-from floodmark.model.names import quoted
 from floodmark.model.state import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CATALOG_MANAGED = frozenset(("catalogManaged", "catalogOwned-preview"))
-"""Table features under which the newest commits are not in the log folder."""
-_NOT_FOUND = (
-    "TABLE_OR_VIEW_NOT_FOUND",
-    "SCHEMA_NOT_FOUND",
-    "DELTA_TABLE_NOT_FOUND",
-    "DELTA_MISSING_DELTA_TABLE",
-)
 _STATE = "nothing was journaled"
-
-
-def is_catalog_name(name: str) -> bool:
-    """Whether a name is that of a catalog: neither a path nor a URI.
-
-    >>> is_catalog_name("db.orders"), is_catalog_name("./orders"), is_catalog_name("s3://lake/a")
-    (True, False, False)
-    """
-    return "/" not in name and name not in (".", "..")
 
 
 def resolve(spark: SparkSession | None, name: str) -> TableName:
@@ -42,13 +24,16 @@ def resolve(spark: SparkSession | None, name: str) -> TableName:
     """
     if spark is None:
         raise unresolved(name, "no Spark session is at hand")
-    detail = _described(spark, name)
-    if str(detail["format"]).lower() != "delta":
-        raise _no_delta_table(name, f"a table of format {detail['format']}")
-    managed = CATALOG_MANAGED & set(detail.get("tableFeatures") or ())
-    if managed:
-        raise _catalog_managed(name, min(managed))
-    return TableName(name, absolute(str(detail["location"])), str(detail["id"]))
+    table = describe(spark, name)
+    if table.what == "missing":
+        raise _unknown(name, table.found)
+    if table.what == "other":
+        raise _no_delta_table(name, table.found)
+    if table.what == "silent":
+        raise unresolved(name, table.found)
+    if table.managed_by:
+        raise _catalog_managed(name, table.managed_by)
+    return TableName(name, absolute(table.location), table.table_id)
 
 
 def tables_of(spark: SparkSession | None, schema: str) -> tuple[list[TableName], list[str]]:
@@ -70,60 +55,52 @@ def tables_of(spark: SparkSession | None, schema: str) -> tuple[list[TableName],
 def _listed(spark: SparkSession, schema: str) -> list[str]:
     from pyspark.errors import PySparkException
 
-    parts = ".".join(quoted(part) for part in schema.split("."))
     try:
-        rows = spark.sql(f"SHOW TABLES IN {parts}").collect()
+        rows = spark.sql(f"SHOW TABLES IN {identifier(schema)}").collect()
     except PySparkException as error:
         raise _unknown(schema, str(error.getCondition() or type(error).__name__)) from error
     return sorted(f"{schema}.{row['tableName']}" for row in rows if not row["isTemporary"])
 
 
-def refuse_other_table(known: TableName, found: TableName, committed: Mapping[str, int]) -> None:
-    """A remembered name must stand for the same table in the same place (FM-PLAN-031).
-
-    `committed` is the watermark of its place, by scope.
-    """
-    if (known.path, known.table_id) == (found.path, found.table_id):
-        return
-    is_moved = known.table_id == found.table_id
-    raise PlanError(
+def other_table(known: TableName, found: TableName) -> PlanError:
+    """The error for a remembered name that stands for another table now."""
+    return PlanError(
         "FM-PLAN-031",
-        f"{known.name} {'has moved' if is_moved else 'stands for another table now'}",
+        f"{known.name} stands for another table now",
         where=known.name,
         found=f"{found.path}, table id {found.table_id}",
         allowed=f"{known.path}, table id {known.table_id}, as it was resolved first",
-        state="nothing was journaled; the watermark stands at the place that was resolved first",
-        next=_way_to(known, found, committed)
-        if is_moved
-        else f"name the table by its path, {found.path}: it is a new upstream",
+        state="nothing was journaled; the watermark stands at the table that was resolved first",
+        next=f"name the table by its path, {found.path}: it is a new upstream",
     )
 
 
-def _way_to(known: TableName, found: TableName, committed: Mapping[str, int]) -> str:
-    steps = [
-        f"c.reset({known.path!r}, scope={scope!r}) and register its pipelines with"
-        f" fm.Upstream({found.path!r}, baseline={version})"
-        for scope, version in committed.items()
-    ]
-    return "; ".join(["put the table back; or go on in the new place", *steps])
+def being_read(upstream: str, path: str, run_id: str, batch_id: str) -> PlanError:
+    """The error for a table that moved while a run stands as running on it."""
+    return PlanError(
+        "FM-PLAN-031",
+        f"{upstream} has moved while it is being read",
+        where=path,
+        found=f"run {run_id} of batch {batch_id} stands as RUNNING",
+        allowed="a move between two runs",
+        state="nothing was journaled; the upstream is looked for in its old place",
+        next=f"wait for the run; if its process is gone: floodmark retry {batch_id}, which ends it,"
+        " then the same command again",
+        retryable=True,
+    )
 
 
-def _described(spark: SparkSession, name: str) -> dict[str, Any]:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    parts = ".".join(quoted(part) for part in name.split("."))
-    try:
-        return spark.sql(f"DESCRIBE DETAIL {parts}").collect()[0].asDict()
-    except PySparkException as error:
-        condition = str(error.getCondition() or type(error).__name__)
-        if condition.startswith(_NOT_FOUND):
-            raise _unknown(name, condition) from error
-        if condition.startswith("EXPECT_TABLE_NOT_VIEW"):
-            raise _no_delta_table(name, "a view") from error
-        raise unresolved(name, f"{condition}: {error}"[:500]) from error
-    except Py4JError as error:
-        raise unresolved(name, f"{type(error).__name__}: {error}"[:500]) from error
+def place_taken(path: str, place: str) -> PlanError:
+    """The error for a path whose table moved away, and where another one stands now."""
+    return PlanError(
+        "FM-PLAN-031",
+        f"{path} is the name of a table that moved, and another one stands there now",
+        where=path,
+        found=f"a Delta table; the upstream of that name is at {place}",
+        allowed=f"one table for a name: watermarks and batches know the one at {place} by it",
+        state=_STATE,
+        next=f"move the new table elsewhere and name it by that place; the moved one is {place}",
+    )
 
 
 def _no_delta_table(name: str, found: str) -> PlanError:

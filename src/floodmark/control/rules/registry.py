@@ -1,4 +1,4 @@
-"""CREATE, REGISTER, NAME: a store begins, pipelines say what they read."""
+"""CREATE, REGISTER, NAME, MOVE: a store begins, pipelines say what they read, and where it is."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import replace
 from floodmark.control.events import (
     Created,
     Event,
+    Moved,
     Named,
     Registered,
 )
-from floodmark.model.state import Pipeline, State
+from floodmark.control.rules.parts import located
+from floodmark.model.state import Pipeline, PlannedBatch, State
 
 
 def check_created(state: State, body: Created) -> str | None:
@@ -56,3 +58,41 @@ def check_named(state: State, body: Named) -> str | None:
 def named(state: State, event: Event) -> State:
     body: Named = event.body  # type: ignore[assignment]
     return replace(state, names={**state.names, body.table.name: body.table})
+
+
+def check_moved(state: State, body: Moved) -> str | None:
+    run = state.running_on(body.upstream)
+    if run:
+        return f"run {run.run_id} may be reading it"
+    if state.place_of(body.upstream) == body.path:
+        return f"{body.upstream} is there already"
+    others = {*state.places.values(), *_known(state)} - {body.upstream}
+    return f"{body.path} is another upstream" if body.path in others else None
+
+
+def _known(state: State) -> set[str]:
+    marks = {upstream for _, upstream in state.marks}
+    return marks | {u for p in state.pipelines.values() for u in (*p.upstreams, *p.lookups)}
+
+
+def moved(state: State, event: Event) -> State:
+    body: Moved = event.body  # type: ignore[assignment]
+    others = {name: place for name, place in state.places.items() if name != body.upstream}
+    is_back = body.path == body.upstream
+    state = replace(state, places=others if is_back else {**others, body.upstream: body.path})
+    batches = {i: _relocated(state, batch) for i, batch in state.batches.items()}
+    return replace(state, batches=batches)
+
+
+def _relocated(state: State, batch: PlannedBatch) -> PlannedBatch:
+    """A batch that still has to be read, or read again, finds its tables where they are now."""
+    amended = {
+        pipeline: {u: located(state, window) for u, window in windows.items()}
+        for pipeline, windows in batch.amended.items()
+    }
+    return replace(
+        batch,
+        windows={u: located(state, window) for u, window in batch.windows.items()},
+        lookups={u: located(state, window) for u, window in batch.lookups.items()},
+        amended=amended,
+    )
