@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from floodmark import __version__
-from floodmark.cli import look, metrics, operate, store, tools, work
+from floodmark.cli import files, look, metrics, operate, store, tools, work
 from floodmark.cli.call import Call
-from floodmark.cli.verb import JsonOption, ProjectOption, VerboseOption
+from floodmark.cli.verb import EnvOption, JsonOption, ProjectOption, VerboseOption
 from floodmark.errors import ConfigError
 
 HELP = "Incremental data pipelines on Spark that never miss a row and never process one twice."
@@ -47,7 +47,7 @@ def build_app() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback()(_root)
-    for room in (work, operate, look, metrics, store, tools):
+    for room in (work, operate, look, files, metrics, store, tools):
         room.attach(app)
     return app
 
@@ -60,6 +60,7 @@ def _print_version(*, is_asked: bool) -> None:
 
 def _root(
     project: ProjectOption = None,
+    env: EnvOption = None,
     as_json: JsonOption = False,
     is_verbose: VerboseOption = False,
     version: Annotated[
@@ -73,7 +74,7 @@ def _root(
     ] = False,
 ) -> None:
     # The verbs read these from the context.
-    del project, as_json, is_verbose, version
+    del project, env, as_json, is_verbose, version
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

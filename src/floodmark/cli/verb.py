@@ -20,11 +20,20 @@ ProjectOption = Annotated[
         help="The project's folder; else the floodmark.yaml here or above.",
     ),
 ]
+EnvOption = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        metavar="NAME",
+        help="The overlay env/NAME.yaml; else the one that FLOODMARK_ENV names.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="More logs, and tracebacks.")]
 
 _SHARED: dict[str, tuple[Any, Any]] = {
     "project": (ProjectOption, None),
+    "env": (EnvOption, None),
     "as_json": (JsonOption, False),
     "is_verbose": (VerboseOption, False),
 }
@@ -50,7 +59,7 @@ def at_least(minimum: int, option: str, value: int | None) -> int | None:
 
 def seconds(option: str, value: str) -> float:
     """The seconds of a duration given as an option; raises FM-CONFIG-007."""
-    from floodmark.config.durations import ALLOWED, seconds_of
+    from floodmark.model.durations import ALLOWED, seconds_of
 
     try:
         return seconds_of(value)
@@ -85,6 +94,7 @@ def _command(function: VerbFunction) -> Callable[..., None]:
         shared = {key: values.pop(key) or said.get(key) for key in _SHARED}
         call = Call(
             shared["project"],
+            env=shared["env"],
             as_json=bool(shared["as_json"]),
             is_verbose=bool(shared["is_verbose"]),
         )

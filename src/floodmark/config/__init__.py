@@ -1,19 +1,14 @@
 """Project files and settings, typed.
 
-`load_settings` turns a floodmark.yaml into `ProjectSettings`, or raises every error of the file at
-once, each with its line and column.
+`load_file` turns a floodmark.yaml, its pipelines/ and an overlay into `ProjectSettings`, or raises
+every error of them at once, each with its file, line and column.
 """
 
 from __future__ import annotations
 
 from floodmark.config.functions import load_function
-from floodmark.config.load import (
-    PROJECT_FILE,
-    LoadedFile,
-    find_project_file,
-    load_file,
-    survey_file,
-)
+from floodmark.config.layers import PROJECT_FILE
+from floodmark.config.load import LoadedFile, find_project_file, load_file, survey_file
 from floodmark.config.models import PipelineSettings, ProjectSettings, RetrySettings
 
 __all__ = [

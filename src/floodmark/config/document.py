@@ -1,4 +1,4 @@
-"""YAML with places: plain values, and the line and column of every key and value.
+"""YAML with places: the line and column of every key and value.
 
 YAML 1.2 as people expect it: only `true` and `false` are booleans, dates stay text. Duplicate keys,
 tags, keys that are not text and documents that grow or nest without measure are errors.
@@ -8,233 +8,329 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from yaml.composer import Composer
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.composer import ComposerError
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
 from yaml.parser import Parser
 from yaml.reader import Reader, ReaderError
-from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
-from floodmark.config.places import KeyPath, Place, Report, key_name, place_of, shown
+from floodmark.config.places import KeyPath, Place, Report, key_name, place_of
+from floodmark.config.safety import safely_shown
+from floodmark.config.tree import Document, Entry
 
 MAX_DEPTH = 40
-MAX_NODES = 50_000
+MAX_VALUES = 250_000
 """After aliases are followed: nine lines of nested aliases can mean a billion values."""
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_KINDS = {f"{_TAG}{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq")}
+
+_NUMBERS = "-+0123456789."
+_CORE_SCHEMA: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+"""The kinds that a plain scalar may be of, by its first character; text if none fits."""
+for _kind, _pattern, _first in (
+    ("bool", r"(?:true|True|TRUE|false|False|FALSE)", "tTfF"),
+    ("int", r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)", _NUMBERS),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", _NUMBERS),
+    ("null", r"(?:~|null|Null|NULL)", "~nN"),
+):
+    for _character in _first:
+        _CORE_SCHEMA.setdefault(_character, []).append((_kind, re.compile(_pattern)))
+
+
+class _PlainParser(Reader, Scanner, Parser):
+    """PyYAML's parser without its C twin: slower, with places and words that are the same anywhere."""
+
+    def __init__(self, text: str) -> None:
+        Reader.__init__(self, text)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+
+
+def _fast_parser() -> type[Any]:
+    try:
+        from yaml import cyaml
+    except ImportError:  # PyYAML was built without libyaml
+        return _PlainParser
+    parser: type[Any] = vars(cyaml)["CParser"]
+    return parser
+
+
+_FastParser = _fast_parser()
 
 
 class _TooDeepError(yaml.MarkedYAMLError):
     """The document nests further than any project does."""
 
 
-class _Resolver(BaseResolver):
-    """The core schema of YAML 1.2."""
+class _OvergrownError(yaml.MarkedYAMLError):
+    """The document has too many values."""
 
 
-_NUMBERS = list("-+0123456789.")
-for _kind, _pattern, _first in (
-    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", list("tTfF")),
-    ("int", r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$", _NUMBERS),
-    ("float", r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$", _NUMBERS),
-    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
-):
-    _Resolver.add_implicit_resolver(_TAG + _kind, re.compile(_pattern), _first)
-
-
-class _Loader(Reader, Scanner, Parser, Composer, _Resolver):
-    """Composes nodes, counting how deep it is: the composer itself is recursive."""
-
-    def __init__(self, text: str) -> None:
-        Reader.__init__(self, text)
-        Scanner.__init__(self)
-        Parser.__init__(self)
-        Composer.__init__(self)
-        _Resolver.__init__(self)
-        self._depth = 0
-
-    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise _TooDeepError(problem=f"more than {MAX_DEPTH} levels deep", problem_mark=mark)
-        node: Node | None = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
-
-
-@dataclass
-class Document:
-    """The values of a file and where each of them stands."""
-
-    data: Any = None
-    values: dict[KeyPath, Place] = field(default_factory=dict)
-    keys: dict[KeyPath, Place] = field(default_factory=dict)
-
-    def known(self, path: KeyPath) -> KeyPath:
-        """The path, or that of the nearest thing around it that is in the file."""
-        while path and path not in self.values:
-            path = path[:-1]
-        return path
-
-    def place(self, path: KeyPath) -> Place:
-        """Where a value stands, or the nearest thing around it that is in the file."""
-        return self.values.get(self.known(path), Place())
-
-    def key_place(self, path: KeyPath) -> Place:
-        """Where the key of a value stands."""
-        return self.keys.get(path) or self.place(path)
-
-
-def read_document(text: str, report: Report) -> Document:
+def read_document(text: str, report: Report, file: str = "") -> Document:
     """The document of a text; what is wrong with it is added to the report."""
-    document = Document()
-    try:
-        node = _compose(text)
-    except ReaderError as error:
-        _unreadable(report, text, error)
-        return document
-    except yaml.MarkedYAMLError as error:
-        _not_yaml(report, error)
-        return document
-    if node is None:
-        report.add("FM-CONFIG-004", "the file is empty", Place(), allowed="a mapping of keys")
-        return document
-    document.data = _Builder(document, report).build(node)
-    return document
+    for parser in (_FastParser, _PlainParser):
+        builder = _Builder(file)
+        try:
+            root = builder.root(_events(parser(text)))
+        except ReaderError as error:
+            if parser is _PlainParser:
+                _unreadable(report, text, error, file)
+        except yaml.MarkedYAMLError as error:
+            if parser is _PlainParser:
+                _not_yaml(report, error, file)
+        else:
+            return _document(root, builder, report, file)
+    return Document()
 
 
-def _compose(text: str) -> Node | None:
-    node: Node | None = _Loader(text).get_single_node()
-    return node
+def _document(root: Entry | None, builder: _Builder, report: Report, file: str) -> Document:
+    if root is None:
+        place = Place(file=file)
+        report.add("FM-CONFIG-004", "the file is empty", place, allowed="a mapping of keys")
+    for code, title, place, path, found, allowed in builder.errors:
+        report.add(code, title, place, key=key_name(path), found=found, allowed=allowed)
+    return Document(root)
 
 
-def _unreadable(report: Report, text: str, error: ReaderError) -> None:
+def _events(parser: Any) -> Iterator[Event]:
+    while (event := parser.get_event()) is not None:
+        yield event
+
+
+def _unreadable(report: Report, text: str, error: ReaderError, file: str) -> None:
     code = error.character if isinstance(error.character, int) else ord(error.character[:1])
     report.add(
         "FM-CONFIG-002",
         "the file has a character that YAML does not allow",
-        place_of(text, error.position),
+        place_of(text, error.position)._replace(file=file),
         found=f"U+{code:04X}",
         allowed="text without control characters",
     )
 
 
-def _not_yaml(report: Report, error: yaml.MarkedYAMLError) -> None:
+def _not_yaml(report: Report, error: yaml.MarkedYAMLError, file: str) -> None:
     mark = error.problem_mark or error.context_mark
-    place = Place(mark.line + 1, mark.column + 1) if mark else Place()
-    is_deep = isinstance(error, _TooDeepError)
-    report.add(
-        "FM-CONFIG-002",
-        "the file nests too deeply" if is_deep else "the file is not valid YAML",
-        place,
-        found="; ".join(part for part in (error.context, error.problem) if part),
-        allowed=f"at most {MAX_DEPTH} levels" if is_deep else None,
-    )
+    place = Place(mark.line + 1, mark.column + 1, file) if mark else Place(file=file)
+    title, allowed = _TITLES.get(type(error), ("the file is not valid YAML", None))
+    found = "; ".join(part for part in (error.context, error.problem) if part)
+    report.add("FM-CONFIG-002", title, place, found=found, allowed=allowed)
 
 
-class _OvergrownError(Exception):
-    """The document has too many values; carries where that was noticed."""
-
-    def __init__(self, node: Node, depth: int) -> None:
-        self.node, self.depth = node, depth
+_TITLES: dict[type[Exception], tuple[str, str]] = {
+    _TooDeepError: ("the file nests too deeply", f"at most {MAX_DEPTH} levels"),
+    _OvergrownError: (
+        "the file grows beyond measure through its aliases",
+        f"at most {MAX_VALUES:,} values",
+    ),
+}
 
 
 class _Builder:
-    """Turns nodes into plain values, noting places and errors on the way."""
+    """Turns the events of a parser into entries, noting errors on the way."""
 
-    def __init__(self, document: Document, report: Report) -> None:
-        self._document = document
-        self._report = report
-        self._count = 0
+    def __init__(self, file: str) -> None:
+        self.errors: list[tuple[str, str, Place, KeyPath, str | None, str | None]] = []
+        self._file = file
+        self._anchors: dict[str, Entry | None] = {}
+        self._path: list[str | int] = []
+        self._size = 0
 
-    def build(self, node: Node) -> Any:
+    def root(self, events: Iterator[Event]) -> Entry | None:
+        """The entry of the one document; None if there is nothing in the file."""
+        self._events = events
+        root: Entry | None = None
+        first: Event | None = None
+        for event in events:
+            if isinstance(event, DocumentStartEvent):
+                if first is not None:
+                    raise ComposerError(
+                        "expected a single document in the stream",
+                        _mark(first),
+                        "but found another document",
+                        _mark(event),
+                    )
+                first = event
+                root = self._entry(next(events))
+            elif isinstance(event, StreamEndEvent):
+                break
+        return root
+
+    def _entry(self, event: Event) -> Entry:
+        if isinstance(event, AliasEvent):
+            return self._aliased(event)
+        if type(event) is ScalarEvent and event.anchor is None and event.tag is None:
+            return self._plain_scalar(event)
+        if len(self._path) >= MAX_DEPTH:
+            problem = f"more than {MAX_DEPTH} levels deep"
+            raise _TooDeepError(problem=problem, problem_mark=_mark(event))
+        self._grow(1, event)
+        anchor = getattr(event, "anchor", None)
+        if anchor is not None:
+            self._anchors[anchor] = None
+        entry = self._built(event)
+        if anchor is not None:
+            self._anchors[anchor] = entry
+        return entry
+
+    def _plain_scalar(self, event: ScalarEvent) -> Entry:
+        """Most of a file: a scalar without anchor and tag."""
+        self._grow(1, event)
+        place = self._place(event)
+        return Entry(self._scalar(event, place), place)
+
+    def _aliased(self, event: AliasEvent) -> Entry:
+        entry = self._anchors.get(str(event.anchor))
+        if entry is None:
+            is_open = event.anchor in self._anchors
+            problem = f"the alias {event.anchor!r} {'holds itself' if is_open else 'is undefined'}"
+            raise ComposerError(None, None, problem, _mark(event))
+        if len(self._path) + entry.height > MAX_DEPTH:
+            problem = f"more than {MAX_DEPTH} levels deep through an alias"
+            raise _TooDeepError(problem=problem, problem_mark=_mark(event))
+        self._grow(entry.size, event)
+        return entry
+
+    def _grow(self, size: int, event: Event) -> None:
+        self._size += size
+        if self._size > MAX_VALUES:
+            problem = f"more than {MAX_VALUES:,} values"
+            raise _OvergrownError(problem=problem, problem_mark=_mark(event))
+
+    def _built(self, event: Event) -> Entry:
+        place = self._place(event)
+        if isinstance(event, ScalarEvent):
+            return Entry(self._scalar(event, place), place)
+        self._refuse_tag(event, place)
+        if isinstance(event, MappingStartEvent):
+            return self._mapping(place)
+        assert isinstance(event, SequenceStartEvent)  # noqa: S101  (nothing else can begin a value)
+        return self._sequence(place)
+
+    def _sequence(self, place: Place) -> Entry:
+        items: list[Entry] = []
+        for event in self._events:
+            if isinstance(event, SequenceEndEvent):
+                break
+            self._path.append(len(items))
+            items.append(self._entry(event))
+            self._path.pop()
+        return Entry(items, place)
+
+    def _mapping(self, place: Place) -> Entry:
+        values: dict[str, Entry] = {}
+        keys: dict[str, Place] = {}
+        for event in self._events:
+            if isinstance(event, MappingEndEvent):
+                break
+            name = self._key(event)
+            self._path.append("" if name is None else name)
+            entry = self._entry(next(self._events))
+            if name is not None and name in values:
+                self._twice(name, self._place(event), keys[name])
+            elif name is not None:
+                values[name], keys[name] = entry, self._place(event)
+            self._path.pop()
+        return Entry(values, place, keys)
+
+    def _key(self, event: Event) -> str | None:
+        """The text of a key; None, with an error, if it is not text."""
+        if isinstance(event, ScalarEvent) and event.anchor is None and _kind_of(event) == "str":
+            text: str = event.value
+            return text
+        found = self._entry(event)
+        if isinstance(event, AliasEvent) and isinstance(found.value, str):
+            return found.value
+        text = str(found.value) if not (found.is_mapping or found.is_list) else "not a scalar"
+        place = self._place(event)
+        self._error("FM-CONFIG-004", "a key is not text", place, found=text, allowed="text")
+        return None
+
+    def _twice(self, name: str, place: Place, first: Place) -> None:
+        self._error(
+            "FM-CONFIG-005",
+            f'key "{name}" is there twice',
+            place,
+            found=f"first on line {first.line}",
+            allowed="each key once",
+        )
+
+    def _scalar(self, event: ScalarEvent, place: Place) -> Any:
+        kind = _kind_of(event)
+        if kind == "str":
+            return event.value
+        if kind is None:
+            return self._refuse_tag(event, place)
         try:
-            return self._value(node, ())
-        except _OvergrownError as error:
-            self._error(
-                "FM-CONFIG-002",
-                "the file grows beyond measure through its aliases",
-                error.node,
-                (),
-                allowed=f"at most {MAX_NODES:,} values, {MAX_DEPTH} levels deep",
-            )
-            return None
-
-    def _value(self, node: Node, path: KeyPath) -> Any:
-        self._count += 1
-        if self._count > MAX_NODES or len(path) > MAX_DEPTH:
-            raise _OvergrownError(node, len(path))
-        self._document.values[path] = _start(node)
-        if node.tag not in _PLAIN_KINDS:
-            return self._error(
-                "FM-CONFIG-002",
-                f"the tag {node.tag.replace(_TAG, '!!')} is not allowed",
-                node,
-                path,
-                allowed="plain values without tags",
-            )
-        match node:
-            case MappingNode():
-                return self._mapping(node, path)
-            case SequenceNode():
-                return [self._value(item, (*path, i)) for i, item in enumerate(node.value)]
-        return self._scalar(node, path)
-
-    def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, key, value in self._named(node, path):
-            inner = (*path, name)
-            if name in found:
-                first = self._document.keys[inner].line
-                self._error(
-                    "FM-CONFIG-005",
-                    f'key "{name}" is there twice',
-                    key,
-                    inner,
-                    found=f"first on line {first}",
-                    allowed="each key once",
-                )
-                continue
-            self._document.keys[inner] = _start(key)
-            found[name] = self._value(value, inner)
-        return found
-
-    def _named(self, node: MappingNode, path: KeyPath) -> Iterator[tuple[str, Node, Node]]:
-        for key, value in node.value:
-            if isinstance(key, ScalarNode) and key.tag == f"{_TAG}str":
-                yield key.value, key, value
-                continue
-            found = key.value if isinstance(key, ScalarNode) else f"a {key.id}"
-            self._error(
-                "FM-CONFIG-004", "a key is not text", key, path, found=found, allowed="text"
-            )
-
-    def _scalar(self, node: Node, path: KeyPath) -> Any:
-        kind = node.tag.removeprefix(_TAG)
-        try:
-            return _SCALARS[kind](node.value)
+            return _SCALARS[kind](event.value)
         except (KeyError, ValueError):
             return self._error(
                 "FM-CONFIG-004",
                 f"a value cannot be read as {kind}",
-                node,
-                path,
-                found=shown(node.value),
+                place,
+                found=safely_shown(tuple(self._path), event.value),
                 allowed="a value that fits its tag",
             )
 
-    def _error(self, code: str, title: str, node: Node, path: KeyPath, **more: str) -> None:
-        # `found` and `allowed` only; mypy cannot see that through **.
-        found, allowed = more.get("found"), more.get("allowed")
-        self._report.add(
-            code, title, _start(node), key=key_name(path), found=found, allowed=allowed
+    def _refuse_tag(self, event: Event, place: Place) -> None:
+        tag = getattr(event, "tag", None)
+        if tag is None or tag == "!" or tag in _PLAIN_KINDS:
+            return
+        self._error(
+            "FM-CONFIG-002",
+            f"the tag {tag.replace(_TAG, '!!')} is not allowed",
+            place,
+            allowed="plain values without tags",
         )
+
+    def _place(self, event: Event) -> Place:
+        mark = _mark(event)
+        return Place(mark.line + 1, mark.column + 1, self._file)
+
+    def _error(
+        self,
+        code: str,
+        title: str,
+        place: Place,
+        *,
+        found: str | None = None,
+        allowed: str | None = None,
+    ) -> None:
+        self.errors.append((code, title, place, tuple(self._path), found, allowed))
+
+
+def _mark(event: Event) -> Any:
+    """Where an event starts: a mark of either parser, with line and column from 0."""
+    return event.start_mark
+
+
+def _kind_of(event: ScalarEvent) -> str | None:
+    """str, int, float, bool or null; None for a tag that is not plain."""
+    tag = event.tag
+    if tag is not None and tag != "!":
+        return tag.removeprefix(_TAG) if tag in _PLAIN_KINDS else None
+    if tag == "!" or not event.implicit[0]:
+        return "str"
+    text = event.value
+    if not text:
+        return "null"
+    for kind, pattern in _CORE_SCHEMA.get(text[0], ()):
+        if pattern.fullmatch(text):
+            return kind
+    return "str"
 
 
 def _integer(text: str) -> int:
@@ -248,13 +344,8 @@ def _boolean(text: str) -> bool:
 
 
 _SCALARS: dict[str, Callable[[str], Any]] = {
-    "str": str,
     "int": _integer,
     "float": float,
     "bool": _boolean,
     "null": lambda _: None,
 }
-
-
-def _start(node: Node) -> Place:
-    return Place(node.start_mark.line + 1, node.start_mark.column + 1)

@@ -33,6 +33,11 @@ def load_function(root: Path, name: str, where: str | None = None) -> Callable[.
     return found  # type: ignore[no-any-return]
 
 
+def load_module(root: Path, name: str, where: str | None = None) -> ModuleType:
+    """A module of the project, imported with `root` first in sys.path; raises FM-CONFIG-006."""
+    return _module(root, name, name, where)
+
+
 def _module(root: Path, module: str, name: str, where: str | None) -> ModuleType:
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))

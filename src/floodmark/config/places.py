@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import Any, NamedTuple
 
 from floodmark.errors import ConfigError, ConfigErrors
 
@@ -14,12 +15,13 @@ NOTHING_DONE = "nothing was read or written"
 MAX_SHOWN = 60
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
+class Place(NamedTuple):
     """A position in a file, counted from 1 as editors do."""
 
     line: int = 1
     column: int = 1
+    file: str = ""
+    """Empty for the file that a report is about."""
 
 
 def place_of(text: str, position: int) -> Place:
@@ -71,15 +73,21 @@ def shown(value: object) -> str:
 
 @dataclass
 class Report:
-    """Collects what is wrong in one file, so that all of it is said at once."""
+    """Collects what is wrong in the files of a project, so that all of it is said at once."""
 
     file: str
     found: list[tuple[Place, ConfigError]] = field(default_factory=list)
+    warnings: list[ConfigError] = field(default_factory=list)
+    """What is allowed and yet probably not meant."""
 
     @property
     def errors(self) -> list[ConfigError]:
-        """What is wrong, from the top of the file to its end."""
-        return [error for _, error in sorted(self.found, key=lambda pair: pair[0])]
+        """What is wrong, from the top of each file to its end, the report's own file first."""
+        return [error for _, error in sorted(self.found, key=lambda pair: self._rank(pair[0]))]
+
+    def _rank(self, place: Place) -> tuple[bool, str, int, int]:
+        is_other = place.file not in ("", self.file)
+        return is_other, place.file if is_other else "", place.line, place.column
 
     def add(
         self,
@@ -93,21 +101,23 @@ class Report:
         details: dict[str, str] | None = None,
     ) -> None:
         """Note one error and go on."""
-        error = ConfigError(
-            code,
-            title,
-            where=self.where(place, key),
-            found=found,
-            allowed=allowed,
-            state=NOTHING_DONE,
-            next="correct the file, then: floodmark validate",
-            details=details,
+        where = self.where(place, key)
+        error = _correctable(
+            code, title, where=where, found=found, allowed=allowed, details=details
         )
         self.found.append((place, error))
 
+    def warn(
+        self, code: str, title: str, place: Place, *, key: str, found: str, allowed: str
+    ) -> None:
+        """Note something that is no error."""
+        where = self.where(place, key)
+        self.warnings.append(_correctable(code, title, where=where, found=found, allowed=allowed))
+
     def where(self, place: Place, key: str = "") -> str:
         """A place as editors and terminals understand it."""
-        return f"{self.file}:{place.line}:{place.column}{f': {key}' if key else ''}"
+        file = place.file or self.file
+        return f"{file}:{place.line}:{place.column}{f': {key}' if key else ''}"
 
     def raise_if_any(self) -> None:
         """Raise what was found: the error itself if it is one, all of them together if more."""
@@ -115,4 +125,11 @@ class Report:
         if len(errors) == 1:
             raise errors[0]
         if errors:
-            raise ConfigErrors(self.file, errors)
+            files = {place.file or self.file for place, _ in self.found}
+            raise ConfigErrors(min(files) if len(files) == 1 else f"{len(files)} files", errors)
+
+
+def _correctable(code: str, title: str, **fields: Any) -> ConfigError:
+    """An error that a change of the file mends."""
+    next_step = "correct the file, then: floodmark validate"
+    return ConfigError(code, title, state=NOTHING_DONE, next=next_step, **fields)

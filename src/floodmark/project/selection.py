@@ -1,20 +1,73 @@
-"""Selectors of pipelines, in dbt's grammar as far as it applies.
+"""Selectors of pipelines, in dbt's grammar.
 
-A word is a name or `state:failed`; commas within an argument mean all of them, several arguments
-any of them. Graph operators and tags need a graph of pipelines, which this version does not have.
+A word is a name, which may hold the wildcards `*` and `?`, or `tag:x`, or `state:failed`. Commas
+within an argument mean all of them, several arguments any of them. `+name` adds what the pipelines
+depend on through tables, `name+` what depends on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
+from floodmark.config.chains import parents_of
+from floodmark.config.models import ProjectSettings
 from floodmark.config.places import choices
 from floodmark.errors import ConfigError
 from floodmark.model.names import PIPELINE_NAME
 
 FAILED = "state:failed"
-GRAMMAR = f"names of pipelines and {FAILED}; a comma means both, several arguments mean either"
+GRAMMAR = (
+    f"names of pipelines, also with * and ?, tag:x and {FAILED}, with + before or after for what "
+    "comes before or after through tables; a comma means both, several arguments mean either"
+)
+
+_WORD = re.compile(r"(?P<up>\+?)(?P<core>[^+]+)(?P<down>\+?)")
+_PATTERN = re.compile(r"[A-Za-z0-9_.\-*?]{1,128}")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What can be chosen from: pipelines in the order of the file, their tags and parents."""
+
+    names: Sequence[str]
+    tags: Mapping[str, Collection[str]] = field(default_factory=dict)
+    parents: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+    def tagged(self, tag: str) -> list[str]:
+        """The pipelines with a tag."""
+        return [name for name in self.names if tag in self.tags.get(name, ())]
+
+    def with_ancestors(self, names: Iterable[str]) -> list[str]:
+        """The pipelines and everything they depend on, in the order of the file."""
+        return self._closure(names, lambda name: self.parents.get(name, ()))
+
+    def with_descendants(self, names: Iterable[str]) -> list[str]:
+        """The pipelines and everything that depends on them, in the order of the file."""
+        return self._closure(
+            names, lambda name: [n for n in self.names if name in self.parents.get(n, ())]
+        )
+
+    def _closure(self, names: Iterable[str], near: Callable[[str], Iterable[str]]) -> list[str]:
+        found: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting.extend(near(name))
+        return [name for name in self.names if name in found]
+
+
+def chosen_from(settings: ProjectSettings) -> Choice:
+    """The pipelines of a project with their tags, chained through the tables they write."""
+    return Choice(
+        [pipeline.pipeline for pipeline in settings.pipelines],
+        {pipeline.pipeline: pipeline.all_tags for pipeline in settings.pipelines},
+        parents_of(settings),
+    )
 
 
 @dataclass(frozen=True)
@@ -27,46 +80,76 @@ class Selection:
     @property
     def needs_state(self) -> bool:
         """Whether the control store has to be asked."""
-        words = [word for text in (*self.selectors, *self.exclude) for word in text.split(",")]
-        return FAILED in words
+        texts = [part for text in (*self.selectors, *self.exclude) for part in text.split()]
+        return any(word.strip("+") == FAILED for text in texts for word in text.split(","))
 
-    def names(self, known: Sequence[str], failed: Collection[str]) -> list[str]:
+    def names(self, known: Choice, failed: Collection[str]) -> list[str]:
         """The names meant, in the order they were said, else in that of the file.
 
-        Raises FM-CONFIG-008 for an unknown pipeline, FM-CONFIG-007 for other grammar.
+        Raises FM-CONFIG-008 for an unknown pipeline or tag, FM-CONFIG-007 for other grammar.
         """
-        chosen = _union(self.selectors, known, failed) if self.selectors else list(known)
+        chosen = _union(self.selectors, known, failed) if self.selectors else list(known.names)
         without = set(_union(self.exclude, known, failed))
         return [name for name in chosen if name not in without]
 
 
-def _union(selectors: Iterable[str], known: Sequence[str], failed: Collection[str]) -> list[str]:
-    found = [_intersection(text, known, failed) for text in selectors]
+def _union(selectors: Iterable[str], known: Choice, failed: Collection[str]) -> list[str]:
+    texts = [part for text in selectors for part in text.split() or [text]]
+    found = [_intersection(text, known, failed) for text in texts]
     return list(dict.fromkeys(name for names in found for name in names))
 
 
-def _intersection(text: str, known: Sequence[str], failed: Collection[str]) -> list[str]:
+def _intersection(text: str, known: Choice, failed: Collection[str]) -> list[str]:
     parts = [_matching(word, known, failed) for word in text.split(",")]
     return [name for name in parts[0] if all(name in part for part in parts)]
 
 
-def _matching(word: str, known: Sequence[str], failed: Collection[str]) -> list[str]:
-    if word == FAILED:
-        return [name for name in known if name in failed]
-    if not PIPELINE_NAME.fullmatch(word):
+def _matching(word: str, known: Choice, failed: Collection[str]) -> list[str]:
+    match = _WORD.fullmatch(word)
+    if match is None:
         raise _other_grammar(word)
-    if word not in known:
-        raise unknown_pipeline(word, list(known))
-    return [word]
+    core = _core(match["core"], word, known, failed)
+    before = known.with_ancestors(core) if match["up"] else []
+    after = known.with_descendants(core) if match["down"] else []
+    return list(dict.fromkeys([*before, *core, *after]))
+
+
+def _core(core: str, word: str, known: Choice, failed: Collection[str]) -> list[str]:
+    if core == FAILED:
+        return [name for name in known.names if name in failed]
+    if core.startswith("tag:") and PIPELINE_NAME.fullmatch(core[4:]):
+        return known.tagged(core[4:]) or _no_match(core, known)
+    if core in known.names:
+        return [core]
+    if not _PATTERN.fullmatch(core):
+        raise _other_grammar(word)
+    if {"*", "?"} & set(core):
+        return [n for n in known.names if fnmatchcase(n, core)] or _no_match(core, known)
+    if not PIPELINE_NAME.fullmatch(core):
+        raise _other_grammar(word)
+    raise unknown_pipeline(core, list(known.names))
+
+
+def _no_match(core: str, known: Choice) -> list[str]:
+    tags = sorted({tag for each in known.tags.values() for tag in each})
+    is_tag = core.startswith("tag:")
+    raise ConfigError(
+        "FM-CONFIG-008",
+        f"no pipeline has the tag {core[4:]}" if is_tag else f"no pipeline matches {core}",
+        allowed=choices(tags if is_tag else list(known.names), core[4:] if is_tag else core)
+        or "there are no tags",
+        state="nothing was read or written",
+        next="name one of them, or none for all",
+    )
 
 
 def _other_grammar(word: str) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
-        f'the selector "{word}" is not possible in this version',
+        f'the selector "{word}" cannot be understood',
         allowed=GRAMMAR,
         state="nothing was read or written",
-        next="name the pipelines one by one",
+        next="correct the selector, or name the pipelines one by one",
     )
 
 

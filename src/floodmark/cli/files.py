@@ -1,0 +1,148 @@
+"""Verbs about the project's files: config, schema, graph. None of them opens the control store."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli.call import Call
+from floodmark.cli.screen import Screen
+from floodmark.cli.verb import verb
+from floodmark.errors import ConfigError
+
+if TYPE_CHECKING:
+    from floodmark.config.models import PipelineSettings
+    from floodmark.config.origins import Origin
+
+
+class SchemaFor(StrEnum):
+    """The kinds of files that have a schema."""
+
+    PROJECT = "project"
+    PIPELINE = "pipeline"
+    OVERLAY = "overlay"
+
+
+def attach(app: typer.Typer) -> None:
+    """Add the verbs to the command line."""
+    verb(app, "config")(config)
+    verb(app, "schema")(schema)
+    verb(app, "graph")(graph)
+
+
+def config(call: Call) -> int:
+    """Print the merged project, and where each value comes from; secrets are masked."""
+    from floodmark.config.origins import merged_values, origins
+
+    file = call.project.file
+    found = origins(file)
+    document = {
+        "project": file.settings.project,
+        "env": file.env,
+        "files": [str(path.relative_to(file.root)) for path in file.files],
+        "values": [_value(origin) for origin in found],
+        "merged": merged_values(file),
+    }
+    call.show(document, lambda screen: _draw_config(screen, found))
+    return 0
+
+
+def _value(origin: Origin) -> dict[str, Any]:
+    found: dict[str, Any] = {"key": origin.key, "value": origin.value, "origin": origin.where}
+    return found if origin.reference is None else {**found, "reference": origin.reference}
+
+
+def _draw_config(screen: Screen, found: list[Origin]) -> None:
+    for origin in found:
+        value = origin.value if isinstance(origin.value, str) else json.dumps(origin.value)
+        secret = f" from {origin.reference}" if origin.reference else ""
+        first, *more = value.splitlines() or [""]
+        screen.line(f"{origin.key}: ", (first, "bold"), f"{secret}  ", (f"# {origin.where}", "dim"))
+        for line in more:
+            screen.line("  ", (line, "bold"))
+
+
+def schema(
+    call: Call,
+    kind: Annotated[SchemaFor, typer.Option("--for", help="The kind of file.")] = SchemaFor.PROJECT,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write it there.")
+    ] = None,
+) -> int:
+    """Print or write the JSON schema of the YAML, for editors."""
+    from floodmark.config.schema import header, json_schema
+
+    text = json.dumps(json_schema(kind.value), indent=2)
+    if out is None:
+        print(text)
+        return 0
+    _write(out, text)
+    line = header(out.name)
+    document = {"file": str(out), "for": kind.value, "header": line}
+
+    def draw(screen: Screen) -> None:
+        screen.line(f"written: {out}")
+        screen.line(f"first line of each YAML file, with the path from there: {line}")
+
+    call.show(document, draw)
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            "FM-CONFIG-007",
+            f"the schema cannot be written to {path}",
+            found=error.strerror or type(error).__name__,
+            state="nothing was written",
+            next="floodmark schema --out FILE, in a folder that can be written",
+        ) from error
+
+
+def graph(call: Call) -> int:
+    """Show pipelines and nodes in the order they run, and what comes before each."""
+    from floodmark.config.chains import parents_of
+
+    settings = call.project.settings
+    parents = parents_of(settings)
+    found = [_pipeline(pipeline, parents[pipeline.pipeline]) for pipeline in settings.pipelines]
+    call.show({"pipelines": found}, lambda screen: _draw_graph(screen, found))
+    return 0
+
+
+def _pipeline(pipeline: PipelineSettings, parents: list[str]) -> dict[str, Any]:
+    from floodmark.config.graph import graph_of
+
+    nodes = {node.name: node for node in pipeline.nodes}
+    order = graph_of(list(nodes.values()))
+    return {
+        "name": pipeline.pipeline,
+        "scope": pipeline.shared_scope,
+        "tags": sorted(pipeline.all_tags),
+        "definition": pipeline.definition,
+        "after": parents,
+        "upstreams": pipeline.upstreams,
+        "function": pipeline.function,
+        "nodes": [
+            {"name": name, "step": step, "after": list(order.parents[name])}
+            for step, names in enumerate(order.levels(), start=1)
+            for name in names
+        ],
+    }
+
+
+def _draw_graph(screen: Screen, found: list[dict[str, Any]]) -> None:
+    for pipeline in found:
+        after = f"  after {', '.join(pipeline['after'])}" if pipeline["after"] else ""
+        screen.line((pipeline["name"], "bold"), f"  scope {pipeline['scope']}{after}")
+        if pipeline["function"]:
+            screen.line(f"  {pipeline['function']}  reads {', '.join(pipeline['upstreams'])}")
+        for node in pipeline["nodes"]:
+            before = f"  after {', '.join(node['after'])}" if node["after"] else ""
+            screen.line(f"  {node['step']}  {node['name']}{before}")

@@ -1,0 +1,302 @@
+"""What has to go together in a project: names that must exist, settings that exclude one another.
+
+The rules look at valid models, one at a time; each finding says by its path what it is about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from floodmark.config.connections import DIALECTS
+from floodmark.config.graph import graph_of
+from floodmark.config.models import PipelineSettings, ProjectSettings
+from floodmark.config.nodes import TRANSFORMS, NodeSettings
+from floodmark.config.places import KeyPath, choices
+from floodmark.config.reads import (
+    FILE_FORMATS,
+    FORMATS,
+    SQL_FORMATS,
+    IncrementalSettings,
+    ReadSettings,
+)
+from floodmark.config.writes import MODES, WriteOptions, WriteSettings
+from floodmark.model import durations
+
+UNKNOWN, CIRCLE, CONFLICT, RISK = "FM-CONFIG-013", "FM-CONFIG-014", "FM-CONFIG-015", "FM-CONFIG-017"
+MISSING = "FM-CONFIG-004"
+
+_DEFAULT_FORMATS = {
+    "lake": "delta",
+    "http": "http",
+    "kafka": "kafka",
+    **dict.fromkeys(DIALECTS, "sql"),
+}
+_COUNTS = re.compile(r"(^|_)(id|seq|sequence|version|number|no|offset|key|counter)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that does not go together, with the path of what is to be changed."""
+
+    path: KeyPath
+    code: str
+    title: str
+    found: str = ""
+    allowed: str = ""
+
+    @property
+    def is_warning(self) -> bool:
+        return self.code == RISK
+
+    def below(self, *path: str | int) -> Finding:
+        """The same, seen from further up."""
+        return replace(self, path=(*path, *self.path))
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What nodes may name: connections with their types, formats and transforms."""
+
+    connections: Mapping[str, str]
+    formats: tuple[str, ...] = FORMATS
+    transforms: tuple[str, ...] = TRANSFORMS
+    has_plugins: bool = False
+    """Modules of the project may add formats and transforms that are only known once imported."""
+
+
+def surroundings_of(settings: ProjectSettings, connections: Mapping[str, str]) -> Surroundings:
+    """What the nodes of a project may name; entry points are asked only where nodes are."""
+    if not any(pipeline.nodes for pipeline in settings.pipelines):
+        return Surroundings(connections)
+    return Surroundings(
+        connections,
+        (*FORMATS, *_installed("floodmark.formats")),
+        (*TRANSFORMS, *_installed("floodmark.transforms")),
+        has_plugins=bool(settings.plugins),
+    )
+
+
+def _installed(group: str) -> list[str]:
+    from importlib.metadata import entry_points
+
+    return sorted(entry_points(group=group).names)
+
+
+def pipeline_findings(pipeline: PipelineSettings, around: Surroundings) -> Iterator[Finding]:
+    """Everything that does not go together in a pipeline."""
+    nodes = pipeline.nodes
+    names = frozenset(node.name for node in nodes)
+    for position, node in enumerate(nodes):
+        for finding in node_findings(node, names, around):
+            yield finding.below("nodes", position)
+    positions = {node.name: position for position, node in enumerate(nodes)}
+    for circle in graph_of(nodes).cycles():
+        way = " -> ".join(circle)
+        title = f"nodes depend on one another in a circle: {way}"
+        path = _dependency(nodes[positions[circle[0]]], circle[1], names)
+        yield Finding(path, CIRCLE, title, "", "an order").below("nodes", positions[circle[0]])
+
+
+def _dependency(node: NodeSettings, parent: str, names: frozenset[str]) -> KeyPath:
+    return next(path for name, path in node.dependencies(names) if name == parent)
+
+
+def node_findings(
+    node: NodeSettings, names: frozenset[str], around: Surroundings
+) -> Iterator[Finding]:
+    """Everything that does not go together in a node."""
+    yield from _input(node, names)
+    if node.read is not None:
+        yield from (each.below("read") for each in _read(node.read, around))
+    if node.write is not None:
+        yield from (each.below("write") for each in _write(node.write, around))
+    yield from _steps(node, around)
+    yield from _first_run(node, around)
+    yield from _late_rows(node)
+
+
+def _input(node: NodeSettings, names: frozenset[str]) -> Iterator[Finding]:
+    for name, path in node.dependencies(names):
+        if name not in names:
+            known = choices(sorted(names - {node.name}), name)
+            yield Finding(path, UNKNOWN, f"there is no node {name}", f'the name "{name}"', known)
+        elif name == node.name:
+            title = f"node {name} depends on itself"
+            yield Finding(path, CIRCLE, title, f'the name "{name}"', "another node")
+    if node.read is None and not node.depends_on:
+        yield Finding((), MISSING, f"node {node.name} has no input", "", "read or depends_on")
+
+
+def _connection(name: str | None, around: Surroundings) -> Iterator[Finding]:
+    if name is not None and name not in around.connections:
+        known = choices(sorted(around.connections), name) or "none is there"
+        title = f"there is no connection {name}"
+        yield Finding(("connection",), UNKNOWN, title, f'the name "{name}"', known)
+
+
+def format_of(settings: ReadSettings | WriteSettings, kind: str | None) -> str | None:
+    """The format, said or implied by the type of the connection; None if neither says it."""
+    return settings.format or _DEFAULT_FORMATS.get(kind or "lake")
+
+
+def _format(settings: ReadSettings | WriteSettings, around: Surroundings) -> Iterator[Finding]:
+    kind = around.connections.get(settings.connection or "")
+    name = format_of(settings, kind)
+    if name is None:
+        yield Finding((), MISSING, 'key "format" is missing', "", choices(list(FILE_FORMATS)))
+    elif name not in around.formats and not around.has_plugins:
+        known = choices(list(around.formats), name)
+        title = f"unknown format {name}"
+        yield Finding(("format",), UNKNOWN, title, f'the format "{name}"', known)
+    elif kind is not None and not _fits(name, kind):
+        title = f"format {name} does not go with a connection of type {kind}"
+        yield Finding(("format",), CONFLICT, title, f'the format "{name}"', _formats_of(kind))
+
+
+def _fits(name: str, kind: str) -> bool:
+    if name in SQL_FORMATS:
+        return kind in DIALECTS and name in ("sql", kind)
+    if kind in DIALECTS or kind == "kafka":
+        return name == kind or name not in FORMATS
+    if kind == "http":
+        return name in ("http", "json", "csv", "text") or name not in FORMATS
+    return name not in ("http", "kafka")
+
+
+def _formats_of(kind: str) -> str:
+    return choices([name for name in FORMATS if _fits(name, kind)])
+
+
+_SOURCES = {"sql": ("table", "query"), "delta": ("path", "table"), "kafka": ("topic",)}
+
+
+def _read(read: ReadSettings, around: Surroundings) -> Iterator[Finding]:
+    if read.node is not None:
+        for other in ("connection", "table", "path", "query", "topic", "incremental"):
+            if getattr(read, other) is not None:
+                title = f'"{other}" does not go with "node"'
+                yield Finding((other,), CONFLICT, title, "", "node alone")
+        return
+    yield from _connection(read.connection, around)
+    yield from _format(read, around)
+    kind = around.connections.get(read.connection or "")
+    name = format_of(read, kind) or ""
+    family = "sql" if name in SQL_FORMATS else name
+    wanted = _SOURCES.get(family, ("path",) if family in FILE_FORMATS else ())
+    if wanted and all(getattr(read, key) is None for key in wanted):
+        title = f"nothing says what is read from {name}"
+        yield Finding((), MISSING, title, "", " or ".join(wanted))
+    if read.query is not None and family in (*FILE_FORMATS, "kafka", "http"):
+        title = f'"query" does not go with format {name}'
+        yield Finding(("query",), CONFLICT, title, "", "query with sql or delta")
+    if read.incremental is not None:
+        yield from (each.below("incremental") for each in _incremental(read.incremental))
+
+
+def _incremental(incremental: IncrementalSettings) -> Iterator[Finding]:
+    if incremental.on_null_cursor == "include" and not incremental.keys:
+        title = "rows without a cursor can only be included by key"
+        yield Finding(("on_null_cursor",), CONFLICT, title, "no keys", "keys, or fail, or skip")
+    if incremental.type == "string" and incremental.order is None:
+        title = "text has no order that all databases share"
+        yield Finding(("type",), CONFLICT, title, "no order", "order: binary")
+    counts = incremental.type in ("integer", "decimal")
+    for key in ("overlap", "settle"):
+        value = getattr(incremental, key)
+        if value and counts and isinstance(value, str):
+            title = f'"{key}" of a cursor that counts is a number'
+            yield Finding((key,), CONFLICT, title, f'the text "{value}"', "a whole number")
+
+
+def _write(write: WriteSettings, around: Surroundings) -> Iterator[Finding]:
+    yield from _connection(write.connection, around)
+    yield from _format(write, around)
+    if not write.target:
+        yield Finding((), MISSING, "nothing says what is written", "", "path or table")
+    yield from _mode(write)
+    yield from (each.below("options") for each in _layout(write.options))
+
+
+def _mode(write: WriteSettings) -> Iterator[Finding]:
+    mode = write.write_mode
+    if not mode:
+        yield Finding((), MISSING, 'key "mode" is missing', "", choices(list(MODES)))
+    if mode == "merge" and write.merge is None:
+        yield Finding(
+            ("mode",), CONFLICT, "a merge needs its keys", 'no "merge"', "merge: {keys: [...]}"
+        )
+    if mode != "merge" and write.merge is not None:
+        yield _only_with("merge", "mode merge", mode)
+    if mode == "replace_where" and write.replace_where is None:
+        title = "nothing says which rows are replaced"
+        yield Finding(
+            ("mode",), CONFLICT, title, 'no "replace_where"', "replace_where: a condition"
+        )
+    if mode != "replace_where" and write.replace_where is not None:
+        yield _only_with("replace_where", "mode replace_where", mode)
+    if mode != "append" and write.changes is not None:
+        yield _only_with("changes", "mode append", mode)
+    if write.changes == "latest" and not write.keys:
+        yield Finding(
+            ("changes",), CONFLICT, "the latest change is found by key", "no keys", "keys"
+        )
+
+
+def _only_with(key: str, allowed: str, mode: str) -> Finding:
+    title = f'"{key}" goes only with {allowed}'
+    return Finding((key,), CONFLICT, title, f"mode {mode or 'unsaid'}", allowed)
+
+
+def _layout(options: WriteOptions) -> Iterator[Finding]:
+    for other in ("partition_by", "zorder_by"):
+        if options.cluster_by and getattr(options, other):
+            title = f"cluster_by does not go with {other}: Delta does not allow both"
+            yield Finding((other,), CONFLICT, title, "both", f"cluster_by or {other}")
+
+
+def _steps(node: NodeSettings, around: Surroundings) -> Iterator[Finding]:
+    known = (*around.transforms, "sql", "python")
+    for position, step in enumerate(node.transform):
+        if step.name not in known and not around.has_plugins:
+            path = ("transform", position, step.name)
+            title = f"unknown transform {step.name}"
+            yield Finding(
+                path, UNKNOWN, title, f'the name "{step.name}"', choices(list(known), step.name)
+            )
+
+
+def _first_run(node: NodeSettings, around: Surroundings) -> Iterator[Finding]:
+    if node.write is None or node.write.first_run_query is None:
+        return
+    kind = around.connections.get((node.read.connection if node.read else None) or "")
+    name = format_of(node.read, kind) if node.read else None
+    if name not in (*SQL_FORMATS, "delta"):
+        title = "first_run_query goes only with a read of a database or a Delta table"
+        found = f"format {name}" if name else "no read"
+        yield Finding(("write", "first_run_query"), CONFLICT, title, found, "read with format sql")
+
+
+def _late_rows(node: NodeSettings) -> Iterator[Finding]:
+    """Rows that come late, or share their time with the newest, may be lost: worth a word."""
+    read, write = node.read, node.write
+    if read is None or write is None or read.incremental is None or write.write_mode != "append":
+        return
+    incremental = read.incremental
+    if _is_time(incremental) and not incremental.keys and _is_nothing(incremental.overlap):
+        title = "rows that arrive late by this time are never read"
+        allowed = "overlap with keys: rows near the mark are read again and not doubled"
+        yield Finding(
+            ("read", "incremental", "cursor"), RISK, title, "append, no overlap, no keys", allowed
+        )
+
+
+def _is_nothing(span: int | str) -> bool:
+    return durations.seconds_of(span) == 0 if isinstance(span, str) else span == 0
+
+
+def _is_time(incremental: IncrementalSettings) -> bool:
+    if incremental.type is not None:
+        return incremental.type in ("timestamp", "date")
+    return not _COUNTS.search(incremental.cursor)
