@@ -1,7 +1,7 @@
 # ruff: noqa: INP001
 """Writes the reference pages that follow from the code.
 
-    python docs/generate.py            write docs/reference/errors.md and failpoints.md
+    python docs/generate.py            write errors.md, failpoints.md and metrics.md of docs/reference
     python docs/generate.py --check    fail if one of them is stale
 
 Codes, meanings and points come from the code; what to do about them from reference/notes.yaml.
@@ -16,6 +16,7 @@ from pathlib import Path
 import yaml
 
 from floodmark import errors, failpoints
+from floodmark.report.metrics import METRICS
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTES = REFERENCE / "notes.yaml"
@@ -48,6 +49,7 @@ def pages() -> dict[Path, str]:
     return {
         REFERENCE / "errors.md": _page(_errors(written["errors"])),
         REFERENCE / "failpoints.md": _page(_failpoints(written["failpoints"])),
+        REFERENCE / "metrics.md": _page(_metrics()),
     }
 
 
@@ -115,6 +117,22 @@ def _failpoints(meaning: Mapping[str, str]) -> Iterator[str]:
     for point in failpoints.every_point():
         left, next_step = meaning[point].split(" => ")
         rows.append(f"| `{point}` | {_cell(left)} | {_cell(next_step)} |")
+    yield "\n".join(rows)
+
+
+def _metrics() -> Iterator[str]:
+    yield "# Metrics"
+    yield GENERATED
+    yield (
+        "What `floodmark metrics` tells ([guide](../guides/monitoring.md)). Every sample has the "
+        "label `project` besides those of the table; no label holds an id or a text, so the number "
+        "of series follows pipelines and upstreams. Names and labels stay; new ones may come. A "
+        "timestamp is in seconds since 1970."
+    )
+    rows = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        rows.append(f"| `{metric.name}` | {metric.kind} | {labels} | {_cell(metric.text)} |")
     yield "\n".join(rows)
 
 

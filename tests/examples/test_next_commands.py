@@ -21,7 +21,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 COMMAND = re.compile(
     r"(?:^|[`:;,] ?|\$ |\bor |\bthen |\bsay |\brun )floodmark ([a-z]+)([^;:,`()\n#]*)"
 )
-LATER = {"init", "graph", "schema", "config", "story", "diag", "stream", "ui", "metrics"}
+LATER = {"init", "graph", "schema", "config", "story", "diag", "stream", "ui"}
 """Verbs that the pages name as not there yet."""
 
 

@@ -80,12 +80,12 @@ def _write_file(out: Path, text: str) -> None:
 
     try:
         write_whole(out, text)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ConfigError(
             "FM-CONFIG-020",
             "the metrics cannot be written",
             where=str(out),
-            found=getattr(error, "strerror", None) or str(error),
+            found=error.strerror or str(error),
             state="what was there before is still there",
             next="floodmark metrics --out FILE, in a folder that can be written",
         ) from error

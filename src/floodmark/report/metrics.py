@@ -18,13 +18,13 @@ from floodmark.control.events import Event
 from floodmark.control.fold import fold
 from floodmark.deltalog import Storage
 from floodmark.model.results import Lag
-from floodmark.model.state import Holder, Pipeline, RunStatus, State
+from floodmark.model.state import BatchStatus, Holder, Pipeline, RunStatus, State
 from floodmark.model.window import NOTHING_PROCESSED
 from floodmark.report.lag import is_held, lags_in
 from floodmark.report.runs import Track, tracks
 from floodmark.report.watch import failures_in_a_row, stuck_batches
 
-OPEN_STATUSES = ("PENDING", "FAILED", "COMPLETED")
+OPEN_STATUSES: tuple[BatchStatus, ...] = ("PENDING", "FAILED", "COMPLETED")
 """What an open batch can be; COMPLETED where only a paused pipeline still owes its part."""
 
 
@@ -106,6 +106,11 @@ HELD = Metric(
     "1 while an open batch has changes of the upstream that may not advance yet.",
     _UPSTREAM,
 )
+READERS = Metric(
+    "floodmark_upstream_readers",
+    "Registered pipelines that read the upstream and are not paused.",
+    _UPSTREAM,
+)
 
 RUN_STATUS = Metric(
     "floodmark_pipeline_last_run_status",
@@ -172,7 +177,7 @@ STUCK = Metric(
 METRICS = (
     *(BUILD_INFO, COLLECTED_AT, STORE_UP),
     *(JOURNAL_EVENTS, JOURNAL_UNFOLDED, JOURNAL_NEWEST, JOURNAL_BYTES, JOURNAL_FILES),
-    *(LAG_VERSIONS, LAG_SECONDS, LAG_KNOWN, LATEST, COMMITTED, COMMITTED_AT, HELD),
+    *(LAG_VERSIONS, LAG_SECONDS, LAG_KNOWN, LATEST, COMMITTED, COMMITTED_AT, HELD, READERS),
     *(RUN_STATUS, RUN_STARTED, RUN_SECONDS, ROWS_READ, ROWS_WRITTEN, RETRIES),
     *(FAILURES, SUCCEEDED_AT, BEHIND, PAUSED),
     *(OPEN_BATCHES, OLDEST_OPEN, STUCK),
@@ -203,6 +208,7 @@ def measure(
         *_preamble(now, is_up=True),
         *_journal(events, control, storage),
         *(sample for lag in lags for sample in _upstream(state, lag)),
+        *_readers(state, lags),
         *_pipelines(state, lags, tracks(state, control, storage)),
         *_scopes(state, now, {(each.scope, each.batch_id) for each in stuck}),
     )
@@ -251,6 +257,13 @@ def _upstream(state: State, lag: Lag) -> Iterator[Sample]:
     yield Sample(COMMITTED, key, NOTHING_PROCESSED if lag.committed is None else lag.committed)
     yield Sample(COMMITTED_AT, key, mark.advanced_at.timestamp() if mark else 0.0)
     yield Sample(HELD, key, is_held(state, key))
+
+
+def _readers(state: State, lags: Sequence[Lag]) -> Iterator[Sample]:
+    active = [p for p in state.pipelines.values() if not p.is_paused]
+    readers = Counter((p.scope, upstream) for p in active for upstream in p.upstreams)
+    for lag in lags:
+        yield Sample(READERS, (lag.scope, lag.upstream), readers[lag.scope, lag.upstream])
 
 
 def _pipelines(state: State, lags: Sequence[Lag], known: Mapping[str, Track]) -> Iterator[Sample]:
