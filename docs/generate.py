@@ -27,6 +27,7 @@ ROOMS: dict[str, tuple[type[errors.FloodmarkError], str]] = {
     "PLAN": (errors.PlanError, "A batch cannot be planned as asked; nothing was journaled."),
     "SOURCE": (errors.SourceError, "An upstream cannot be read exactly; nothing was written."),
     "SINK": (errors.SinkError, "A target cannot be written exactly once."),
+    "TRANSFORM": (errors.TransformError, "A step of a node cannot be applied; nothing was written."),
     "CONTROL": (errors.ControlError, "The control store cannot be used, or protects a guarantee."),
     "RUN": (errors.RunError, "A run failed; it is recorded and can be retried."),
     "CLI": (errors.FloodmarkError, "The command line itself."),

@@ -1,0 +1,171 @@
+"""Reading SQL that users wrote: what it names, and where its columns come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+from sqlglot.lineage import Node, lineage
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.tokenizer_core import Token, TokenType
+
+from floodmark.model.lineage import ColumnRef
+from floodmark.transforms.sql.building import DIALECT, VERBATIM, Expr, NotSqlError
+
+_UNREAD = "floodmark_unread"
+_OPENING = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.R_BRACKET}
+_NO_EXPRESSION = (exp.Alias, exp.Aliases, exp.Star, exp.Block, exp.Query, exp.DDL, exp.Command)
+
+
+def expression(text: str) -> Expr:
+    """One expression of a user; raises NotSqlError if it is none.
+
+    What sqlglot cannot parse passes as it is if its brackets match, because Spark knows more SQL
+    than sqlglot does: then `is_understood` says no.
+    """
+    tokens = tokens_of(text)
+    _require_one_piece(tokens)
+    try:
+        parsed = _parsed(text)
+    except SqlglotError:
+        unread = _kept(exp.Var(this="unread"), f"({_in_lines(text)})")
+        unread.meta[_UNREAD] = True
+        return unread
+    if isinstance(parsed, _NO_EXPRESSION):
+        raise NotSqlError("that is not one expression")
+    return _kept(exp.paren(parsed, copy=False), f"({_in_lines(text)})")
+
+
+def call(text: str) -> Expr:
+    """One call of a function, for a window; raises NotSqlError if it is none."""
+    found = expression(text)
+    inner = found.this if isinstance(found, exp.Paren) else found
+    if not isinstance(inner, exp.Func | exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
+        raise NotSqlError("that is not the call of one function")
+    return _kept(inner, _in_lines(text))
+
+
+def _in_lines(text: str) -> str:
+    """A comment at the end must not swallow what follows."""
+    return f"{text.strip()}\n" if "--" in text else text.strip()
+
+
+def _kept(node: Expr, text: str) -> Expr:
+    node.meta[VERBATIM] = text
+    return node
+
+
+def is_understood(node: Expr) -> bool:
+    """Whether sqlglot could parse all that users wrote in it."""
+    return not any(part.meta_get(_UNREAD) for part in node.walk())
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The words of a text; raises NotSqlError if a quote is left open."""
+    try:
+        return list(Spark().tokenize(text))
+    except SqlglotError as error:
+        raise NotSqlError("a quote or comment is not closed") from error
+
+
+def _require_one_piece(tokens: Sequence[Token]) -> None:
+    if not tokens:
+        raise NotSqlError("it is empty")
+    if any(token.token_type == TokenType.SEMICOLON for token in tokens):
+        raise NotSqlError("there is a ; in it")
+    waiting: list[TokenType] = []
+    for token in tokens:
+        if token.token_type in _OPENING:
+            waiting.append(_OPENING[token.token_type])
+        elif token.token_type in _OPENING.values() and (
+            not waiting or waiting.pop() != token.token_type
+        ):
+            raise NotSqlError(f"a {token.text} closes nothing")
+    if waiting:
+        raise NotSqlError("a bracket is not closed")
+
+
+def one_query(text: str) -> str:
+    """A user's query without the ; at its end; raises NotSqlError if it is not one statement."""
+    tokens = tokens_of(text)
+    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+        text = text[: tokens.pop().start]
+    _require_one_piece(tokens)
+    return text
+
+
+def words_of(text: str) -> set[str]:
+    """Every name in a text, in lower case: a superset of the tables it reads."""
+    names = (TokenType.VAR, TokenType.IDENTIFIER)
+    found = {token.text.lower() for token in tokens_of(text) if token.token_type in names}
+    # Some words are key words for sqlglot and names for Spark.
+    return found | {token.text.lower() for token in tokens_of(text) if token.text.isidentifier()}
+
+
+def columns_in(node: Expr) -> Iterator[tuple[str, ...]]:
+    """The columns an expression names, by their parts; those of sub-queries are not its own."""
+    for found in _own_parts(node):
+        if isinstance(found, exp.Column):
+            yield tuple(part.name for part in found.parts)
+
+
+def reads_every_column(node: Expr) -> bool:
+    """Whether a * stands for all columns, other than in count(*)."""
+    stars = (part for part in _own_parts(node) if isinstance(part, exp.Star))
+    return any(not isinstance(star.parent, exp.Count) for star in stars)
+
+
+def _own_parts(node: Expr) -> Iterator[Expr]:
+    """Everything in an expression that is not inside a sub-query."""
+    is_query = (exp.Query, exp.Subquery)
+    inside = node.walk(prune=lambda part: isinstance(part, is_query))
+    return (part for part in inside if not isinstance(part, is_query))
+
+
+def may_aggregate(node: Expr) -> bool:
+    """Whether an expression has an aggregate function, or one that sqlglot does not know."""
+    known = any(node.find_all(exp.AggFunc, exp.Anonymous, exp.AnonymousAggFunc))
+    return known or not is_understood(node)
+
+
+def sources_of_query(
+    text: str, schemas: Mapping[str, Mapping[str, str]]
+) -> dict[str, tuple[ColumnRef, ...]]:
+    """Each output column of a query with the columns it is made of.
+
+    Raises NotSqlError with the reason where sqlglot cannot tell.
+    """
+    known: dict[str, object] = {name: dict(columns) for name, columns in schemas.items()}
+    try:
+        query = qualify(_parsed(text), schema=known, dialect=DIALECT)
+        names = query.named_selects if isinstance(query, exp.Query) else []
+        if not names or "*" in names:
+            raise NotSqlError("its columns cannot be listed")
+        nodes = lineage(None, query, known, dialect=DIALECT)
+    except SqlglotError as error:
+        raise NotSqlError(str(error).splitlines()[0][:200]) from error
+    return {name: _leaves(nodes[name].walk()) for name in names}
+
+
+def _leaves(nodes: Iterable[Node]) -> tuple[ColumnRef, ...]:
+    tables = (node for node in nodes if isinstance(node.expression, exp.Table))
+    found = (ColumnRef(node.expression.name, exp.to_column(node.name).name) for node in tables)
+    return tuple(dict.fromkeys(found))
+
+
+def tables_of(text: str) -> tuple[str, ...]:
+    """The tables a query reads, without its own CTEs; none where sqlglot cannot tell."""
+    try:
+        parsed = _parsed(text)
+    except SqlglotError:
+        return ()
+    own = {cte.alias.lower() for cte in parsed.find_all(exp.CTE)}
+    plain = (found for found in parsed.find_all(exp.Table) if found.name.lower() not in own)
+    return tuple(dict.fromkeys(".".join(part.name for part in found.parts) for found in plain))
+
+
+def _parsed(text: str) -> Expr:
+    parsed: Expr = exp.maybe_parse(text, dialect=DIALECT)
+    return parsed
