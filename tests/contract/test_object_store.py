@@ -22,7 +22,9 @@ from floodmark.deltalog import DeltaLog, Storage
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
+from floodmark.sources.kinds import SourceOfAllKinds
 from floodmark.testing.arrow import ArrowSink, ArrowSource
+from floodmark.testing.arrow_times import ArrowTimeSource
 
 SERVER = Path(__file__).with_name("s3_server.py")
 NOBODY = "http://127.0.0.1:9"
@@ -111,8 +113,8 @@ class BucketEngine:
     def __init__(self, options: Options) -> None:
         self._options = options
 
-    def source(self) -> ArrowSource:
-        return ArrowSource(self._options)
+    def source(self) -> SourceOfAllKinds:
+        return SourceOfAllKinds(ArrowSource(self._options), ArrowTimeSource(self._options))
 
     def sink(
         self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None

@@ -42,7 +42,9 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.state import Holder, PlannedBatch, SinkDone, State
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
+from floodmark.sources.kinds import SourceOfAllKinds
 from floodmark.testing.arrow import ArrowSink, ArrowSource
+from floodmark.testing.arrow_times import ArrowTimeSource
 
 pytestmark = pytest.mark.slow
 
@@ -54,8 +56,8 @@ CRASHES = [point for point in failpoints.POINTS if not point.startswith("compact
 class Engine:
     spark = None
 
-    def source(self) -> ArrowSource:
-        return ArrowSource()
+    def source(self) -> SourceOfAllKinds:
+        return SourceOfAllKinds(ArrowSource(), ArrowTimeSource())
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Any:
         return ArrowSink(spec, tuple(windows), previous)

@@ -51,6 +51,7 @@ def plan(batch: Batch) -> Document:
         "unplanned": list(batch.unplanned),
         "batch_kind": batch.kind,
         "seeds": list(batch.seeds),
+        "unresolved": list(batch.unresolved),
     }
 
 
@@ -59,13 +60,16 @@ def window(each: Window, status: str | None = None) -> Document:
         "upstream": each.upstream,
         "kind": each.kind,
         "method": each.method,
-        "start": each.start,
-        "end": each.end,
+        "start": each.start_version,
+        "end": each.end_version,
         "status": status or each.status,
         "reason": each.reason,
-        "versions": each.versions,
+        "versions": each.versions if each.kind == "version" else None,
         "bytes": each.bytes,
         "rows": each.rows,
+        "start_mark": each.start_mark,
+        "end_mark": each.end_mark,
+        "deferred": each.deferred,
     }
 
 

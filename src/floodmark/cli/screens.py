@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from floodmark.cli.call import Call, print_error
 from floodmark.cli.screen import STYLES, Row, Screen, duration, number, size
+from floodmark.model.marks import decoded
+from floodmark.model.names import NOT_RESOLVED
 
 if TYPE_CHECKING:
     from floodmark.control.events import Event
@@ -47,6 +49,7 @@ def _plan(screen: Screen, call: Call, batch: Batch) -> None:
         word = "is open and has to finish first" if batch.reused else "is planned"
         screen.line(f"  {batch.batch_id} #{batch.seq} {word}")
     rows = [_window_row(call, window) for window in batch.windows]
+    rows += [Row([name, "-", "-", "-", "-", "-", "-"], NOT_RESOLVED) for name in batch.unresolved]
     header = ["upstream", "status", "method", "versions", "count", "rows", "bytes"]
     screen.table(header, rows, indent=2)
     for name in batch.seeds:
@@ -68,7 +71,7 @@ def _window_row(call: Call, window: Window) -> Row:
         window.status,
         window.method if window.has_news else "-",
         _range(window),
-        str(window.versions),
+        str(window.versions) if window.kind == "version" else "-",
         number(window.rows),
         size(window.bytes),
     ]
@@ -76,7 +79,13 @@ def _window_row(call: Call, window: Window) -> Row:
 
 
 def _range(window: Window) -> str:
-    return f"{window.start}-{window.end}" if window.has_news else "-"
+    if not window.has_news:
+        return "-"
+    if window.deferred:
+        return "deferred"
+    if window.kind != "version":
+        return f"to {mark_text(window.end_mark)}"
+    return f"{window.start}-{window.end}"
 
 
 def _plan_footer(screen: Screen, batches: Sequence[Batch], out: Path | None) -> None:
@@ -235,8 +244,10 @@ def lag(screen: Screen, call: Call, lags: Sequence[Lag]) -> None:
             [
                 call.short(each.upstream),
                 each.scope,
-                _version(each.latest),
-                _version(each.committed),
+                _version(each.latest) if each.kind == "version" else mark_text(each.latest_mark),
+                _version(each.committed)
+                if each.kind == "version"
+                else mark_text(each.committed_mark),
                 number(each.versions_behind),
                 duration(each.seconds_behind),
             ],
@@ -283,6 +294,14 @@ def gaps(screen: Screen, call: Call, found: Sequence[Gap]) -> None:
         f"--start {first.start} --end {first.end}"
     )
     screen.line(f"or, where the upstream has lost them: floodmark refresh {first.pipelines[0]}")
+
+
+def mark_text(mark: str | None) -> str:
+    """A mark to the second, for people; tables and JSON have all of it."""
+    if mark is None:
+        return "-"
+    found = decoded(mark)
+    return found.text[:19].replace("T", " ") + ("Z" if found.type == "timestamp" else "")
 
 
 def _version(version: int | None) -> str:
@@ -347,3 +366,8 @@ def validated(screen: Screen, project: Project) -> None:
     for scope, pipelines in scopes.items():
         names = ", ".join(pipeline.pipeline for pipeline in pipelines)
         screen.line(f"  scope {scope}: {names}")
+    for name in project.unresolved():
+        screen.line(f"  {name}: {NOT_RESOLVED}; or: floodmark validate --connect")
+    for warning in project.file.warnings:
+        screen.line(("warning", "yellow"), f"  {warning.title}")
+        screen.line(f"  {warning.where}; found {warning.found}; better {warning.allowed}")

@@ -86,6 +86,20 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """The table of an upstream is in another place now; its stored name stays."""
+
+    kind: ClassVar[str] = "MOVE"
+    upstream: str
+    path: str
+    table_id: str
+
+    @property
+    def key(self) -> str:
+        return self.upstream
+
+
+@dataclass(frozen=True, slots=True)
 class Planned(OfBatch):
     """A batch: its windows, and the registry as it is at this moment."""
 
@@ -112,6 +126,16 @@ class Leased(OfBatch):
     ttl_seconds: float
     replaces: str | None = None
     is_external: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen(OfBatch):
+    """The first run of a batch fixes the end that its plan had deferred, before it reads."""
+
+    kind: ClassVar[str] = "FREEZE"
+    pipeline: str
+    epoch: int
+    window: Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +264,8 @@ class Snapshot:
     seeded_through: tuple[tuple[str, str, int], ...]
     sinks: Mapping[str, SinkDone]
     names: tuple[TableName, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
+    seeded_marks: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def key(self) -> str:
@@ -284,8 +310,10 @@ Body = (
     Created
     | Registered
     | Named
+    | Moved
     | Planned
     | Leased
+    | Frozen
     | Amended
     | SinkWritten
     | TargetSettled
@@ -309,8 +337,10 @@ BODIES: dict[str, type[Any]] = {
         Created,
         Registered,
         Named,
+        Moved,
         Planned,
         Leased,
+        Frozen,
         Amended,
         SinkWritten,
         TargetSettled,

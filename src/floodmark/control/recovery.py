@@ -10,20 +10,22 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 from floodmark.control.events import Rebuilt
 from floodmark.control.registry import definition_hash
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ControlError, SourceError
+from floodmark.model.marks import decoded_if_any
 from floodmark.model.plan import DEFAULT_SCOPE
 from floodmark.model.receipt import metadata_of
 from floodmark.model.state import Mark, Pipeline, PlannedBatch, SinkDone, State
-from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Query, Window, WindowKind
 
 REASON = "restored from the commits of the targets"
 _FORWARD = re.compile(r"floodmark/([^/]+)/([^/]+)/(.+)/([0-9]+)")
@@ -48,6 +50,8 @@ class Trace:
     scope: str | None
     kind: str
     windows: Mapping[str, tuple[int, int]]
+    marks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the windows of upstreams without versions stand for."""
 
     @property
     def pipeline(self) -> str:
@@ -121,6 +125,7 @@ def read_traces(targets: Iterable[str], storage: Storage) -> tuple[list[Trace], 
                             scope=said.get("scope"),
                             kind=said.get("kind", "forward"),
                             windows={u: (a, b) for u, (a, b) in said["windows"].items()},
+                            marks=said.get("marks", {}),
                         )
                     )
     return traces, highest
@@ -145,12 +150,12 @@ def rebuilt(
     batch. If one does not, the batch is open again under its old id, number and windows: the
     writes that are there are found by their receipts, the others follow.
     """
-    tables = _Tables(storage)
+    tables = _Tables(storage, _told_marks(findings))
     pipelines = findings.pipelines()
     batches = {b.batch_id: b for b in _open_batches(findings, pipelines, tables, actor)}
     held = {(b.scope, u): b for b in batches.values() for u in b.windows}
     ends = _ends(findings)
-    marks, seeded = {}, {}
+    marks, seeded, seeded_marks = {}, {}, {}
     for (scope, upstream), trace in ends.items():
         batch = held.get((scope, upstream))
         _, end = trace.windows[upstream]
@@ -158,12 +163,16 @@ def rebuilt(
         if version != NOTHING_PROCESSED:
             table = tables.describe(upstream, version)
             marks[scope, upstream] = Mark(
-                scope, upstream, version, *table, trace.batch_id, now, actor
+                scope, upstream, version, *table, trace.batch_id, now, actor, *tables.query(upstream)
             )
+            if marks[scope, upstream].query:
+                found = replace(marks[scope, upstream], mark=tables.mark_at(upstream, version))
+                marks[scope, upstream] = found
         for name, pipeline in pipelines.items():
             if pipeline.scope == scope and upstream in pipeline.upstreams:
                 done = _processed(findings, name, upstream)
                 seeded[name, upstream] = min(done, version)
+                seeded_marks[name, upstream] = tables.mark_at(upstream, seeded[name, upstream])
     state = State(
         control_id=findings.control_id,
         batch_seq=findings.batch_seq,
@@ -171,6 +180,7 @@ def rebuilt(
         marks=marks,
         batches=batches,
         seeded_through={k: v for k, v in seeded.items() if v != NOTHING_PROCESSED},
+        seeded_marks={k: mark for k, mark in seeded_marks.items() if mark is not None},
         sinks={t.app_id: _sink_done(t) for t in findings.newest.values()},
     )
     return Rebuilt(snapshot_of(state, keep_windows=0), tuple(targets)), _missing(findings)
@@ -303,11 +313,25 @@ def _sink_done(trace: Trace) -> SinkDone:
 class _Tables:
     """The upstreams, as their logs describe them at a version."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, told: Mapping[str, _Told]) -> None:
         self._log = cache(lambda upstream: DeltaLog(upstream, storage))
+        self._told = told
+
+    def query(self, upstream: str) -> tuple[WindowKind, Query | None]:
+        """How an upstream is read."""
+        told = self._told.get(upstream)
+        return ("version", None) if told is None else (told.kind, told.query)
+
+    def mark_at(self, upstream: str, step: int) -> str | None:
+        """What a number of an upstream without versions stands for, as commits tell."""
+        told = self._told.get(upstream)
+        return told.marks.get(step) if told else None
 
     def describe(self, upstream: str, version: int) -> tuple[str, bool, str]:
         """Table id, feed flag and schema; the latter two of today if the log no longer tells."""
+        told = self._told.get(upstream)
+        if told is not None:
+            return told.table_id, False, ""
         log = self._log(upstream)
         facts = log.facts()
         try:
@@ -321,6 +345,8 @@ class _Tables:
         """The window as it must have been planned: the versions are certain, the way to read them
         follows from the log.
         """
+        if upstream in self._told:
+            return self._time_window(upstream, start, end)
         log = self._log(upstream)
         table_id, feed, schema = self.describe(upstream, end)
         versions = log.versions(start, end) if start > 0 else []
@@ -337,6 +363,50 @@ class _Tables:
             latest_version=log.facts().latest_version,
             changes=frozenset(kind for version in versions for kind in version.kinds),
         )
+
+
+    def _time_window(self, upstream: str, start: int, end: int) -> Window:
+        told = self._told[upstream]
+        mark = decoded_if_any(told.marks.get(end))
+        return Window(
+            upstream=upstream,
+            method="query",
+            after_version=start - 1,
+            through_version=end,
+            reason=REASON,
+            table_id=told.table_id,
+            feed_enabled=False,
+            schema_fingerprint="",
+            latest_version=NO_VERSION,
+            end_at=mark.instant if mark else None,
+            kind=told.kind,
+            query=told.query,
+            start_mark=told.marks.get(start - 1),
+            end_mark=told.marks.get(end),
+        )
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What commits tell about an upstream without versions."""
+
+    kind: WindowKind
+    query: Query
+    table_id: str
+    marks: Mapping[int, str | None]
+    """The mark of every step that begins or ends a window."""
+
+
+def _told_marks(findings: Findings) -> dict[str, _Told]:
+    found: dict[str, _Told] = {}
+    for trace in sorted(findings.traces, key=lambda t: t.seq):
+        for upstream, said in trace.marks.items():
+            start, end = trace.windows[upstream]
+            known = found[upstream].marks if upstream in found else {}
+            marks = {**known, start - 1: said["start"], end: said["end"]}
+            query = Query(said["column"], said["format"])
+            found[upstream] = _Told(said["kind"], query, said["table_id"], marks)
+    return found
 
 
 def _no_single_store(targets: Sequence[str], ids: set[str]) -> ControlError:

@@ -11,7 +11,7 @@ from floodmark.control.events import Body, Registered
 from floodmark.errors import ConfigError, ControlError
 from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
 from floodmark.model.state import State
-from floodmark.model.upstream import UpstreamOptions
+from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
 
 
 def registration(state: State, body: Registered) -> list[Body]:
@@ -39,10 +39,17 @@ def definition_hash(
     parts: list[object] = [pipeline, scope, list(upstreams), *([list(lookups)] if lookups else [])]
     if options:
         # What "latest" meant is found out anew at each registration and is no part of it.
-        said = {u: asdict(replace(o, latest_at=None)) for u, o in options.items()}
+        said = {u: _said(o) for u, o in options.items()}
         parts.append(sorted(said.items()))
     text = json.dumps(parts)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _said(options: UpstreamOptions) -> dict[str, object]:
+    """What was said, with the options of later versions only where they were: the hash stays."""
+    said = asdict(replace(options, latest_at=None, latest_mark=None))
+    later = ("settle", "on_null_time", "format", "latest_mark")
+    return {n: v for n, v in said.items() if n not in later or v != getattr(DEFAULT_OPTIONS, n)}
 
 
 def with_baseline(
@@ -50,16 +57,19 @@ def with_baseline(
     scope: str,
     upstream: str,
     options: UpstreamOptions,
-    latest_version: Callable[[str], int],
+    latest: Callable[[str, UpstreamOptions], UpstreamOptions],
 ) -> UpstreamOptions:
-    """The options with what "latest" means: the newest version when a pipeline of the scope first
-    said so.
+    """The options with what "latest" means: the newest version, or time, when a pipeline of the
+    scope first said so.
     """
     if options.baseline != "latest":
         return options
-    said = [p.options_of(upstream).latest_at for p in state.pipelines_in(scope)]
-    known = [version for version in said if version is not None]
-    return replace(options, latest_at=known[0] if known else latest_version(upstream))
+    said = [p.options_of(upstream) for p in state.pipelines_in(scope)]
+    for one in said:
+        is_same = one.baseline == "latest" and one.time_column == options.time_column
+        if is_same and (one.latest_at is not None or one.latest_mark is not None):
+            return replace(options, latest_at=one.latest_at, latest_mark=one.latest_mark)
+    return latest(upstream, options)
 
 
 def known_pipeline(state: State, pipeline: str, scope: str) -> tuple[str, ...]:

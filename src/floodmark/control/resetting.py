@@ -9,9 +9,12 @@ from floodmark.model.state import PlannedBatch, State
 from floodmark.model.window import NOTHING_PROCESSED
 
 
-def reset_of(upstream: str, scope: str, version: int | None, storage: Storage) -> Reset:
+def reset_of(
+    upstream: str, scope: str, version: int | None, storage: Storage, place: str | None = None
+) -> Reset:
     """The event that puts a mark at a version of the table as it is; None forgets the mark.
 
+    `place` is where the table is, if that is not its stored name.
     Raises FM-SOURCE-001 if the table has no such version, FM-SOURCE-002 if its log no longer
     tells what the table was like there.
     """
@@ -25,7 +28,7 @@ def reset_of(upstream: str, scope: str, version: int | None, storage: Storage) -
             state="nothing was changed",
             next="correct the version",
         )
-    log = DeltaLog(upstream, storage)
+    log = DeltaLog(place or upstream, storage)
     table_id = log.facts().table_id
     return Reset(
         scope=scope,
@@ -35,6 +38,20 @@ def reset_of(upstream: str, scope: str, version: int | None, storage: Storage) -
         feed_enabled=log.feed_enabled_at(version),
         schema_fingerprint=log.schema_at(version)[1],
     )
+
+
+def refuse_version(state: State, upstream: str, scope: str, version: int | None) -> None:
+    """An upstream without versions can only begin from the beginning (FM-CONFIG-007)."""
+    mark = state.marks.get((scope, upstream))
+    if version is not None and mark is not None and mark.kind != "version":
+        raise ConfigError(
+            "FM-CONFIG-007",
+            f"{upstream} has no versions",
+            found=f"version {version}; the watermark is {mark.mark}",
+            allowed="no version: everything is processed again, or what follows its baseline",
+            state="nothing was changed",
+            next=f"floodmark state reset --scope {scope} --upstream {upstream} --yes",
+        )
 
 
 def decide_reset(state: State, body: Reset) -> list[Body]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from floodmark.control.events import Event, Paused, Removed, encode
 from floodmark.model.state import PlannedBatch, Run, State
+from floodmark.model.window import NO_VERSION, Window
 
 _TIME = pa.timestamp("us", "UTC")
 
@@ -148,9 +149,9 @@ def _watermark_row(batch: PlannedBatch, upstream: str) -> dict[str, Any]:
     return {
         "batch_id": batch.batch_id,
         "table_name": upstream,
-        "start_version": window.start,
-        "end_version": window.end,
-        "last_processed_version": window.end if status == "COMPLETED" else window.after_version,
+        "start_version": window.start_version,
+        "end_version": window.end_version,
+        "last_processed_version": _processed(window, status),
         "latest_available_version": window.latest_version,
         "start_ts": window.start_at,
         "end_ts": window.end_at,
@@ -166,11 +167,17 @@ def _watermark_row(batch: PlannedBatch, upstream: str) -> dict[str, Any]:
         "batch_date": batch.planned_at.date(),
         "kind": window.kind,
         "method": window.method,
-        "start_mark": None,
-        "end_mark": None,
+        "start_mark": window.start_mark,
+        "end_mark": window.end_mark,
         "upstream_id": window.table_id,
         "schema_fingerprint": window.schema_fingerprint,
     }
+
+
+def _processed(window: Window, status: str) -> int:
+    if window.kind != "version":
+        return NO_VERSION
+    return window.end if status == "COMPLETED" else window.after_version
 
 
 def touched_batches(event: Event, state: State) -> frozenset[str]:
@@ -186,11 +193,11 @@ def committed_rows(state: State) -> list[dict[str, Any]]:
     return [
         {
             "table_name": mark.upstream,
-            "last_committed_version": mark.version,
+            "last_committed_version": mark.version if mark.kind == "version" else NO_VERSION,
             "commit_ts": mark.advanced_at,
             "updated_by": mark.advanced_by,
             "scope": mark.scope,
-            "last_committed_mark": None,
+            "last_committed_mark": mark.mark,
             "upstream_id": mark.table_id,
             "batch_id": mark.batch_id,
         }

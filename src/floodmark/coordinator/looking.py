@@ -23,6 +23,7 @@ from floodmark.model.state import (
     PlannedBatch,
     State,
 )
+from floodmark.model.window import NO_VERSION
 
 if TYPE_CHECKING:
     from floodmark.report.metrics import Sample
@@ -44,16 +45,24 @@ class Looking(Store):
         names = None if upstreams is None else {self.stored_name(u) for u in upstreams}
         marks = self.state().marks.values()
         return tuple(
-            Checkpoint(m.scope, m.upstream, m.version, m.table_id, m.batch_id, m.advanced_at)
+            Checkpoint(
+                scope=m.scope,
+                upstream=m.upstream,
+                version=m.version if m.kind == "version" else NO_VERSION,
+                table_id=m.table_id,
+                batch_id=m.batch_id,
+                advanced_at=m.advanced_at,
+                mark=m.mark,
+            )
             for m in marks
             if names is None or m.upstream in names
         )
 
     def frozen_set(self, batch_id: str) -> dict[str, int]:
-        """The versions at which a batch sees its upstreams."""
+        """The versions at which a batch sees its upstreams; -1 for one without versions."""
         batch = self._batch(batch_id)
         frozen = {**batch.windows, **batch.lookups}
-        return {upstream: window.through_version for upstream, window in frozen.items()}
+        return {upstream: window.end_version for upstream, window in frozen.items()}
 
     def status(self, batch_id: str | None = None) -> tuple[PlannedBatch, ...]:
         """The open batches and the newest finished ones, newest first; or one batch."""
@@ -66,13 +75,13 @@ class Looking(Store):
         """How far each upstream is behind, worst first, and what holds it."""
         from floodmark.report.lag import lag_of
 
-        return lag_of(self._reader(), self.storage, self._clock.now())
+        return lag_of(self._reader(), self.storage, self._clock.now(), self._look_time)
 
     def stuck(self, after: float | str = "1d") -> tuple[Stuck, ...]:
         """Open batches that will not move by themselves: open for longer than `after`, or left
         RUNNING by a process of this host that is gone.
         """
-        from floodmark.config.durations import seconds_of
+        from floodmark.model.durations import seconds_of
         from floodmark.report.watch import stuck_batches
 
         seconds = seconds_of(after) if isinstance(after, str) else float(after)
@@ -95,6 +104,7 @@ class Looking(Store):
             now=self._clock.now(),
             is_gone=self._is_gone,
             stuck_after_seconds=stuck_after_seconds,
+            look=self._look_time,
         )
 
     def history(self, limit: int | None = None) -> list[Event]:
@@ -125,7 +135,7 @@ class Looking(Store):
         findings = [*examine_machine(), *store]
         if not store[0].ok:
             return findings  # a store that cannot be read tells nothing of the rest
-        state, lags = reader.state(), lag_of(reader, self.storage, self._clock.now())
+        state, lags = reader.state(), lag_of(reader, self.storage, self._clock.now(), self._look_time)
         names = [self.stored_name(u) for u in upstreams] + [u for _, u in state.marks]
         for name in dict.fromkeys(names):
             marks = [mark for mark in state.marks.values() if mark.upstream == name]

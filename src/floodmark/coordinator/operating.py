@@ -103,9 +103,12 @@ class Operating(Store):
             marks = {u: state.marks.get((scope, u)) for u in request.upstreams()}
             marks[name] = request.mark(state)
             probes = {
-                u: self._probe_between(u, start - 1 if u == name else mark.version, mark)
-                if mark
-                else self._probe_between(u, -1, None)
+                u: self._probe_from(
+                    u,
+                    -1 if mark is None else start - 1 if u == name else mark.version,
+                    mark,
+                    next(p.options_of(u) for p in chosen if u in p.upstreams),
+                )
                 for u, mark in marks.items()
             }
             return again.backfilling(state, request, probes)
@@ -168,9 +171,9 @@ class Operating(Store):
         anywhere it leaves a sound store; called again, it does what is left. Raises
         FM-CONTROL-001 if there is no store.
         """
-        from floodmark.config.durations import seconds_of
         from floodmark.control.retention import SAFE_SECONDS
         from floodmark.control.upkeep import keep_up, refuse_short
+        from floodmark.model.durations import seconds_of
 
         seconds = seconds_of(retain) if isinstance(retain, str) else float(retain)
         refuse_short(seconds, 0.0 if allow_short else SAFE_SECONDS)
@@ -189,9 +192,13 @@ class Operating(Store):
         processes versions again, going on leaves a gap that `gaps` shows. Called twice, the
         second call changes nothing. Raises FM-CONTROL-023 while a batch holds the upstream.
         """
-        from floodmark.control.resetting import decide_reset, reset_of
+        from floodmark.control.resetting import decide_reset, refuse_version, reset_of
 
-        body = reset_of(self.stored_name(upstream), scope, to_version, self.storage)
+        name = self.stored_name(upstream)
+        refuse_version(self._reader().state(), name, scope, to_version)
+        name = self.stored_name(upstream)
+        place = self.names.place(name)
+        body = reset_of(name, scope, to_version, self.storage, place)
         self._reader().state()  # a store that is not there is not made for this
         self._writer().commit(lambda state: decide_reset(state, body))
         self._publish()

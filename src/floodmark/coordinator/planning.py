@@ -36,6 +36,7 @@ from floodmark.model.state import (
 from floodmark.model.upstream import (
     DEFAULT_OPTIONS,
     Upstream,
+    UpstreamOptions,
     is_lookup,
     names_of,
 )
@@ -43,6 +44,7 @@ from floodmark.model.window import Settlement
 from floodmark.plan import planner, seeds
 from floodmark.plan.options import options_for
 from floodmark.plan.refusals import (
+    latest_unknown,
     nothing_to_plan,
     refuse_unknown_fallback,
     refuse_unknown_settlement,
@@ -92,15 +94,22 @@ class Planning(Store):
         given = [one for one in everything if not is_lookup(one)]
         names = self._names(names_of(given), what=f"pipeline {pipeline}")
         options = {
-            name: with_baseline(state, scope, name, one.options, self._latest_version)
+            name: with_baseline(state, scope, name, one.options, self._latest)
             for name, one in zip(names, given, strict=True)
             if isinstance(one, Upstream) and one.options != DEFAULT_OPTIONS
         }
         hashed = definition_hash(pipeline, scope, names, options, lookups)
         return Registered(pipeline, scope, names, hashed, options, lookups)
 
-    def _latest_version(self, upstream: str) -> int:
-        return DeltaLog(upstream, self.storage).facts().latest_version
+    def _latest(self, upstream: str, options: UpstreamOptions) -> UpstreamOptions:
+        """The options with what "latest" means now."""
+        if options.time_column is None:
+            log = DeltaLog(self.names.place(upstream), self.storage)
+            return replace(options, latest_at=log.facts().latest_version)
+        found = self._probe_time(upstream, None, options).time
+        if found is None:
+            raise latest_unknown(upstream)
+        return replace(options, latest_mark=found.newest.encoded() if found.newest else None)
 
     def create_batch(
         self,
@@ -237,10 +246,11 @@ class Planning(Store):
 
     def _draft_seed(self, state: State, pipeline: Pipeline) -> Seed:
         probes = {
-            upstream: self._probe_between(
+            upstream: self._probe_from(
                 upstream,
                 state.processed_through(pipeline.name, upstream),
                 state.marks.get((pipeline.scope, upstream)),
+                pipeline.options_of(upstream),
             )
             for upstream in pipeline.upstreams
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -23,12 +23,14 @@ from floodmark.model.results import (
 )
 from floodmark.model.state import (
     OnLostTarget,
+    PlannedBatch,
     State,
 )
 from floodmark.model.window import Settlement
 from floodmark.plan.refusals import (
     refuse_unknown_settlement,
 )
+from floodmark.run.deferred import freeze_ends
 from floodmark.run.engine import spark_engine
 from floodmark.run.external import ExternalReport
 from floodmark.run.leases import (
@@ -37,6 +39,8 @@ from floodmark.run.leases import (
 )
 from floodmark.run.limits import NO_LIMITS, Limits
 from floodmark.run.runner import Inputs, PipelineFunction, Runner, new_run_id, result_of
+from floodmark.sinks.named import TargetNames
+from floodmark.sources import QuerySource
 
 log = logging.getLogger("floodmark")
 
@@ -84,6 +88,7 @@ class Running(Store):
         # Refuse before a Spark session is asked for.
         batch_for_run(store.state(), batch_id, pipeline)
         engine = self._engine or spark_engine(self.spark, self.storage)
+        self._name_tables_again(store.state())
         try:
             runner = replace(self._runner(store, on_lost_target), on_lost_range=on_lost_range)
             return runner.run(pipeline, batch_id, function, engine, limits)
@@ -172,10 +177,28 @@ class Running(Store):
         if not batch.upstreams_of(pipeline):
             batch_for_run(self._reader().state(), batch_id, pipeline)
         source = (self._engine or spark_engine(self.spark, self.storage)).source()
+        batch = self._frozen_elsewhere(batch, pipeline, source)
         windows = [batch.window_for(pipeline, u) for u in batch.upstreams_of(pipeline)]
         for window in windows:
             source.check(window)
         return Inputs({w.upstream: source.read(w) for w in windows}, self.stored_name)
+
+    def _frozen_elsewhere(
+        self, batch: PlannedBatch, pipeline: str, source: QuerySource
+    ) -> PlannedBatch:
+        """The batch, with its deferred ends frozen for a run of the pipeline that is elsewhere."""
+        run = batch.runs.get(pipeline)
+        is_deferred = any(batch.windows[u].deferred for u in batch.upstreams_of(pipeline))
+        if not is_deferred or run is None or not run.is_external:
+            return batch
+        store = self._writer()
+
+        def record(body: Callable[[State], Body | None]) -> State:
+            return store.commit(lambda state: [b for b in [body(state)] if b is not None])
+
+        freeze_ends(store.state(), run, source, self._clock.now, record)
+        self._publish()
+        return store.state().batches[batch.batch_id]
 
     def open_frozen(self, batch_id: str) -> Mapping[str, Any]:
         """Every upstream of a batch as a whole, at its frozen version, without change columns."""
@@ -201,6 +224,7 @@ class Running(Store):
             name_of=self.stored_name,
             on_lease=lambda: self._publish_running(store),
             on_lost_target=on_lost_target,
+            targets=TargetNames(self.spark, self.storage, self.home_schema, self._lake()),
         )
 
     def _publish_running(self, store: Journal) -> None:

@@ -9,14 +9,11 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Self
 
 from floodmark.control.delta import DeltaEventLog
-from floodmark.control.events import (
-    Body,
-    Created,
-    Named,
-)
+from floodmark.control.events import Created
 from floodmark.control.heartbeats import FileHeartbeats, Heartbeats, Pulse
 from floodmark.control.history import past_batch
 from floodmark.control.journal import EventLog, Journal
@@ -24,23 +21,24 @@ from floodmark.control.projections import Projector
 from floodmark.control.refusals import no_store
 from floodmark.control.turns import turn
 from floodmark.control.upkeep import compact_if_due
-from floodmark.deltalog import Storage, absolute, is_delta_table
-from floodmark.errors import ControlError, PlanError
+from floodmark.coordinator.names import Names
+from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
+from floodmark.engines.catalog import is_in_memory, register_again
+from floodmark.errors import ControlError, FloodmarkError, PlanError
 from floodmark.model.clock import Clock, SystemClock
-from floodmark.model.plan import PlanRequest, Probe
+from floodmark.model.plan import PlanRequest, Probe, TimeFacts
 from floodmark.model.state import (
     Holder,
     Mark,
     PlannedBatch,
     State,
-    TableName,
 )
 from floodmark.model.upstream import (
     UpstreamOptions,
 )
 from floodmark.model.window import Window
-from floodmark.plan import planner, seeds
-from floodmark.run.engine import Engine
+from floodmark.plan import planner, seeds, times
+from floodmark.run.engine import Engine, spark_engine
 from floodmark.run.leases import (
     DEFAULT_TTL_SECONDS,
     LeaseOffice,
@@ -48,13 +46,8 @@ from floodmark.run.leases import (
     known_batch,
     this_process,
 )
-from floodmark.sources.names import (
-    is_catalog_name,
-    refuse_other_table,
-    resolve,
-    unresolved,
-)
 from floodmark.sources.probe import probe_between, probe_delta
+from floodmark.sources.times import probe_place, probe_time
 
 log = logging.getLogger("floodmark")
 
@@ -79,6 +72,8 @@ class Store:
         self.spark = spark
         self.actor = actor or current_user()
         self.schema = schema
+        self.home_schema = schema
+        """The schema of the published tables, also where they are not registered."""
         self._lease_ttl = lease_ttl
         self._clock: Clock = SystemClock()
         self._holder: Holder = this_process()
@@ -91,8 +86,11 @@ class Store:
         self._engine: Engine | None = None
         self._is_coalescing = False
         self._dead_runs: set[str] = set()
-        self._resolved: dict[str, TableName] = {}
-        """Catalog names that this coordinator has resolved or found in the journal."""
+        self.names = Names(
+            base, self.storage, lambda: self.spark, self._reader_or_empty, self._writer
+        )
+        self._named_again: set[str] = set()
+        """Names that the session's catalog was told again."""
         self._opening = threading.RLock()
         """Threads that share a coordinator open its store once."""
 
@@ -107,12 +105,38 @@ class Store:
         )
 
     def _probe_between(self, upstream: str, after: int, mark: Mark | None) -> Probe:
-        return probe_between(upstream, after, mark, self.storage)
+        return probe_between(self.names.place(upstream), after, mark, self.storage)
+
+    def _probe_from(
+        self, upstream: str, after: int, mark: Mark | None, options: UpstreamOptions
+    ) -> Probe:
+        """What a pipeline that has processed `after` needs to reach the watermark."""
+        if options.time_column is not None:
+            return probe_place(self.names.place(upstream), options, self.storage)
+        return self._probe_between(upstream, after, mark)
+
+    def _probe_time(self, upstream: str, start: str | None, options: UpstreamOptions) -> Probe:
+        """What is new after a mark; where only Spark can look, a session that is at hand is asked."""
+        place, now = self.names.place(upstream), self._clock.now()
+        probe = probe_time(place, start, options, now, self.storage)
+        if probe.time is not None or self.spark is None:
+            return probe
+        window = replace(times.standing_window(place, probe, None), start_mark=start)
+        source = spark_engine(self.spark, self.storage).source()
+        return replace(probe, time=source.look(window, now, options.settle_seconds))
+
+    def _look_time(
+        self, upstream: str, start: str | None, options: UpstreamOptions
+    ) -> TimeFacts | None:
+        return self._probe_time(upstream, start, options).time
 
     def _probe(
         self, upstream: str, mark: Mark | None, request: PlanRequest, options: UpstreamOptions
     ) -> Probe:
-        return probe_delta(upstream, mark, request.max_versions, self.storage, options)
+        if options.time_column is not None:
+            return self._probe_time(upstream, times.start_of(mark, options), options)
+        place = self.names.place(upstream)
+        return probe_delta(place, mark, request.max_versions, self.storage, options)
 
     @contextmanager
     def coalesce(self) -> Iterator[Self]:
@@ -131,46 +155,18 @@ class Store:
     def stored_name(self, name: str) -> str:
         """The name under which an upstream is stored: the absolute path or URI.
 
-        For a name of a catalog it is the path that the name was resolved to.
+        For a name of a catalog it is the path that the name was resolved to, for a table that
+        moved the one it was first known by.
         """
-        table = self._table_of(name) if is_catalog_name(name) else None
-        return table.path if table else absolute(name, self.base)
+        return self.names.stored(name)
 
     def refuse_unresolved(self, name: str) -> None:
         """Raise FM-PLAN-030 for a catalog name that nobody has resolved yet; asks no catalog."""
-        if is_catalog_name(name) and self._table_of(name) is None:
-            raise unresolved(
-                name, "it was not resolved yet, and nothing is asked of a catalog here"
-            )
-
-    def _table_of(self, name: str) -> TableName | None:
-        """What a catalog name was resolved to; not asked of the catalog, nor of the newest state:
-        it may be wanted in the middle of a commit.
-        """
-        if name not in self._resolved:
-            self._resolved |= self._reader_or_empty().known_state().names
-        return self._resolved.get(name)
+        self.names.refuse_unresolved(name)
 
     def _learn(self, names: Iterable[str], *, journals: bool) -> None:
-        """Resolve the catalog names among these that nobody has resolved yet, and remember them.
-
-        A remembered one is asked for again only if its table has gone from its place.
-        """
-        for name in filter(is_catalog_name, names):
-            known = self._table_of(name)
-            if known is None:
-                self._remember(resolve(self.spark, name), journals=journals)
-            elif self.spark is not None and not is_delta_table(known.path, self.storage):
-                marks = self._reader_or_empty().state().marks.values()
-                committed = {m.scope: m.version for m in marks if m.upstream == known.path}
-                refuse_other_table(known, resolve(self.spark, name), committed)
-
-    def _remember(self, table: TableName, *, journals: bool) -> None:
-        def decide(state: State) -> list[Body]:
-            return [] if table.name in state.names else [Named(table)]
-
-        names = self._writer().commit(decide).names if journals else {}
-        self._resolved[table.name] = names.get(table.name, table)
+        """Resolve the catalog names among these, and find the tables that moved."""
+        self.names.learn(names, journals=journals)
 
     def _batch(self, batch_id: str) -> PlannedBatch:
         """A batch of any age; raises FM-CONTROL-004."""
@@ -286,6 +282,35 @@ class Store:
             from floodmark.engines.catalog import register_control_tables
 
             register_control_tables(self.spark, self.control, self.schema)
+
+
+    def _lake(self) -> str:
+        """The folder beside the control store."""
+        return self.control.rpartition("/")[0]
+
+    def _name_tables_again(self, state: State) -> None:
+        """Tell a catalog that goes with the process the names that the store remembers.
+
+        Only of tables that are still where they were; what a lasting catalog forgot, it was told.
+        """
+        if self.spark is None or not is_in_memory(self.spark):
+            return
+        known = {t.name: (state.place_of(t.path), t.table_id) for t in state.names.values()}
+        known |= {s.table: (s.target, s.table_id) for s in state.sinks.values() if s.table}
+        for name in known.keys() - self._named_again:
+            path, table_id = known[name]
+            try:
+                if self._is_there(path, table_id):
+                    register_again(self.spark, name, path)
+            except FloodmarkError as error:
+                log.warning("%s", error.in_one_line())
+            self._named_again.add(name)
+
+    def _is_there(self, path: str, table_id: str) -> bool:
+        """Whether a table is still in its place."""
+        if not is_delta_table(path, self.storage):
+            return False
+        return DeltaLog(path, self.storage).facts().table_id == table_id
 
 
 def current_user() -> str:

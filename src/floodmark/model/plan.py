@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
+from floodmark.model.marks import TimeMark, TimeType
 from floodmark.model.state import Fallback
 from floodmark.model.upstream import OnLostRange
-from floodmark.model.window import Window
+from floodmark.model.window import Query, Window
 
 DEFAULT_SCOPE = "default"
 
@@ -35,6 +36,22 @@ class Before:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeFacts:
+    """What the time column of an upstream shows beyond a mark, as far as it is settled."""
+
+    type: TimeType
+    newest: TimeMark | None
+    """None where nothing is new."""
+    oldest: TimeMark | None = None
+    rows: int | None = None
+    """Rows after the mark, through `newest`."""
+    waiting: int | None = None
+    """Rows that are not settled yet, or lie in the future."""
+    nulls: int | None = None
+    """Rows without a value, in the whole upstream."""
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
     """What the log of an upstream shows beyond its watermark."""
 
@@ -48,6 +65,10 @@ class Probe:
     """The table before the first of `versions`, where the watermark does not tell."""
     enabled_size: SnapshotSize | None = None
     """The whole table at the first of `versions` that switches the feed on, where it was off."""
+    query: Query | None = None
+    """Set where the upstream has no versions, or none that are used."""
+    time: TimeFacts | None = None
+    """What is new by `query`; None where only an engine could look."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from floodmark.model.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,17 @@ def commit_metadata(
     seq: int,
     pipeline: str,
     windows: Mapping[str, tuple[int, int]],
+    *,
+    marks: Mapping[str, Mapping[str, Any]] | None = None,
     **more: str,
 ) -> str:
-    """The text every sink commit carries; `windows` are inclusive ranges by upstream."""
+    """The text every sink commit carries; `windows` are inclusive ranges by upstream.
+
+    `marks` say what the ranges of upstreams without versions stand for.
+    """
     content = {
         **more,
+        **({"marks": marks} if marks else {}),
         "control_id": control_id,
         "batch_id": batch_id,
         "seq": seq,
@@ -50,6 +58,22 @@ def commit_metadata(
         "windows": {name: list(span) for name, span in sorted(windows.items())},
     }
     return json.dumps({"floodmark": content}, separators=(",", ":"), sort_keys=True)
+
+
+def marks_of(windows: Iterable[Window]) -> dict[str, dict[str, Any]]:
+    """What commits say about their windows of upstreams without versions, by upstream."""
+    return {
+        window.upstream: {
+            "kind": window.kind,
+            "column": window.query.column,
+            "format": window.query.format,
+            "table_id": window.table_id,
+            "start": window.start_mark,
+            "end": window.end_mark,
+        }
+        for window in windows
+        if window.query is not None
+    }
 
 
 def batch_of(user_metadata: str | None) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from floodmark.model.state import BatchKind, BatchStatus, Fallback, PlannedBatch, RunStatus
-from floodmark.model.window import Window
+from floodmark.model.window import Window, WindowKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class Batch:
     """What lets an upstream advance that no registered pipeline reads, if it was said."""
     seeds: tuple[str, ...] = ()
     """Pipelines that are first brought to where the batch starts, each by a seed batch."""
+    unresolved: tuple[str, ...] = ()
+    """Catalog names that a preview could not look at without Spark: they may have news."""
 
     def window(self, upstream: str) -> Window:
         """The window of an upstream; raises KeyError if the batch has none."""
@@ -121,6 +123,16 @@ class Lag:
     held_by: tuple[str, ...]
     reason: str | None = None
     """Why the upstream is held or could not be looked at."""
+    kind: WindowKind = "version"
+    latest_mark: str | None = None
+    """The newest value there is, of an upstream without versions; then `latest` is None."""
+    committed_mark: str | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the upstream could be looked at."""
+        has_versions = self.kind != "version" or self.versions_behind is not None
+        return has_versions and self.seconds_behind is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +145,8 @@ class Checkpoint:
     table_id: str
     batch_id: str
     advanced_at: datetime
+    mark: str | None = None
+    """Where an upstream without versions stands; `version` is -1 then."""
 
 
 @dataclass(frozen=True, slots=True)

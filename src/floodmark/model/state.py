@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.window import NOTHING_PROCESSED, Query, Window, WindowKind
 
 RunStatus = Literal["RUNNING", "SUCCESS", "FAILED"]
 OnLostTarget = Literal["rebuild", "accept"]
@@ -53,6 +53,10 @@ class Mark:
     batch_id: str
     advanced_at: datetime
     advanced_by: str
+    kind: WindowKind = "version"
+    query: Query | None = None
+    mark: str | None = None
+    """Where the upstream stands, as typed JSON, if it has no versions: `version` counts windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class SinkDone:
     """
     accepted_version: int = -1
     """The version up to which the operator took the target as it was."""
+    table: str | None = None
+    """The name of a catalog by which the target was given; None for a path."""
 
     @property
     def checked_version(self) -> int:
@@ -234,6 +240,8 @@ class PlannedBatch:
 
     def held_because(self, upstream: str) -> str | None:
         """G4: why an upstream of the batch may not advance yet; None if it may."""
+        if self.windows[upstream].deferred:
+            return "its end is not frozen yet: the first run of the batch does that"
         if not self.readers(upstream):
             return self._held_without_readers()
         waiting = self.waiting_for(upstream)
@@ -311,10 +319,27 @@ class State:
     """The newest lease epoch of each pipeline."""
     seeded_through: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """(pipeline, upstream) -> the version through which the pipeline has processed it."""
+    seeded_marks: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """The same as a mark, for upstreams without versions."""
     sinks: Mapping[str, SinkDone] = field(default_factory=dict)
     """app id -> the last write known to be in its target."""
     names: Mapping[str, TableName] = field(default_factory=dict)
     """Names of a catalog that were resolved."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Where the tables of upstreams are that moved after they got their stored name."""
+
+    def place_of(self, upstream: str) -> str:
+        """Where the table of a stored name is."""
+        return self.places.get(upstream, upstream)
+
+    def running_on(self, upstream: str) -> Run | None:
+        """A run that stands as RUNNING in a batch that has the upstream, or looks it up."""
+        for batch in self.open_batches():
+            if upstream in batch.windows or upstream in batch.lookups:
+                for run in batch.runs.values():
+                    if run.status == "RUNNING":
+                        return run
+        return None
 
     def committed_version(self, scope: str, upstream: str) -> int:
         mark = self.marks.get((scope, upstream))
@@ -352,6 +377,16 @@ class State:
         known = self.pipelines.get(pipeline)
         baseline = known.options_of(upstream).first_after if known else NOTHING_PROCESSED
         return self.seeded_through.get((pipeline, upstream), baseline)
+
+    def mark_of(self, pipeline: str, upstream: str, like: str | None) -> str | None:
+        """The mark through which a pipeline has processed an upstream, or need not.
+
+        `like` is a mark of the upstream, for the type of a baseline.
+        """
+        if (pipeline, upstream) in self.seeded_through:
+            return self.seeded_marks.get((pipeline, upstream))
+        known = self.pipelines.get(pipeline)
+        return known.options_of(upstream).first_mark(like) if known and like else None
 
     def will_have_processed(self, pipeline: str, upstream: str) -> int:
         """The same, once the pipeline has finished the batches it has to finish."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from datetime import date, datetime
 from typing import Any, Literal, TypeGuard, get_args
 
 from floodmark.errors import ConfigError
-from floodmark.model.window import NOTHING_PROCESSED
+from floodmark.model import durations, marks
+from floodmark.model.window import NOTHING_PROCESSED, Format
 
 OnFeedGap = Literal["snapshot", "fail"]
 OnSchemaChange = Literal["evolve", "fail", "reload"]
 OnRecreated = Literal["fail", "reload"]
 OnLostRange = Literal["fail", "snapshot", "accept"]
+OnNullTime = Literal["fail", "ignore"]
 PreferredMethod = Literal["feed", "snapshot"]
 
 
@@ -23,8 +26,9 @@ class UpstreamOptions:
     All pipelines of a scope say the same about an upstream: they share its windows.
     """
 
-    baseline: int | Literal["latest"] | None = None
-    """A first batch reads what follows this version, by feed; None: the whole table."""
+    baseline: int | str | None = None
+    """A first batch reads what follows this version, by feed; None: the whole table. With a
+    `time_column` an ISO time takes the place of the version."""
     method: PreferredMethod | None = None
     """snapshot: always the whole table. feed: changes also where a snapshot would be simpler."""
     on_feed_gap: OnFeedGap = "snapshot"
@@ -36,12 +40,24 @@ class UpstreamOptions:
     on_lost_range: OnLostRange = "fail"
     """Where commits that were not planned yet are gone from the log."""
     time_column: str | None = None
+    """Versions are not used: a batch reads the rows whose value of this column is new."""
+    settle: str | None = None
+    """How far the end of a time window stays behind now; None: it may reach now."""
+    on_null_time: OnNullTime = "fail"
+    """Rows without a value in the time column belong into no window; ignore: they are never read."""
+    format: Format | None = None
+    """Of an upstream with a time column; None: Delta if it has a log, else Parquet."""
     latest_at: int | None = field(default=None, compare=False)
     """What "latest" meant when the pipeline was registered; set by floodmark."""
+    latest_mark: str | None = field(default=None, compare=False)
+    """The same for an upstream with a time column."""
 
     def __post_init__(self) -> None:
-        if not _is_baseline(self.baseline):
-            raise _refused("baseline", self.baseline, _BASELINES)
+        is_time = self.time_column is not None
+        if not (_is_time_baseline if is_time else _is_baseline)(self.baseline):
+            allowed = _TIME_BASELINES if is_time else _BASELINES
+            raise _refused("baseline", self.baseline, allowed)
+        _check_time_options(self)
         for name, allowed in _CHOICES.items():
             value = getattr(self, name)
             if value not in allowed:
@@ -50,11 +66,24 @@ class UpstreamOptions:
     @property
     def first_after(self) -> int:
         """The version after which the first window starts; -1 for the whole table."""
-        if self.baseline is None:
-            return NOTHING_PROCESSED
+        if self.baseline == "latest" and self.latest_at is not None:
+            return self.latest_at
+        return self.baseline if isinstance(self.baseline, int) else NOTHING_PROCESSED
+
+    def first_mark(self, like: str) -> str | None:
+        """The mark after which the first window starts; None for everything.
+
+        `like` is a mark of the same column; raises ValueError if the baseline is of another type.
+        """
         if self.baseline == "latest":
-            return NOTHING_PROCESSED if self.latest_at is None else self.latest_at
-        return self.baseline
+            return self.latest_mark
+        if not isinstance(self.baseline, str):
+            return None
+        return marks.typed(marks.decoded(like).type, self.baseline).encoded()
+
+    @property
+    def settle_seconds(self) -> float | None:
+        return None if self.settle is None else durations.seconds_of(self.settle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +101,15 @@ class Upstream(UpstreamOptions):
 
 
 _BASELINES = 'a version from 0 up, "latest", or nothing for the whole table'
+_TIME_BASELINES = 'an ISO time like 2026-01-01T00:00:00Z, "latest", or nothing for the whole table'
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "method": (*get_args(PreferredMethod), None),
     "on_feed_gap": get_args(OnFeedGap),
     "on_schema_change": get_args(OnSchemaChange),
     "on_recreated": get_args(OnRecreated),
     "on_lost_range": get_args(OnLostRange),
+    "on_null_time": get_args(OnNullTime),
+    "format": (*get_args(Format), None),
 }
 
 
@@ -85,6 +117,38 @@ def _is_baseline(value: object) -> bool:
     if isinstance(value, int) and not isinstance(value, bool):
         return value >= 0
     return value is None or value == "latest"
+
+
+def _is_time_baseline(value: object) -> bool:
+    if value is None or value == "latest":
+        return True
+    return isinstance(value, str) and (_is_iso(value, datetime) or _is_iso(value, date))
+
+
+def _is_iso(text: str, kind: type[date]) -> bool:
+    try:
+        kind.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_time_options(options: UpstreamOptions) -> None:
+    """What is said about windows of time is said together with the column they go by."""
+    if options.time_column is None:
+        for name in ("settle", "on_null_time", "format"):
+            value = getattr(options, name)
+            if value not in (None, "fail"):
+                raise _refused(name, value, f"{name} together with time_column")
+    elif not options.time_column.strip():
+        raise _refused("time_column", options.time_column, "the name of a column")
+    elif options.method is not None:
+        raise _refused("method", options.method, "no method: a time column is read by query")
+    if options.settle is not None:
+        try:
+            durations.seconds_of(options.settle)
+        except (ValueError, AttributeError):
+            raise _refused("settle", options.settle, durations.ALLOWED) from None
 
 
 def _refused(name: str, value: object, allowed: str) -> ConfigError:

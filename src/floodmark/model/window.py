@@ -9,15 +9,29 @@ from typing import Literal
 from floodmark.model.delta import ChangeKind
 
 WindowStatus = Literal["PENDING", "NOOP"]
-Method = Literal["feed", "snapshot", "snapshot+feed", "lost"]
+Method = Literal["feed", "snapshot", "snapshot+feed", "lost", "query"]
 """feed: the changes of the versions. snapshot: the whole table at the end. snapshot+feed: the whole
 table at `feed_after_version`, then the changes. lost: the range, or its part through
-`feed_after_version`, is gone and its loss was accepted; what is left is read as changes."""
+`feed_after_version`, is gone and its loss was accepted; what is left is read as changes. query: the
+rows between two marks, of an upstream without versions."""
+WindowKind = Literal["version", "time", "cursor", "files", "offsets"]
+"""What the windows of an upstream are measured by."""
+Format = Literal["delta", "parquet", "orc"]
 Settlement = Literal["snapshot", "accept"]
 """Ways forward where a planned range is lost."""
 
 NOTHING_PROCESSED = -1
 """The committed version of an upstream of which nothing was processed yet."""
+NO_VERSION = -1
+"""What is shown in the place of a version where versions do not apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """How the rows of an upstream without versions are found."""
+
+    column: str
+    format: Format
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +39,8 @@ class Window:
     """The versions of one upstream that one batch covers; fixed once it is planned.
 
     `after_version` is excluded and `through_version` included; `start` and `end` show the same
-    range inclusive at both ends, as tables, JSON and commands do.
+    range inclusive at both ends, as tables, JSON and commands do. Of an upstream without versions
+    they count its windows: each is one step further, from `start_mark` (excluded) to `end_mark`.
     """
 
     upstream: str
@@ -49,11 +64,26 @@ class Window:
     """Rows a read of the window gives, from the log; None where the log does not tell."""
     changes: frozenset[ChangeKind] = frozenset()
     """The kinds of change in the versions that are read by feed."""
-    kind: Literal["version"] = "version"
+    kind: WindowKind = "version"
     feed_after_version: int | None = None
     """Set for snapshot+feed and lost: changes are read of the versions after this one only."""
     reload: bool = False
     """Whether the window begins a new table that took the place of the one processed before."""
+    query: Query | None = None
+    """Set where the upstream has no versions."""
+    start_mark: str | None = None
+    """Where the rows begin, excluded, as typed JSON; None for the beginning of the upstream."""
+    end_mark: str | None = None
+    """Where the rows end, included, as typed JSON; None while nothing is there, or deferred."""
+    deferred: bool = False
+    """Whether the end is not known yet: the first run of the batch freezes it before it reads."""
+    location: str | None = None
+    """Where the table is, if it moved after the upstream got its name."""
+
+    @property
+    def place(self) -> str:
+        """Where the table is."""
+        return self.location or self.upstream
 
     @property
     def start(self) -> int:
@@ -66,9 +96,25 @@ class Window:
         return self.through_version
 
     @property
+    def start_version(self) -> int:
+        """The first version as it is published: -1 where versions do not apply."""
+        return self.start if self.kind == "version" else NO_VERSION
+
+    @property
+    def end_version(self) -> int:
+        """The last version as it is published: -1 where versions do not apply."""
+        return self.end if self.kind == "version" else NO_VERSION
+
+    @property
     def versions(self) -> int:
-        """How many versions the window covers; 0 where there is no news."""
+        """How many versions, or steps, the window covers; 0 where there is no news."""
         return self.through_version - self.after_version
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows of the upstream are read, also those that were processed before."""
+        is_from_the_beginning = self.after_version == NOTHING_PROCESSED and self.start_mark is None
+        return self.method == "snapshot" or (self.method == "query" and is_from_the_beginning)
 
     @property
     def snapshot_version(self) -> int | None:

@@ -12,6 +12,7 @@ from floodmark.errors import PlanError
 from floodmark.model.plan import Draft, Probe
 from floodmark.model.state import Mark, Pipeline, PlannedBatch, State
 from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.plan import times
 from floodmark.plan.seeds import seed_window, standing_window
 
 
@@ -32,9 +33,22 @@ class Backfill:
     def mark(self, state: State) -> Mark:
         """The watermark as if it stood at the end of the range; raises FM-PLAN-014."""
         mark = state.marks.get((self.scope, self.upstream))
+        if mark is not None and mark.kind != "version":
+            raise self._without_versions()
         if mark is None or not 0 <= self.start <= self.end <= mark.version:
             raise self._outside(mark)
         return replace(mark, version=self.end)
+
+    def _without_versions(self) -> PlanError:
+        return PlanError(
+            "FM-PLAN-014",
+            f"{self.upstream} has no versions that could be backfilled",
+            found="it is processed by windows of time",
+            allowed="an upstream with versions",
+            state="nothing was planned",
+            next="floodmark replay BATCH processes the window of a batch again; floodmark refresh"
+            " PIPELINE everything",
+        )
 
     def _outside(self, mark: Mark | None) -> PlanError:
         return PlanError(
@@ -53,6 +67,9 @@ def backfilling(state: State, request: Backfill, probes: Mapping[str, Probe]) ->
     for upstream in request.upstreams():
         if upstream == request.upstream:
             windows.append(_range_window(state, request, probes[upstream]))
+        elif probes[upstream].query is not None:
+            mark = state.marks.get((request.scope, upstream))
+            windows.append(times.standing_window(upstream, probes[upstream], mark))
         else:
             version = state.committed_version(request.scope, upstream)
             windows.append(standing_window(upstream, probes[upstream], version))

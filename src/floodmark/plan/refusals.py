@@ -18,6 +18,17 @@ def nothing_to_plan(scope: str) -> PlanError:
     )
 
 
+def latest_unknown(upstream: str) -> PlanError:
+    return PlanError(
+        "FM-PLAN-021",
+        f"what is latest in {upstream} cannot be known here",
+        found="a baseline of latest, and a format that only Spark looks into",
+        allowed="a time as baseline, or a coordinator with a Spark session",
+        state="nothing was journaled",
+        next="register it once with a session: fm.Coordinator(..., spark=spark)",
+    )
+
+
 def refuse_unknown_fallback(choice: str | None) -> None:
     """The one weaker rule for watermarks, or none."""
     if choice not in (None, "any_success"):

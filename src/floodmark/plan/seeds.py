@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from floodmark.model.plan import Probe, Seed
 from floodmark.model.state import Mark, Pipeline, State
 from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.plan import times
 from floodmark.plan.faults import recreated
 
 
@@ -43,7 +44,14 @@ def draft_seed(state: State, pipeline: Pipeline, probes: Mapping[str, Probe]) ->
     for upstream in pipeline.upstreams:
         mark = state.marks.get((pipeline.scope, upstream))
         after = state.processed_through(pipeline.name, upstream)
-        windows.append(seed_window(upstream, probes[upstream], after, mark))
+        probe = probes[upstream]
+        if probe.query is None:
+            windows.append(seed_window(upstream, probe, after, mark))
+        elif mark is None:
+            windows.append(times.standing_window(upstream, probe, None))
+        else:
+            begin = state.mark_of(pipeline.name, upstream, mark.mark)
+            windows.append(times.between(upstream, probe, after, begin, mark))
     return Seed(pipeline.name, pipeline.scope, pipeline.upstreams, tuple(windows))
 
 

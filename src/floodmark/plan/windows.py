@@ -12,7 +12,7 @@ from floodmark.model.schemas import dropped_columns, retyped_columns
 from floodmark.model.state import Mark
 from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
 from floodmark.model.window import NOTHING_PROCESSED, Window
-from floodmark.plan import faults
+from floodmark.plan import faults, times
 
 _WIDENING = {"typeWidening", "typeWidening-preview"}
 
@@ -54,6 +54,9 @@ def next_window(
     `options` decide what happens where something is lost or another table has come. Raises
     PlanError where a range cannot be read exactly: then nothing is planned and nothing is lost.
     """
+    if probe.query is not None:
+        return times.next_window(upstream, probe, mark, options)
+    times.refuse_other_way(upstream, mark, None)
     faults.refuse_unreadable(upstream, probe.facts)
     if mark is not None and probe.facts.table_id != mark.table_id:
         return _reload_window(upstream, probe, mark, options)

@@ -15,7 +15,6 @@ from floodmark.config import (
     LoadedFile,
     PipelineSettings,
     RetrySettings,
-    durations,
     find_project_file,
     load_file,
     survey_file,
@@ -23,17 +22,20 @@ from floodmark.config import (
 from floodmark.config.models import MAX_JOBS
 from floodmark.config.places import Report, choices
 from floodmark.coordinator import Coordinator
+from floodmark.engines.catalog import is_in_memory
 from floodmark.errors import ConfigError, ControlError, FloodmarkError, SetupError
+from floodmark.model import durations
 from floodmark.model.results import Batch, Finding, batch_view
 from floodmark.model.state import OnLostTarget, PlannedBatch
 from floodmark.model.upstream import Upstream
 from floodmark.model.window import Settlement
-from floodmark.project import planfile
+from floodmark.project import naming, planfile
 from floodmark.project.checks import (
     Checks,
     function_of,
     place_finding,
     refuse_elsewhere,
+    refuse_nodes,
     strays,
 )
 from floodmark.project.crew import Crew
@@ -46,7 +48,7 @@ from floodmark.project.outcomes import (
     Watcher,
 )
 from floodmark.project.running import Shift, Terms
-from floodmark.project.selection import Selection
+from floodmark.project.selection import Selection, chosen_from
 
 __all__ = [
     "BatchOutcome",
@@ -60,10 +62,10 @@ __all__ = [
 Retry = RetrySettings | Mapping[str, Any]
 
 
-def _local_session() -> Any:
+def _local_session(conf: Mapping[str, str]) -> Any:
     from floodmark.engines.spark import local_session
 
-    return local_session()
+    return local_session(conf)
 
 
 def _has_active_session() -> bool:
@@ -72,46 +74,51 @@ def _has_active_session() -> bool:
     return pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
 
 
-def _dies_with_the_process(spark: Any) -> bool:
-    """Whether the session's catalog is in memory: tables registered there, nobody could read."""
-    conf = getattr(spark, "conf", None)
-    return conf is None or conf.get("spark.sql.catalogImplementation") == "in-memory"
-
-
 class Project:
     """The pipelines of a project file and the coordinator they share.
 
     `session` gives the Spark session when, and only when, there is something to run.
     """
 
-    def __init__(self, file: LoadedFile, session: Callable[[], Any] = _local_session) -> None:
+    def __init__(self, file: LoadedFile, session: Callable[[], Any] | None = None) -> None:
         self.file = file
         self.settings = file.settings
         self.root = file.root
-        self._session = session
+        self._session = session or partial(_local_session, file.settings.spark)
         self._has_session = False
         self._no_session: SetupError | None = None
         self._starting = threading.Lock()
 
     @classmethod
-    def load(cls, path: str | Path | None = None) -> Project:
-        """The project at a folder, or above the working directory.
+    def load(cls, path: str | Path | None = None, *, env: str | None = None) -> Project:
+        """The project at a folder, or above the working directory, with the overlay of `env`.
 
-        Raises ConfigError FM-CONFIG-001 if there is none, and every error of its file at once.
+        Without `env` the environment variable FLOODMARK_ENV names it. Raises ConfigError
+        FM-CONFIG-001 if there is no project, and every error of its files at once.
         """
-        return cls(load_file(_project_file(path)))
+        return cls(load_file(_project_file(path), env))
 
     @classmethod
-    def check(cls, path: str | Path | None = None) -> Project:
+    def check(
+        cls,
+        path: str | Path | None = None,
+        *,
+        env: str | None = None,
+        connect: bool = False,
+        watcher: Watcher | None = None,
+    ) -> Project:
         """The project, if nothing is wrong with its file and with what the file names.
 
         Raises every error at once: broken entries of the file do not hide what is wrong with the
         functions and upstreams of the others. Imports the modules of the functions, reads the
-        upstreams' logs, writes nothing.
+        upstreams' logs, writes nothing. With `connect` Spark is started if catalog names have to
+        be asked for; without, those are not checked.
         """
-        file, report = survey_file(_project_file(path))
+        file, report = survey_file(_project_file(path), env)
         project = cls(file) if file else None
         if project:
+            if connect:
+                project.connect_names(project.select(), watcher or Nobody())
             Checks(project.file, project.coordinator, report).run()
         report.raise_if_any()
         assert project is not None  # noqa: S101  (nothing is missing without an error)
@@ -151,8 +158,16 @@ class Project:
         selection = Selection(tuple(selectors), tuple(exclude))
         failed = self._failed_pipelines() if selection.needs_state else set()
         scopes: dict[str, list[PipelineSettings]] = {}
-        for name in selection.names(list(known), failed):
+        for name in selection.names(chosen_from(self.settings), failed):
             scopes.setdefault(known[name].shared_scope, []).append(known[name])
+        return scopes
+
+    def _to_run(
+        self, selectors: Iterable[str] = (), exclude: Iterable[str] = ()
+    ) -> dict[str, list[PipelineSettings]]:
+        """The same for work; raises FM-CONFIG-016 where a scope of them has nodes."""
+        scopes = self.select(selectors, exclude)
+        refuse_nodes(self.file, [each for scope in scopes for each in self._scopes[scope]])
         return scopes
 
     def _failed_pipelines(self) -> set[str]:
@@ -174,7 +189,21 @@ class Project:
     def upstreams(self) -> list[str]:
         """The stored names of every upstream of the project."""
         names = [u for pipeline in self.settings.pipelines for u in pipeline.upstreams]
-        return list(dict.fromkeys(self.coordinator.stored_name(name) for name in names))
+        unknown = self.unresolved()
+        known = [name for name in names if name not in unknown]
+        return list(dict.fromkeys(self.coordinator.stored_name(name) for name in known))
+
+    def unresolved(self, scopes: Iterable[str] | None = None) -> list[str]:
+        """The catalog names, of all scopes or of these, that Spark has to be asked for."""
+        chosen = self._scopes if scopes is None else scopes
+        members = [each for scope in chosen for each in self.members(scope).values()]
+        names = dict.fromkeys(upstream.name for each in members for upstream in each)
+        return self.coordinator.names.to_ask(names)
+
+    def connect_names(self, scopes: Iterable[str], watcher: Watcher) -> None:
+        """Start Spark if a catalog name of these scopes has to be asked for; the run uses it too."""
+        if self.unresolved(scopes):
+            self.ensure_session(watcher)
 
     # Plan -----------------------------------------------------------------------------------------
 
@@ -198,17 +227,20 @@ class Project:
         max_versions: int | None = None,
         on_lost_range: Settlement | None = None,
         freeze: bool = False,
+        watcher: Watcher | None = None,
     ) -> list[ScopePlan]:
         """The plan of each scope, or its error: one bad scope hides no other.
 
-        Writes nothing unless `freeze` is said. Raises FM-CONTROL-016 for a copied or moved project.
+        Writes nothing unless `freeze` is said; then Spark is started if catalog names have to be
+        asked for. Raises FM-CONTROL-016 for a copied or moved project.
         """
-        scopes = self.select(selectors, exclude)
+        scopes = self._to_run(selectors, exclude)
         refuse_elsewhere(self.file, self.coordinator)
         method = self.freeze_scope if freeze else self.preview_scope
         make = partial(method, on_lost_range=on_lost_range)
         if not freeze:
             return [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
+        self.connect_names(scopes, watcher or Nobody())
         with self.coordinator.coalesce():
             return [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
 
@@ -232,14 +264,27 @@ class Project:
         max_versions: int | None,
         on_lost_range: Settlement | None = None,
     ) -> Batch:
-        """What freezing a scope for these pipelines would give; writes nothing."""
-        return self.coordinator.preview(
-            pipelines=[pipeline.pipeline for pipeline in chosen],
-            scope=scope,
-            max_versions=max_versions,
-            on_lost_range=on_lost_range,
-            register=self.members(scope),
-        )
+        """What freezing a scope for these pipelines would give; writes nothing.
+
+        Catalog names that only Spark could tell of are left out, and named, while it is not there.
+        """
+        members = self.members(scope)
+        unknown = [] if self._has_session else self.unresolved([scope])
+        seen = naming.without(members, unknown) if unknown else members
+        names = [pipeline.pipeline for pipeline in chosen]
+        batch = naming.nothing_known(scope)
+        if any(name in seen for name in names):
+            batch = self.coordinator.preview(
+                pipelines=[name for name in names if name in seen],
+                scope=scope,
+                max_versions=max_versions,
+                on_lost_range=on_lost_range,
+                register=seen,
+            )
+        if not unknown:
+            return batch
+        readers = [name for name in naming.readers_of(members, unknown) if name in names]
+        return naming.with_unresolved(batch, unknown, readers)
 
     def freeze_scope(
         self,
@@ -278,9 +323,10 @@ class Project:
         and `retry` are for every pipeline, in the place of what floodmark.yaml says. Raises
         ConfigError before anything is journaled if a function cannot be found.
         """
-        scopes = self.select(pipelines, exclude)
+        scopes = self._to_run(pipelines, exclude)
         refuse_elsewhere(self.file, self.coordinator)
         shift = self._shift(jobs, timeout, retry, watcher, on_lost_range=on_lost_range)
+        self.connect_names(scopes, shift.watcher)
         with self.coordinator.coalesce():
             return shift.run_scopes(scopes, max_versions)
 
@@ -425,7 +471,7 @@ class Project:
         name_of = self.coordinator.stored_name
         found = {
             scope: [p for p in each if name_of(upstream) in map(name_of, p.upstreams)]
-            for scope, each in self.select(pipelines).items()
+            for scope, each in self._to_run(pipelines).items()
         }
         found = {scope: each for scope, each in found.items() if each}
         if not found:
@@ -476,7 +522,7 @@ class Project:
         except SetupError as error:
             self._no_session = error
             raise
-        if _dies_with_the_process(self.coordinator.spark):
+        if is_in_memory(self.coordinator.spark):  # nobody could read tables registered there
             self.coordinator.schema = None
         self._has_session = True
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from floodmark.config import LoadedFile, PipelineSettings, load_function
+from floodmark.config.chains import table_name, written_by
+from floodmark.config.nodes import NodeSettings
 from floodmark.config.places import Report
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import ConfigError, ControlError, FloodmarkError
 from floodmark.model.results import Finding, bad
 from floodmark.model.state import State
+from floodmark.sources.times import probe_place
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,10 @@ class Checks:
     def run(self) -> None:
         """Everything, one after the other; an error of one hides no other."""
         for position, pipeline in self._pipelines():
-            self._check_function(position, pipeline)
+            if pipeline.nodes:
+                self._check_steps(position, pipeline.nodes)
+            else:
+                self._check_function(position, pipeline)
         self._check_upstreams()
         self._check_place()
 
@@ -41,25 +47,51 @@ class Checks:
             place = self.file.place("pipelines", position, "function")
             self.report.found.append((place, error))
 
+    def _check_steps(self, position: int, nodes: Sequence[NodeSettings]) -> None:
+        for index, node in enumerate(nodes):
+            for number, step in enumerate(node.transform):
+                if step.python is not None:
+                    path = ("pipelines", position, "nodes", index, "transform", number, "python")
+                    self._check_import(path, step.python.function)
+
+    def _check_import(self, path: tuple[str | int, ...], function: str) -> None:
+        place = self.file.place(*path)
+        try:
+            load_function(self.file.root, function, self.report.where(place, self.file.key(*path)))
+        except ConfigError as error:
+            self.report.found.append((place, error))
+
     def _check_upstreams(self) -> None:
         names: dict[tuple[str, str], str] = {}
+        settings = self.file.settings
+        to_come = {table for each in settings.pipelines for table in written_by(each, settings)}
         for position, pipeline in self._pipelines():
             for index, upstream in enumerate(pipeline.upstreams):
                 path = ("pipelines", position, "upstreams", index)
                 try:
-                    table_id = self._table_id(upstream)
+                    table_id = self._table_id(upstream, pipeline)
                 except FloodmarkError as error:
-                    self._add(path, error)
+                    if error.code == "FM-PLAN-030" and self.coordinator.spark is None:
+                        continue  # only Spark can tell: it is shown, not refused
+                    is_absent = error.code in ("FM-PLAN-001", "FM-PLAN-030")
+                    if not (is_absent and table_name(upstream) in to_come):
+                        self._add(path, error)
                     continue
                 stored = self.coordinator.stored_name(upstream)
                 other = names.setdefault((pipeline.shared_scope, table_id), stored)
                 if other != stored:
                     self._add(path, _two_names(other, stored, table_id))
 
-    def _table_id(self, upstream: str) -> str:
+    def _table_id(self, upstream: str, pipeline: PipelineSettings) -> str:
+        if self.coordinator.spark is not None:
+            self.coordinator.names.learn([upstream], journals=False)
         self.coordinator.refuse_unresolved(upstream)
         stored = self.coordinator.stored_name(upstream)
-        return DeltaLog(stored, self.coordinator.storage).facts().table_id
+        place = self.coordinator.names.place(stored)
+        said = next((d.upstream() for d in pipeline.declared or () if d.name == upstream), None)
+        if said is not None and said.time_column is not None:
+            return probe_place(place, said.options, self.coordinator.storage).facts.table_id
+        return DeltaLog(place, self.coordinator.storage).facts().table_id
 
     def _check_place(self) -> None:
         try:
@@ -87,9 +119,26 @@ def function_of(
     file: LoadedFile, position: int, pipeline: PipelineSettings, report: Report
 ) -> Callable[..., Any]:
     """The function of a pipeline; raises FM-CONFIG-006 with its place in the file."""
+    refuse_nodes(file, [pipeline])
     path = ("pipelines", position, "function")
     where = report.where(file.place(*path), file.key(*path))
-    return load_function(file.root, pipeline.function, where)
+    return load_function(file.root, pipeline.function or "", where)
+
+
+def refuse_nodes(file: LoadedFile, pipelines: Sequence[PipelineSettings]) -> None:
+    """Raise FM-CONFIG-016 for a pipeline of nodes: the one place that says they are not run yet."""
+    names = {pipeline.pipeline for pipeline in pipelines if pipeline.nodes}
+    for position, pipeline in zip(file.positions, file.settings.pipelines, strict=True):
+        if pipeline.pipeline in names:
+            path = ("pipelines", position, "nodes")
+            raise ConfigError(
+                "FM-CONFIG-016",
+                f"pipeline {pipeline.pipeline} has nodes, which this version does not run",
+                where=file.report().where(file.place(*path), file.key(*path)),
+                allowed="pipelines with upstreams and a function",
+                state="nothing was read or written",
+                next="select pipelines with a function; floodmark graph shows the nodes",
+            )
 
 
 # A project that is not where its store was filled --------------------------------------------------

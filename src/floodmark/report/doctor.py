@@ -94,8 +94,12 @@ def examine_upstream(
     upstream: str, marks: Sequence[Mark], lags: Sequence[Lag], state: State, storage: Storage
 ) -> list[Finding]:
     """Whether an upstream can be planned, how it will be read, and whether it forgets too early."""
+    if any(mark.query is not None for mark in marks):
+        known = [lag for lag in lags if lag.is_known]
+        text = "has no versions that are used: read by a time column"
+        return [good(upstream, text) if known else bad(upstream, f"{text}; could not be looked at")]
     try:
-        facts = DeltaLog(upstream, storage).facts()
+        facts = DeltaLog(state.place_of(upstream), storage).facts()
     except FloodmarkError as error:
         return [bad(upstream, error.title, error.next)]
     findings = [_feed(upstream, facts), *_unknown_features(upstream, facts)]

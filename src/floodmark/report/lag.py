@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from floodmark.control import ControlReader
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
+from floodmark.model.plan import TimeFacts
 from floodmark.model.results import Lag
 from floodmark.model.state import PlannedBatch, ScopedUpstream, State
+from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import NOTHING_PROCESSED
 from floodmark.report.watch import failed_attempts
 
 
-def lag_of(reader: ControlReader, storage: Storage, now: datetime) -> tuple[Lag, ...]:
+TimeLook = Callable[[str, str | None, UpstreamOptions], TimeFacts | None]
+"""What is new in an upstream without versions, after a mark; None where only Spark can look."""
+
+
+def lag_of(
+    reader: ControlReader, storage: Storage, now: datetime, look: TimeLook | None = None
+) -> tuple[Lag, ...]:
     """The lag of every upstream that a pipeline reads or that ever advanced, worst first."""
-    return lags_in(reader.state(), storage, now)
+    return lags_in(reader.state(), storage, now, look)
 
 
-def lags_in(state: State, storage: Storage, now: datetime) -> tuple[Lag, ...]:
+def lags_in(
+    state: State, storage: Storage, now: datetime, look: TimeLook | None = None
+) -> tuple[Lag, ...]:
     """The same, of a state that was read before."""
     registered = {(p.scope, u): None for p in state.pipelines.values() for u in p.upstreams}
-    lags = [_lag(state, key, storage, now) for key in {**registered, **dict.fromkeys(state.marks)}]
+    keys = {**registered, **dict.fromkeys(state.marks)}
+    lags = []
+    for key in keys:
+        options = _time_options(state, key)
+        found = _time_lag(state, key, options, now, look) if options else None
+        lags.append(found or _lag(state, key, storage, now))
     return tuple(sorted(lags, key=_worst_first))
 
 
 def is_above(lag: Lag, versions: int | None, seconds: float | None) -> bool:
     """Whether a lag is above a threshold; one that is not known is."""
-    if versions is not None and (lag.versions_behind is None or lag.versions_behind > versions):
+    is_unknown = lag.versions_behind is None and not lag.is_known
+    if versions is not None and (is_unknown or (lag.versions_behind or 0) > versions):
         return True
     return seconds is not None and (lag.seconds_behind is None or lag.seconds_behind > seconds)
 
@@ -43,7 +61,7 @@ def _lag(state: State, key: ScopedUpstream, storage: Storage, now: datetime) -> 
     held_by, reason = _held(state, key)
     committed = state.committed_version(scope, upstream)
     shown = None if committed == NOTHING_PROCESSED else committed
-    log = DeltaLog(upstream, storage)
+    log = DeltaLog(state.place_of(upstream), storage)
     try:
         latest = log.facts().latest_version
         seconds = _age_of_first_unprocessed(log, committed, latest, now)
@@ -53,6 +71,46 @@ def _lag(state: State, key: ScopedUpstream, storage: Storage, now: datetime) -> 
     if behind and reason is None:
         reason = _not_planned(state, key)
     return Lag(scope, upstream, latest, shown, behind, seconds, held_by, reason)
+
+
+def _time_options(state: State, key: ScopedUpstream) -> UpstreamOptions | None:
+    """How an upstream without versions is read; None for one with versions."""
+    scope, upstream = key
+    readers = [p.options_of(upstream) for p in state.pipelines_in(scope) if upstream in p.upstreams]
+    mark = state.marks.get(key)
+    if not readers and mark is not None and mark.query is not None:
+        return UpstreamOptions(time_column=mark.query.column, format=mark.query.format)
+    return readers[0] if readers and readers[0].time_column is not None else None
+
+
+def _time_lag(
+    state: State,
+    key: ScopedUpstream,
+    options: UpstreamOptions,
+    now: datetime,
+    look: TimeLook | None,
+) -> Lag:
+    scope, upstream = key
+    held_by, reason = _held(state, key)
+    mark = state.marks.get(key)
+    committed = mark.mark if mark else None
+    unknown = Lag(
+        scope, upstream, None, None, None, None, held_by, kind="time", committed_mark=committed
+    )
+    try:
+        found = look(upstream, committed, options) if look else None
+    except FloodmarkError as error:  # shown as the upstream's own line; the others still count
+        return replace(unknown, reason=str(error.title))
+    if found is None:
+        return replace(unknown, reason=reason or "only Spark can look into it")
+    if found.oldest is None or found.newest is None:
+        return replace(unknown, seconds_behind=0.0, latest_mark=committed, reason=reason)
+    return replace(
+        unknown,
+        seconds_behind=max(0.0, (now - found.oldest.instant).total_seconds()),
+        latest_mark=found.newest.encoded(),
+        reason=reason or _not_planned(state, key),
+    )
 
 
 def _age_of_first_unprocessed(
@@ -98,5 +156,4 @@ def _not_planned(state: State, key: ScopedUpstream) -> str:
 
 
 def _worst_first(lag: Lag) -> tuple[bool, int, str, str]:
-    behind = lag.versions_behind
-    return (behind is not None, -(behind or 0), lag.scope, lag.upstream)
+    return (lag.is_known, -(lag.versions_behind or 0), lag.scope, lag.upstream)

@@ -20,7 +20,7 @@ from floodmark.deltalog import Storage
 from floodmark.model.results import Lag
 from floodmark.model.state import BatchStatus, Holder, Pipeline, RunStatus, State
 from floodmark.model.window import NOTHING_PROCESSED
-from floodmark.report.lag import is_held, lags_in
+from floodmark.report.lag import TimeLook, is_held, lags_in
 from floodmark.report.runs import Track, tracks
 from floodmark.report.watch import failures_in_a_row, stuck_batches
 
@@ -193,6 +193,7 @@ def measure(
     now: datetime,
     is_gone: Callable[[Holder], bool],
     stuck_after_seconds: float,
+    look: TimeLook | None = None,
 ) -> tuple[Sample, ...]:
     """Every number that the store and the upstreams' logs tell.
 
@@ -202,7 +203,7 @@ def measure(
     """
     events = reader.events()
     state = fold(events)
-    lags = sorted(lags_in(state, storage, now), key=lambda lag: (lag.scope, lag.upstream))
+    lags = sorted(lags_in(state, storage, now, look), key=lambda lag: (lag.scope, lag.upstream))
     stuck = stuck_batches(state, now, is_gone, stuck_after_seconds)
     return (
         *_preamble(now, is_up=True),
@@ -249,10 +250,9 @@ def _journal(events: Sequence[Event], control: str, storage: Storage) -> Iterato
 def _upstream(state: State, lag: Lag) -> Iterator[Sample]:
     key = (lag.scope, lag.upstream)
     mark = state.marks.get(key)
-    is_known = lag.versions_behind is not None and lag.seconds_behind is not None
     yield from _if_known(LAG_VERSIONS, key, lag.versions_behind)
     yield from _if_known(LAG_SECONDS, key, lag.seconds_behind)
-    yield Sample(LAG_KNOWN, key, is_known)
+    yield Sample(LAG_KNOWN, key, lag.is_known)
     yield from _if_known(LATEST, key, lag.latest)
     yield Sample(COMMITTED, key, NOTHING_PROCESSED if lag.committed is None else lag.committed)
     yield Sample(COMMITTED_AT, key, mark.advanced_at.timestamp() if mark else 0.0)

@@ -19,6 +19,7 @@ from floodmark.control.events import (
     Created,
     Event,
     Failed,
+    Frozen,
     Leased,
     Paused,
     Planned,
@@ -69,6 +70,13 @@ class Evidence:
         known = [body for body in self.bodies(Registered) if body.scope == scope]
         known += [p for body in self.bodies(Snapshot) for p in body.pipelines if p.scope == scope]
         return {one.options[upstream].first_after for one in known if upstream in one.options}
+
+    def ends(self) -> dict[tuple[str, str], str | None]:
+        """(batch, upstream) -> the mark through which an upstream without versions is read."""
+        found = {(b.batch_id, w.upstream): w.end_mark for b in self.bodies(Planned) for w in b.windows}
+        for body in self.bodies(Frozen):
+            found[body.batch_id, body.window.upstream] = body.window.end_mark
+        return found
 
     def advanced(self) -> dict[str, set[str]]:
         """The upstreams of each batch that have advanced."""
@@ -181,8 +189,12 @@ def disjoint_and_gapless(evidence: Evidence) -> Iterator[str]:
 
 
 def immutable_plans(evidence: Evidence) -> Iterator[str]:
-    """G2: one plan for a batch, one batch for a number, no leased window cancelled."""
+    """G2: one plan for a batch, one batch for a number, one end, no leased window cancelled."""
     plans = list(evidence.bodies(Planned))
+    frozen = Counter((body.batch_id, body.window.upstream) for body in evidence.bodies(Frozen))
+    for (batch_id, upstream), count in frozen.items():
+        if count > 1:
+            yield f"the end of {upstream} in {batch_id} was frozen {count} times"
     for name, values in (
         ("id", [p.batch_id for p in plans]),
         ("number", [p.batch_seq for p in plans]),
@@ -284,6 +296,7 @@ def monotone_watermarks(evidence: Evidence) -> Iterator[str]:
 def exact_ranges(evidence: Evidence) -> Iterator[str]:
     """G6: every sink commit names the very windows that were planned for its batch."""
     plans = evidence.plans()
+    ends = evidence.ends()
     for target, commits in evidence.commits.items():
         for commit in commits:
             said = metadata_of(commit.user_metadata)
@@ -293,6 +306,10 @@ def exact_ranges(evidence: Evidence) -> Iterator[str]:
                 for upstream, span in said.get("windows", {}).items():
                     if planned.get(upstream) != span:
                         yield f"{target} version {commit.version}: {upstream} {span} was not planned"
+                for upstream, said_marks in said.get("marks", {}).items():
+                    end = said_marks.get("end")
+                    if end != ends.get((plan.batch_id, upstream)):
+                        yield f"{target} version {commit.version}: {upstream} {end} was not planned"
 
 
 def known_writers(evidence: Evidence) -> Iterator[str]:

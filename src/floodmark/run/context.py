@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from floodmark import failpoints
 from floodmark.control.events import SinkWritten, TargetSettled
 from floodmark.deltalog import absolute
 from floodmark.errors import ConfigError, RunError, SinkError
+from floodmark.model.names import is_catalog_name
 from floodmark.model.receipt import (
     Receipt,
     WriteResult,
     again_app_id,
     commit_metadata,
     forward_app_id,
+    marks_of,
 )
 from floodmark.model.state import OnLostTarget, PlannedBatch, SinkDone
+from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Window
 from floodmark.model.write import Changes, Deletes, Missing, WriteMode, WriteSpec
 from floodmark.run.engine import Engine
@@ -24,6 +28,7 @@ from floodmark.run.leases import Lease
 from floodmark.run.lost_targets import OtherPass, awaits_rebuild, first_run_windows, generation
 from floodmark.sinks import Sink
 from floodmark.sinks.again import refuse_harm
+from floodmark.sinks.named import NO_CATALOG, TargetNames, last_write
 
 NameOf = Callable[[str], str]
 """Turns a name as the user writes it into the stored one."""
@@ -42,7 +47,8 @@ class Run:
         lease: Lease,
         name_of: NameOf,
         on_lost_target: OnLostTarget | None = None,
-        rebuilds_after: Mapping[str, int] | None = None,
+        rebuilds_from: Mapping[str, UpstreamOptions] | None = None,
+        targets: TargetNames = NO_CATALOG,
     ) -> None:
         self.batch = batch
         self.pipeline = pipeline
@@ -52,9 +58,10 @@ class Run:
             batch.window_for(pipeline, upstream) for upstream in batch.upstreams_of(pipeline)
         )
         self._spans = {w.upstream: (w.start, w.end) for w in self.windows}
-        if rebuilds_after is not None:
-            self.windows = first_run_windows(self.windows, rebuilds_after)
-        self._rebuilds = rebuilds_after is not None
+        self._marks = marks_of(self.windows)
+        if rebuilds_from is not None:
+            self.windows = first_run_windows(self.windows, rebuilds_from)
+        self._rebuilds = rebuilds_from is not None
         self._on_lost_target = on_lost_target
         self.needs_other_pass = False
         """Whether a write has to be made in a pass of the other kind; see `run.lost_targets`."""
@@ -66,6 +73,7 @@ class Run:
         self._engine = engine
         self._lease = lease
         self._name_of = name_of
+        self._targets = targets
 
     def write(
         self,
@@ -85,15 +93,15 @@ class Run:
     ) -> WriteResult:
         """Write a frame to a Delta table exactly once for this batch.
 
-        The rows and their receipt are one commit. If an earlier attempt of this run already wrote
+        A target with a slash is a path or URI, another one a name of the session's catalog, whose
+        table is created by the first write. The rows and their receipt are one commit. If an earlier attempt of this run already wrote
         it, nothing is written and the earlier result comes back. Two writes of one run need two
-        names; the default is the target's. See docs/guides/coordinator.md for the options.
+        names; the default is the target as it is written. See docs/guides/coordinator.md for the options.
         """
-        path = self._target_path(target)
         spec = WriteSpec(
-            target=path,
+            target=target,
             mode=mode,
-            name=name or self._default_name(path),
+            name=name or "",
             keys=(keys,) if isinstance(keys, str) else tuple(keys),
             changes=changes,
             missing=missing,
@@ -139,24 +147,59 @@ class Run:
         )
 
     def _write_once(self, frame: Any, spec: WriteSpec) -> WriteResult:
-        """1 name, 2 fence, 3 receipt, 4 look or write, 5 record."""
-        if spec.name in self.writes:
-            raise _same_name(spec)
+        """1 fence, 2 target and name, 3 receipt, 4 look or write, 5 record."""
+        begun = spec.name or spec.target
+        self._unfinished.setdefault(begun, spec)
         if self.writes:
             failpoints.reached("sink.between_sinks")
-        self._unfinished[spec.name] = spec
         state = self._lease.ensure_held()
-        refuse_harm(spec, self.batch, state)
         self._sinks = state.sinks
+        spec, is_registered = self._located(spec)
+        if spec.name in self.writes:
+            del self._unfinished[begun]
+            raise _same_name(spec)
+        refuse_harm(spec, self.batch, state)
         self._check_sources()
         receipt, sink = self._place(spec)
         result = sink.committed(receipt) or self._write_new(sink, frame, receipt)
+        if spec.table and not is_registered:
+            self._targets.register(spec.table, spec.target)
         failpoints.reached("run.before_done")
         self._record(spec, receipt, result)
         failpoints.reached("run.after_done")
         self.writes[spec.name] = result
-        del self._unfinished[spec.name]
+        del self._unfinished[begun]
         return result
+
+    def _located(self, spec: WriteSpec) -> tuple[WriteSpec, bool]:
+        """The write with its target's path and its own name; and whether a catalog knows both."""
+        if not is_catalog_name(spec.target):
+            path = absolute(spec.target, self._name_of("."))
+            return replace(spec, target=path, name=spec.name or self._stream(path)), True
+        table = spec.target
+        place = self._targets.place(table, last_write(self._sinks.values(), table))
+        name = spec.name or self._stream(place.path, table)
+        spec = replace(spec, target=place.path, name=name, table=table)
+        return spec, place.is_registered
+
+    def _stream(self, path: str, table: str | None = None) -> str:
+        """The name of a write that was given none: its target as it was written.
+
+        A path is taken relative to the project, so that every spelling of it is one name. One
+        table has one row of receipts: where the pipeline has written it by path and names it now,
+        or the other way round, the first name stays.
+        """
+        relative = path.removeprefix(f"{self._name_of('.')}/")
+        ours = forward_app_id(self._control_id, self.pipeline, "")[:-2]
+        known = {
+            sink.write_name
+            for app_id, sink in self._sinks.items()
+            if app_id.startswith(ours)
+            and sink.target == path
+            and sink.write_name in (sink.table, relative)
+        }
+        spelled = table or relative
+        return spelled if spelled in known or not known else min(known)
 
     def _place(self, spec: WriteSpec) -> tuple[Receipt, Sink]:
         """The receipt and the sink of a write; a lost target is settled first, if that was asked."""
@@ -199,13 +242,9 @@ class Run:
                 next=f"let the error through, then: floodmark retry {self.batch.batch_id}",
             )
 
-    def _default_name(self, path: str) -> str:
-        """The target relative to the project, so that every spelling of it is one name."""
-        root = self._name_of(".")
-        return path.removeprefix(f"{root}/")
-
     def _record(self, spec: WriteSpec, receipt: Receipt, result: WriteResult) -> None:
         known = self._sinks.get(receipt.app_id)
+        named = known.table if known and known.target == spec.target else None
         done = SinkDone(
             write_name=spec.name,
             app_id=receipt.app_id,
@@ -215,6 +254,7 @@ class Run:
             rows_written=result.rows_written,
             seq=receipt.seq,
             accepted_version=known.accepted_version if known else -1,
+            table=spec.table or named,
         )
         run = self._lease.run
         self._lease.record(lambda _: SinkWritten(run.batch_id, run.pipeline, run.epoch, done))
@@ -229,6 +269,7 @@ class Run:
                 self.batch.seq,
                 self.pipeline,
                 self._spans,
+                marks=self._marks,
                 scope=self.batch.scope,
                 kind=self.batch.kind,
             ),
@@ -240,17 +281,6 @@ class Run:
             newest = generation(self._sinks, lambda number: forward_app_id(*who, number))
             return forward_app_id(*who, newest + next_one)
         return again_app_id(*who, self.batch.kind, self.batch.batch_id)
-
-    def _target_path(self, target: str) -> str:
-        if "/" not in target:
-            raise SinkError(
-                "FM-SINK-005",
-                f"the target {target} is not a path",
-                allowed="a path with a slash, or a URI; catalog names follow in a later version",
-                state="nothing was written",
-                next=f"write to a path, for example lake/{target.replace('.', '/')}",
-            )
-        return absolute(self._name_of(target))
 
 
 def _same_name(spec: WriteSpec) -> SinkError:

@@ -11,7 +11,7 @@ from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import Sink
-from floodmark.sources import Source
+from floodmark.sources import QuerySource
 
 
 class Engine(Protocol):
@@ -20,7 +20,7 @@ class Engine(Protocol):
     spark: Any
     """The session that a pipeline's function may use; None without Spark."""
 
-    def source(self) -> Source:
+    def source(self) -> QuerySource:
         """What reads the windows of a batch."""
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
@@ -37,10 +37,15 @@ class SparkEngine:
         self.spark = spark
         self._storage = storage
 
-    def source(self) -> Source:
+    def source(self) -> QuerySource:
         from floodmark.sources.delta import DeltaSource
+        from floodmark.sources.kinds import SourceOfAllKinds
+        from floodmark.sources.spark_times import SparkTimeSource
 
-        return DeltaSource(self.spark, self._storage.options)
+        options = self._storage.options
+        return SourceOfAllKinds(
+            DeltaSource(self.spark, options), SparkTimeSource(self.spark, options)
+        )
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
         from floodmark.sinks.delta import DeltaSink

@@ -153,10 +153,10 @@ class Lease:
             self._renew()
         return state
 
-    def record(self, body: Callable[[State], Body]) -> State:
+    def record(self, body: Callable[[State], Body | None]) -> State:
         """Journal a record of this run; raises FencedError if another run has taken over.
 
-        Once its own SUCCESS is journaled there is nothing more to record.
+        Once its own SUCCESS is journaled there is nothing more to record, nor if `body` says None.
         """
         self._refuse_if_given_up()
         return self._commit(body)
@@ -165,12 +165,13 @@ class Lease:
         """Like `record`, also for a run that was given up."""
         return self._commit(body)
 
-    def _commit(self, body: Callable[[State], Body]) -> State:
+    def _commit(self, body: Callable[[State], Body | None]) -> State:
         def decide(state: State) -> list[Body]:
             if self._has_succeeded(state):  # its answer was lost, and its op id compacted away
                 return []
             self._refuse_if_fenced(state)
-            return [body(state)]
+            decided = body(state)
+            return [] if decided is None else [decided]
 
         return self._store.commit(decide)
 

@@ -15,6 +15,7 @@ from typing import get_args
 from floodmark.errors import SinkError
 from floodmark.model.delta import ChangeKind
 from floodmark.model.state import SinkDone
+from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
 from floodmark.model.window import NOTHING_PROCESSED, Window
 
 MAX_PASSES = 20
@@ -31,14 +32,14 @@ def generation(sinks: Mapping[str, SinkDone], app_id: Callable[[int], str]) -> i
 
 
 def first_run_windows(
-    planned: Iterable[Window], baselines: Mapping[str, int]
+    planned: Iterable[Window], options: Mapping[str, UpstreamOptions]
 ) -> tuple[Window, ...]:
     """The windows that a first run would have, with the same ends.
 
-    Whole tables as snapshots; for an upstream with a baseline, all changes after that version.
+    Whole tables as snapshots; for an upstream with a baseline, all that follows it.
     """
     return tuple(
-        _first_run_window(window, baselines.get(window.upstream, NOTHING_PROCESSED))
+        _first_run_window(window, options.get(window.upstream, DEFAULT_OPTIONS))
         for window in planned
     )
 
@@ -60,7 +61,17 @@ def too_many_passes(pipeline: str, batch_id: str) -> SinkError:
     )
 
 
-def _first_run_window(window: Window, after: int) -> Window:
+def _first_run_window(window: Window, options: UpstreamOptions) -> Window:
+    if window.kind != "version" and window.end_mark is not None:
+        return replace(
+            window,
+            after_version=NOTHING_PROCESSED,
+            start_mark=options.first_mark(window.end_mark),
+            reason="a lost target is rebuilt: read as in a first run",
+            start_at=None,
+            rows=None,
+        )
+    after = options.first_after
     if window.through_version == NOTHING_PROCESSED:
         raise SinkError(
             "FM-SINK-018",

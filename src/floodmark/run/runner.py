@@ -18,11 +18,13 @@ from floodmark.model.state import OnLostTarget
 from floodmark.model.state import Run as RunRecord
 from floodmark.model.window import Settlement, Window
 from floodmark.run.context import NameOf, Run
+from floodmark.run.deferred import freeze_ends
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease, LeaseOffice
 from floodmark.run.limits import NO_LIMITS, Limits, SparkJobs, TookTooLong, call_within
 from floodmark.run.lost_ranges import settle_lost_ranges
 from floodmark.run.lost_targets import MAX_PASSES, OtherPass, too_many_passes
+from floodmark.sinks.named import NO_CATALOG, TargetNames
 
 MAX_METRICS = 200
 
@@ -45,6 +47,8 @@ class Runner:
     """The way forward that the operator chose for targets that lost rows."""
     on_lost_range: Settlement | None = None
     """The way forward that the operator chose for ranges that upstreams have lost."""
+    targets: TargetNames = NO_CATALOG
+    """The catalog of the session, for targets that are given by name."""
 
     def run(
         self,
@@ -100,6 +104,8 @@ class Runner:
 
     def _execute(self, lease: Lease, function: PipelineFunction, engine: Engine) -> RunResult:
         """Call the function, once as a rule; see `run.lost_targets` for the exception."""
+        source = engine.source()
+        freeze_ends(lease.ensure_held(), lease.run, source, self.clock.now, lease.record)
         if self.on_lost_range is not None:
             settle_lost_ranges(lease, engine, self.on_lost_range)
         for number in range(MAX_PASSES):
@@ -117,7 +123,7 @@ class Runner:
     def _pass(self, lease: Lease, engine: Engine, *, rebuilds: bool) -> Run:
         state = lease.ensure_held()
         known = state.pipelines.get(lease.run.pipeline)
-        baselines = {u: o.first_after for u, o in known.options.items()} if known else {}
+        options = known.options if known else {}
         return Run(
             batch=state.batches[lease.run.batch_id],
             pipeline=lease.run.pipeline,
@@ -126,7 +132,8 @@ class Runner:
             lease=lease,
             name_of=self.name_of,
             on_lost_target=self.on_lost_target,
-            rebuilds_after=baselines if rebuilds else None,
+            rebuilds_from=options if rebuilds else None,
+            targets=self.targets,
         )
 
     def _read(self, run: Run, engine: Engine) -> Mapping[str, Any]:

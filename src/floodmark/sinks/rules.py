@@ -195,13 +195,13 @@ def check_snapshot_append(spec: WriteSpec, windows: Sequence[Window], target: Ta
 
 def check_partial_overwrite(spec: WriteSpec, windows: Sequence[Window]) -> None:
     """Changes alone do not replace a whole table (FM-SINK-003)."""
-    feeds = [w for w in windows if w.method != "snapshot" and w.has_news]
+    feeds = [w for w in windows if not w.is_whole and w.has_news]
     if spec.mode == "overwrite" and feeds and not spec.allow_partial:
         raise SinkError(
             "FM-SINK-003",
             "a feed window would overwrite a whole target",
             where=_where(spec),
-            found=f"read as change feed: {_upstreams(feeds)}",
+            found=f"only what is new is read of: {_upstreams(feeds)}",
             allowed="mode merge; or allow_partial=True, if the frame is whole all the same (made"
             ' from run.table(name, at="end")) or only the changes shall stay',
             state=_STATE,
@@ -296,11 +296,15 @@ def changed_upstreams(windows: Iterable[Window]) -> list[Window]:
 
 
 def _snapshots(windows: Iterable[Window]) -> list[Window]:
-    return [w for w in windows if w.snapshot_version is not None and w.has_news]
+    return [w for w in windows if _has_all_rows(w) and w.has_news]
+
+
+def _has_all_rows(window: Window) -> bool:
+    return window.is_whole or window.snapshot_version is not None
 
 
 def _feeds_with_rows(windows: Iterable[Window]) -> list[Window]:
-    partly = [w for w in windows if w.snapshot_version is None and w.has_news]
+    partly = [w for w in windows if not _has_all_rows(w) and w.has_news]
     return [w for w in partly if w.method == "lost" or w.rows != 0]
 
 
@@ -386,7 +390,13 @@ def _where(spec: WriteSpec) -> str:
 
 
 def _upstreams(windows: Iterable[Window]) -> str:
-    return ", ".join(f"{w.upstream} [{w.start}, {w.end}]" for w in windows)
+    return ", ".join(_shown(w) for w in windows)
+
+
+def _shown(window: Window) -> str:
+    if window.kind != "version":
+        return f"{window.upstream} through {window.end_mark}"
+    return f"{window.upstream} [{window.start}, {window.end}]"
 
 
 def _names(columns: Iterable[str]) -> str:

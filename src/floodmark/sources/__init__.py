@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Protocol
 
 from floodmark.model.delta import TableFacts
+from floodmark.model.plan import TimeFacts
 from floodmark.model.window import Settlement, Window
 
 
@@ -33,3 +35,13 @@ class Source(Protocol):
 
     def table(self, window: Window, at_version: int) -> Any:
         """The whole upstream as of `at_version`, without change columns; -1 gives it empty."""
+
+
+class QuerySource(Source, Protocol):
+    """Reads upstreams without versions, and finds out itself what is new in them."""
+
+    def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:
+        """What is new after the start of a window, as far as it is settled; see `TimeFacts`.
+
+        Raises FM-SOURCE-007 if the column is not there or not of the type of its marks.
+        """

@@ -37,8 +37,10 @@ from floodmark.run.context import Run
 from floodmark.run.engine import Engine
 from floodmark.run.runner import PipelineFunction
 from floodmark.sinks import Sink
-from floodmark.sources import Source
+from floodmark.sources import QuerySource
+from floodmark.sources.kinds import SourceOfAllKinds
 from floodmark.testing.arrow import ArrowSink, ArrowSource
+from floodmark.testing.arrow_times import ArrowTimeSource
 
 MODES: tuple[WriteMode, ...] = ("append", "merge", "overwrite")
 ORDERS, CUSTOMERS = "./lake/orders", "./lake/customers"
@@ -59,9 +61,9 @@ class ArrowEngine:
 
     spark = None
 
-    def source(self) -> Source:
+    def source(self) -> QuerySource:
         """See `Engine.source`."""
-        return ArrowSource()
+        return SourceOfAllKinds(ArrowSource(), ArrowTimeSource())
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
         """See `Engine.sink`."""

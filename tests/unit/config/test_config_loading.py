@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from floodmark.config import load_file, load_function, survey_file
 from floodmark.config.document import read_document
-from floodmark.config.durations import seconds_of
+from floodmark.model.durations import seconds_of
 from floodmark.config.places import Report, nearest, place_of
 from floodmark.errors import ConfigError, ConfigErrors, FloodmarkError
 

@@ -9,7 +9,7 @@ from floodmark.control.events import (
     Event,
     Reset,
 )
-from floodmark.control.rules.parts import with_batch
+from floodmark.control.rules.parts import with_batch, with_progress
 from floodmark.model.state import Advance, Mark, PlannedBatch, State
 from floodmark.model.window import NOTHING_PROCESSED
 
@@ -51,6 +51,9 @@ def advanced(state: State, event: Event) -> State:
             batch_id=batch.batch_id,
             advanced_at=event.at,
             advanced_by=event.actor,
+            kind=batch.windows[upstream].kind,
+            query=batch.windows[upstream].query,
+            mark=batch.windows[upstream].end_mark,
         )
         for upstream, version in body.upstreams.items()
     }
@@ -60,19 +63,23 @@ def advanced(state: State, event: Event) -> State:
         for pipeline, upstreams in batch.required.items()
         if upstream in upstreams and pipeline in state.pipelines
     }
-    for upstream in body.upstreams:
-        if batch.windows[upstream].reload:
-            unread = [p for p in state.pipelines_in(batch.scope) if p.name not in batch.required]
-            seeded |= {(p.name, upstream): NOTHING_PROCESSED for p in unread}
+    state = with_progress(state, seeded, {u: w.end_mark for u, w in batch.windows.items()})
+    state = with_progress(state, _left_behind(state, batch, body), {})
     moved = {upstream: Advance(event.at, event.actor) for upstream in body.upstreams}
     batch = replace(batch, advanced={**batch.advanced, **moved})
     still_open = {k: b for k, b in state.open_windows.items() if k not in marks}
     return replace(
         with_batch(state, batch),
         marks={**state.marks, **marks},
-        seeded_through={**state.seeded_through, **seeded},
         open_windows=still_open,
     )
+
+
+def _left_behind(state: State, batch: PlannedBatch, body: Advanced) -> dict[tuple[str, str], int]:
+    """Pipelines outside the batch have processed nothing of a table that took another's place."""
+    unread = [p.name for p in state.pipelines_in(batch.scope) if p.name not in batch.required]
+    reloads = [upstream for upstream in body.upstreams if batch.windows[upstream].reload]
+    return {(name, upstream): NOTHING_PROCESSED for upstream in reloads for name in unread}
 
 
 def check_reset(state: State, body: Reset) -> str | None:
@@ -112,4 +119,4 @@ def reset(state: State, event: Event) -> State:
         for p in state.pipelines_in(body.scope)
         if body.upstream in p.upstreams and state.processed_through(p.name, body.upstream) >= line
     }
-    return replace(state, marks=marks, seeded_through={**state.seeded_through, **moved})
+    return with_progress(replace(state, marks=marks), moved, {})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from floodmark.model.state import PlannedBatch, Run, State
+from floodmark.model.window import Window
 
 
 def with_batch(state: State, batch: PlannedBatch) -> State:
@@ -18,6 +20,27 @@ def with_batch(state: State, batch: PlannedBatch) -> State:
 def with_run(state: State, run: Run) -> State:
     batch = state.batches[run.batch_id]
     return with_batch(state, replace(batch, runs={**batch.runs, run.pipeline: run}))
+
+
+def with_progress(
+    state: State, reached: Mapping[tuple[str, str], int], marks: Mapping[str, str | None]
+) -> State:
+    """The state with (pipeline, upstream) at these versions; `marks` by upstream says what they
+    stand for where those are counted windows.
+    """
+    kept = {key: mark for key, mark in state.seeded_marks.items() if key not in reached}
+    found = {key: marks.get(key[1]) for key in reached}
+    return replace(
+        state,
+        seeded_through={**state.seeded_through, **reached},
+        seeded_marks={**kept, **{key: mark for key, mark in found.items() if mark is not None}},
+    )
+
+
+def located(state: State, window: Window) -> Window:
+    """The window with the place of its table."""
+    place = state.places.get(window.upstream)
+    return window if window.location == place else replace(window, location=place)
 
 
 def strictly_after(before: Run | None, at: datetime) -> datetime:

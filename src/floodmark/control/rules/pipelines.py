@@ -64,6 +64,7 @@ def removed(state: State, event: Event) -> State:
         state,
         pipelines={n: p for n, p in state.pipelines.items() if n != body.pipeline},
         seeded_through={k: v for k, v in state.seeded_through.items() if k[0] != body.pipeline},
+        seeded_marks={k: v for k, v in state.seeded_marks.items() if k[0] != body.pipeline},
     )
 
 
@@ -126,6 +127,7 @@ def renamed(state: State, event: Event) -> State:
         seeded_through={
             (new if p == old else p, u): v for (p, u), v in state.seeded_through.items()
         },
+        seeded_marks={(new if p == old else p, u): v for (p, u), v in state.seeded_marks.items()},
     )
 
 
@@ -136,4 +138,5 @@ def check_refreshed(state: State, body: Refreshed) -> str | None:
 def refreshed(state: State, event: Event) -> State:
     name = event.body.key
     kept = {k: v for k, v in state.seeded_through.items() if k[0] != name}
-    return replace(state, seeded_through=kept)
+    marks = {k: v for k, v in state.seeded_marks.items() if k[0] != name}
+    return replace(state, seeded_through=kept, seeded_marks=marks)

@@ -9,8 +9,8 @@ from floodmark.control.events import (
     Event,
     Planned,
 )
-from floodmark.control.rules.parts import with_batch
-from floodmark.model.state import PlannedBatch, State
+from floodmark.control.rules.parts import located, with_batch
+from floodmark.model.state import Mark, PlannedBatch, State
 from floodmark.model.window import NOTHING_PROCESSED, Window
 
 
@@ -55,7 +55,35 @@ def check_window(state: State, scope: str, window: Window) -> str | None:
         return f"table id {window.table_id} is not {mark.table_id}, which was processed before"
     if window.after_version not in begins:
         return f"the window starts after {window.after_version}, the watermark is {max(begins)}"
+    if window.kind == "version" and (mark is None or mark.kind == "version"):
+        return None
+    return _check_marks(window, None if window.reload else mark) or _check_step(
+        state, scope, window, mark
+    )
+
+
+def _check_marks(window: Window, mark: Mark | None) -> str | None:
+    """An upstream without versions goes on by the same query from the very mark it stands at."""
+    if mark and (mark.kind, mark.query) != (window.kind, window.query):
+        return f"it was processed by {mark.kind}, not by this {window.kind}"
+    if mark and mark.mark != window.start_mark:
+        return f"the window starts after {window.start_mark}, the watermark is {mark.mark}"
+    if window.deferred and window.end_mark is not None:
+        return "an end cannot be both deferred and known"
+    if not window.has_news and (window.deferred or window.end_mark != window.start_mark):
+        return "a window without news stands at the mark"
     return None
+
+
+def _check_step(state: State, scope: str, window: Window, mark: Mark | None) -> str | None:
+    """One window is one step; the first begins at the beginning or at a baseline that was said."""
+    if window.kind != "version" and window.versions > 1:
+        return "a window without versions is one step"
+    if mark or window.start_mark is None or window.reload:
+        return None
+    readers = [p.options_of(window.upstream) for p in state.pipelines_in(scope)]
+    begins = [options.first_mark(window.start_mark) for options in readers]
+    return None if window.start_mark in begins else f"nobody said to start at {window.start_mark}"
 
 
 def _check_required(state: State, body: Planned) -> str | None:
@@ -114,7 +142,16 @@ def check_seed_window(state: State, scope: str, pipeline: str, window: Window) -
         return f"the window ends at {window.through_version}, the watermark is {committed}"
     if mark and mark.table_id != window.table_id:
         return f"table id {window.table_id} is not {mark.table_id}, which was processed before"
-    return None
+    return _check_seed_marks(state, pipeline, window, mark) if mark else None
+
+
+def _check_seed_marks(state: State, pipeline: str, window: Window, mark: Mark) -> str | None:
+    if mark.kind == window.kind == "version":
+        return None
+    begin = state.mark_of(pipeline, window.upstream, mark.mark)
+    expected = (mark.kind, mark.query, begin, mark.mark)
+    found = (window.kind, window.query, window.start_mark, window.end_mark)
+    return None if found == expected else "its marks are not those of the pipeline and the scope"
 
 
 def _check_again(state: State, body: Planned) -> str | None:
@@ -145,12 +182,12 @@ def planned(state: State, event: Event) -> State:
         scope=body.scope,
         planned_at=event.at,
         planned_by=event.actor,
-        windows={window.upstream: window for window in body.windows},
+        windows={window.upstream: located(state, window) for window in body.windows},
         required=body.required,
         kind=body.batch_kind,
         allows=body.allows,
         fallback=body.fallback,
-        lookups={window.upstream: window for window in body.lookups},
+        lookups={window.upstream: located(state, window) for window in body.lookups},
     )
     fresh = [w.upstream for w in body.windows if w.has_news] if batch.kind == "forward" else []
     opened = {(body.scope, upstream): body.batch_id for upstream in fresh}

@@ -1,4 +1,4 @@
-"""LEASE, AMEND, SINK_DONE, TARGET, SUCCESS, FAILED: who may run, and record what."""
+"""LEASE, FREEZE, AMEND, SINK_DONE, TARGET, SUCCESS, FAILED: who may run, and record what."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from floodmark.control.events import (
     Amended,
     Event,
     Failed,
+    Frozen,
     Leased,
     SinkWritten,
     Succeeded,
     TargetSettled,
 )
-from floodmark.control.rules.parts import is_paused, strictly_after, with_batch, with_run
+from floodmark.control.rules.parts import (
+    is_paused,
+    strictly_after,
+    with_batch,
+    with_progress,
+    with_run,
+)
 from floodmark.model.state import PlannedBatch, Run, State
 from floodmark.model.window import Window
 
@@ -101,6 +108,38 @@ def check_run_event(
     return check_fence(state, body.batch_id, body.pipeline, body.epoch)
 
 
+def check_succeeded(state: State, body: Succeeded) -> str | None:
+    """Nothing can have been read of a window whose end nobody has frozen."""
+    batch = state.batches.get(body.batch_id)
+    for upstream in batch.upstreams_of(body.pipeline) if batch else ():
+        if batch and batch.windows[upstream].deferred:
+            return f"the end of {upstream} is not frozen"
+    return check_run_event(state, body)
+
+
+def check_frozen(state: State, body: Frozen) -> str | None:
+    """G2: a deferred end is fixed once, by a run of the batch; nothing else of the window moves."""
+    fenced = check_fence(state, body.batch_id, body.pipeline, body.epoch)
+    if fenced:
+        return fenced
+    batch, window = state.batches[body.batch_id], body.window
+    if window.upstream not in batch.upstreams_of(body.pipeline):
+        return f"pipeline {body.pipeline} does not read {window.upstream}"
+    planned = batch.windows[window.upstream]
+    if not planned.deferred:
+        return f"the end of {window.upstream} is frozen already"
+    if window.deferred or _range(window)[:-1] != _range(planned)[:-1]:
+        return "only the end that was deferred may be frozen"
+    return None
+
+
+def frozen(state: State, event: Event) -> State:
+    body: Frozen = event.body  # type: ignore[assignment]
+    batch = state.batches[body.batch_id]
+    windows = {**batch.windows, body.window.upstream: body.window}
+    return with_batch(state, replace(batch, windows=windows))
+
+
 def check_amended(state: State, body: Amended) -> str | None:
     """G2: only the way of reading may change, and only for the run that says so."""
     fenced = check_fence(state, body.batch_id, body.pipeline, body.epoch)
@@ -118,7 +157,16 @@ def check_amended(state: State, body: Amended) -> str | None:
 
 
 def _range(window: Window) -> tuple[object, ...]:
-    return window.after_version, window.through_version, window.table_id, window.reload
+    return (
+        window.after_version,
+        window.through_version,
+        window.table_id,
+        window.reload,
+        window.kind,
+        window.query,
+        window.start_mark,
+        window.end_mark,
+    )
 
 
 def amended(state: State, event: Event) -> State:
@@ -162,7 +210,7 @@ def _caught_up(state: State, body: Succeeded) -> State:
         for upstream in batch.upstreams_of(body.pipeline)
         if batch.windows[upstream].has_news
     }
-    return replace(state, seeded_through={**state.seeded_through, **reached})
+    return with_progress(state, reached, {u: w.end_mark for u, w in batch.windows.items()})
 
 
 def failed(state: State, event: Event) -> State:

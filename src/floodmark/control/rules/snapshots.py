@@ -26,6 +26,8 @@ def snapshot_of(state: State, keep_windows: int) -> Snapshot:
         seeded_through=tuple((p, u, v) for (p, u), v in state.seeded_through.items()),
         sinks=state.sinks,
         names=tuple(state.names.values()),
+        places=state.places,
+        seeded_marks=tuple((p, u, mark) for (p, u), mark in state.seeded_marks.items()),
     )
 
 
@@ -57,6 +59,8 @@ def restored(state: State, event: Event) -> State:
         seeded_through={(p, u): v for p, u, v in body.seeded_through},
         sinks=body.sinks,
         names={table.name: table for table in body.names},
+        places=body.places,
+        seeded_marks={(p, u): mark for p, u, mark in body.seeded_marks},
     )
 
 

@@ -1,0 +1,65 @@
+"""Windows of time: what becomes of one when its end is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from floodmark.errors import PlanError
+from floodmark.model import marks
+from floodmark.model.marks import TimeMark
+from floodmark.model.plan import TimeFacts
+from floodmark.model.upstream import UpstreamOptions
+from floodmark.model.window import Window
+
+
+def with_end(place: Window, facts: TimeFacts, options: UpstreamOptions) -> Window:
+    """A window with what is new, from one that stands or is deferred.
+
+    One that was deferred and finds nothing new stays one step, of no rows. Raises FM-PLAN-024 for
+    rows that belong into no window.
+    """
+    if facts.nulls and options.on_null_time == "fail":
+        raise _null_times(place, facts.nulls)
+    begin, end = marks.decoded_if_any(place.start_mark), facts.newest
+    if end is None and not place.deferred:
+        return replace(place, reason=f"no news{_waiting(facts)}")
+    return replace(
+        place,
+        through_version=place.after_version + 1,
+        reason=f"no versions: {span_text(place, begin, end)}{_waiting(facts)}",
+        bytes=None,
+        rows=facts.rows,
+        start_at=facts.oldest.instant if facts.oldest else None,
+        end_at=end.instant if end else None,
+        end_mark=end.encoded() if end else place.start_mark,
+        deferred=False,
+    )
+
+
+def span_text(window: Window, begin: TimeMark | None, end: TimeMark | None) -> str:
+    """Which rows a window holds, for people."""
+    column = window.query.column if window.query else ""
+    if end is None or begin == end:
+        return f"no row has a new {column}"
+    if begin is None:
+        return f"every row with {column} through {end.text}"
+    return (
+        f"rows with {column} after {begin.text} through {end.text}; a row that comes later with an"
+        " older value is not seen"
+    )
+
+
+def _waiting(facts: TimeFacts) -> str:
+    return f"; {facts.waiting:,} newer rows wait to settle" if facts.waiting else ""
+
+
+def _null_times(window: Window, count: int) -> PlanError:
+    column = window.query.column if window.query else ""
+    return PlanError(
+        "FM-PLAN-024",
+        f"rows of {window.upstream} have no value in {column}",
+        found=f"{count:,} rows where {column} is NULL: no window would ever hold them",
+        allowed="a value in every row",
+        state="nothing was read; the committed watermark stays",
+        next="fill them; or say on_null_time: ignore for the upstream: they are never read then",
+    )

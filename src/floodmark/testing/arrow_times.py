@@ -1,0 +1,128 @@
+"""Windows of time as Arrow tables: the double of `sources.spark_times`, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from floodmark.deltalog import Storage
+from floodmark.model.delta import TableFacts
+from floodmark.model.marks import TimeType, decoded, decoded_if_any, settled_through
+from floodmark.model.names import matching
+from floodmark.model.plan import TimeFacts
+from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
+from floodmark.sources import arrow_feed, ranges, times
+from floodmark.sources.spark_times import planned_facts, query_of, refuse_other_type
+
+
+class ArrowTimeSource:
+    """Reads windows of time; everything is held in memory."""
+
+    def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
+        self._storage = Storage(storage_options)
+
+    def check(self, window: Window) -> TableFacts:
+        """See `Source.check`."""
+        facts = planned_facts(window, self._storage)
+        _, kind = self._column(window, self._whole(window))
+        refuse_other_type(window, kind, decoded_if_any(window.end_mark))
+        return facts
+
+    def settled(self, window: Window, choice: Settlement) -> Window | None:  # noqa: ARG002 a door
+        """See `SparkTimeSource.settled`."""
+        return None
+
+    def read(self, window: Window) -> pa.Table:
+        """See `Source.read`."""
+        self.check(window)
+        rows = self._through(window, window.end_mark)
+        if window.start_mark is not None:
+            begin = times.number_of(decoded(window.start_mark))
+            rows = rows.filter(pc.greater(self._numbers(window, rows), begin))
+        rows = rows if window.has_news else rows.slice(0, 0)
+        values = ("insert", window.through_version, window.end_at)
+        for field, value in zip(arrow_feed.CHANGE_FIELDS, values, strict=True):
+            rows = rows.append_column(field, pa.array([value] * rows.num_rows, field.type))
+        return rows
+
+    def table(self, window: Window, at_version: int) -> pa.Table:
+        """See `Source.table`."""
+        self.check(window)
+        if at_version == NOTHING_PROCESSED:
+            return self._whole(window).slice(0, 0)
+        is_end = at_version == window.through_version
+        return self._through(window, window.end_mark if is_end else window.start_mark)
+
+    def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:
+        """See `QuerySource.look`."""
+        rows = self._whole(window)
+        _, kind = self._column(window, rows)
+        start = decoded_if_any(window.start_mark)
+        refuse_other_type(window, kind, start)
+        numbers = self._numbers(window, rows)
+        nulls = numbers.null_count
+        news = [n.as_py() for n in numbers.drop_null()]
+        news = [n for n in news if start is None or n > times.number_of(start)]
+        end = times.number_of(settled_through(kind, now, settle_seconds))
+        taken = [n for n in news if n <= end]
+        return TimeFacts(
+            type=kind,
+            newest=times.mark_of(kind, max(taken)) if taken else None,
+            oldest=times.mark_of(kind, min(taken)) if taken else None,
+            rows=len(taken),
+            waiting=len(news) - len(taken),
+            nulls=nulls,
+        )
+
+    def _through(self, window: Window, end: str | None) -> pa.Table:
+        rows = self._whole(window)
+        if end is None:
+            return rows.slice(0, 0)
+        bound = times.number_of(decoded(end))
+        return rows.filter(pc.less_equal(self._numbers(window, rows), bound))
+
+    def _numbers(self, window: Window, rows: pa.Table) -> pa.ChunkedArray:
+        name, kind = self._column(window, rows)
+        return times.numbers_of(rows[name], kind)
+
+    def _column(self, window: Window, rows: pa.Table) -> tuple[str, TimeType]:
+        column = query_of(window).column
+        name = matching(column, rows.column_names)
+        if name is None:
+            raise ranges.schema_moved(window, f"no column {column}")
+        found = rows.schema.field(name).type
+        if pa.types.is_date(found):
+            return name, "date"
+        if not pa.types.is_timestamp(found):
+            raise ranges.schema_moved(window, f"{column} is of type {found}")
+        return name, "timestamp" if found.tz else "timestamp_ntz"
+
+    def _whole(self, window: Window) -> pa.Table:
+        form = query_of(window).format
+        if form == "delta":
+            return self._delta(window)
+        files = times.data_files(window.place, self._storage)
+        tables = [self._file(path, form) for path in files]
+        return pa.concat_tables(tables, promote_options="default")
+
+    def _file(self, path: str, form: str) -> pa.Table:
+        with self._storage.open(path) as source:
+            if form == "parquet":
+                options: dict[str, Any] = {"coerce_int96_timestamp_unit": "us", "pre_buffer": False}
+                return pq.ParquetFile(source, **options).read(use_threads=False)
+            from pyarrow import orc
+
+            return orc.ORCFile(source).read()
+
+    def _delta(self, window: Window) -> pa.Table:
+        from deltalake import DeltaTable, QueryBuilder
+
+        table = DeltaTable(window.place, storage_options=self._storage.options)
+        found = QueryBuilder().register("t", table).execute("SELECT * FROM t")
+        rows = pa.table(found.read_all())
+        return arrow_feed.typed(rows, pa.schema(table.schema().to_arrow()))

@@ -1,0 +1,180 @@
+"""The rules of the fold for windows without versions, and for ends that are frozen later."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.control.conftest import HOLDER, Story, window
+
+from floodmark.control.events import (
+    Advanced,
+    Created,
+    Frozen,
+    Leased,
+    Planned,
+    Registered,
+    Succeeded,
+)
+from floodmark.control.fold import fold
+from floodmark.control.rules.plans import check_window
+from floodmark.control.rules.snapshots import snapshot_of
+from floodmark.errors import ControlError
+from floodmark.model.upstream import UpstreamOptions
+from floodmark.model.window import Query, Window
+
+AT = Query("at", "parquet")
+OPTIONS = UpstreamOptions(time_column="at")
+
+
+def mark(day: int | None) -> str | None:
+    return None if day is None else f'{{"type":"date","value":"2026-01-{day:02}"}}'
+
+
+def step(after: int, start: int | None, end: int | None, **options: Any) -> Window:
+    """The window after `after` steps, from one day to another."""
+    plain = window("u", after, options.pop("through", after + 1))
+    marks = {"start_mark": mark(start), "end_mark": mark(end)}
+    return replace(plain, method="query", kind="time", query=AT, **marks, **options)
+
+
+def story(**options: Any) -> Story:
+    said = UpstreamOptions(time_column="at", **options)
+    return (
+        Story()
+        .then(Created("c"))
+        .then(*(Registered(p, "default", ("u",), "h", {"u": said}) for p in "pq"))
+    )
+
+
+def refused(told: Story, *bodies: Any) -> str:
+    before = told.state
+    with pytest.raises(ControlError) as caught:
+        told.then(*bodies)
+    assert told.state is before
+    return caught.value.title
+
+
+def leased(told: Story, pipeline: str, epoch: int = 1) -> Story:
+    batch = next(reversed(told.state.batches))
+    return told.then(Leased(batch, pipeline, epoch, f"run-{pipeline}-{epoch}", HOLDER, 60.0))
+
+
+def done(told: Story, *pipelines: str) -> Story:
+    """The newest batch run by these pipelines, and advanced."""
+    batch = next(reversed(told.state.batches.values()))
+    for pipeline in pipelines:
+        epoch = told.state.epochs.get(pipeline, 0) + 1
+        leased(told, pipeline, epoch).then(Succeeded(batch.batch_id, pipeline, epoch))
+    through = batch.windows["u"].through_version
+    return told.then(Advanced(batch.batch_id, {"u": through}))
+
+
+def test_the_watermark_carries_the_mark_of_its_step() -> None:
+    told = done(story().plan(step(-1, None, 3)), "p", "q")
+
+    found = told.state.marks["default", "u"]
+    assert (found.version, found.kind, found.query, found.mark) == (0, "time", AT, mark(3))
+    assert told.state.seeded_marks == {("p", "u"): mark(3), ("q", "u"): mark(3)}
+
+
+@pytest.mark.parametrize(
+    ("planned", "why"),
+    [
+        (step(0, 4, 5), "the watermark is"),
+        (step(0, None, 5), "the watermark is"),
+        (step(0, 3, 5, through=2), "is one step"),
+        (step(0, 3, 5, through=0), "stands at the mark"),
+        (step(0, 3, 5, deferred=True), "both deferred and known"),
+        (replace(step(0, 3, 5), query=Query("other", "parquet")), "processed by time"),
+        (window("u", 0, 1), "processed by time"),
+    ],
+)
+def test_a_window_goes_on_from_the_very_mark_by_the_same_query(planned: Window, why: str) -> None:
+    told = done(story().plan(step(-1, None, 3)), "p", "q")
+
+    assert why in str(check_window(told.state, "default", planned))
+
+
+def test_a_first_window_begins_at_the_beginning_or_at_a_baseline_that_was_said() -> None:
+    story(baseline="2026-01-02").plan(step(-1, 2, 5))
+    story().plan(step(-1, None, 5))
+    with pytest.raises(ControlError, match="nobody said to start"):
+        story().plan(step(-1, 2, 5))
+
+
+def test_a_snapshot_keeps_marks_and_open_ends() -> None:
+    told = done(story().plan(step(-1, None, 3)), "p", "q").plan(step(0, 3, None, deferred=True))
+    folded = snapshot_of(told.state, keep_windows=0)
+    again = fold([replace(told.events[-1], body=folded)])
+
+    assert again.marks == told.state.marks
+    assert again.seeded_marks == told.state.seeded_marks
+    assert [b.windows for b in again.open_batches()] == [
+        b.windows for b in told.state.open_batches()
+    ]
+
+
+# Deferred ends ------------------------------------------------------------------------------------
+
+
+def deferred() -> Story:
+    return leased(story().plan(step(-1, None, None, deferred=True)), "p")
+
+
+def freeze(told: Story, window: Window, pipeline: str = "p", epoch: int = 1) -> Frozen:
+    return Frozen(next(reversed(told.state.batches)), pipeline, epoch, window)
+
+
+def test_an_end_is_frozen_once_for_all_pipelines() -> None:
+    told = deferred()
+    told.then(freeze(told, step(-1, None, 4)))
+    leased(told, "q")
+
+    batch = next(reversed(told.state.batches.values()))
+    assert batch.window_for("q", "u").end_mark == mark(4)
+    assert "frozen already" in refused(told, freeze(told, step(-1, None, 5)))
+    assert "frozen already" in refused(told, freeze(told, step(-1, None, 5), "q"))
+
+
+def test_only_the_newest_lease_freezes() -> None:
+    told = deferred()
+    assert "epoch 2" in refused(told, freeze(told, step(-1, None, 4), epoch=2))
+    assert "no such run" in refused(told, freeze(told, step(-1, None, 4), "q"))
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        step(-1, None, None, deferred=True),
+        step(-1, 2, 4),
+        step(-1, None, 4, through=1),
+        step(-1, None, 4, table_id="another"),
+        replace(step(-1, None, 4), query=Query("other", "parquet")),
+    ],
+)
+def test_nothing_but_the_end_is_frozen(window: Window) -> None:
+    told = deferred()
+    assert "only the end" in refused(told, freeze(told, window))
+
+
+def test_nothing_succeeds_or_advances_before_the_end_is_frozen() -> None:
+    told = deferred()
+    batch = next(reversed(told.state.batches))
+    assert "not frozen" in refused(told, Succeeded(batch, "p", 1))
+    assert "not frozen" in refused(told, Advanced(batch, {"u": 0}))
+
+
+def test_a_seed_ends_at_the_mark_of_the_scope_and_begins_at_that_of_its_pipeline() -> None:
+    told = done(story().plan(step(-1, None, 3)), "p", "q").plan(step(0, 3, 5))
+    done(told, "p", "q").then(Registered("r", "default", ("u",), "h", {"u": OPTIONS}))
+
+    def seed(window: Window) -> Planned:
+        return replace(told.planned(window, required={"r": ("u",)}), batch_kind="seed")
+
+    for wrong in (step(-1, None, 3, through=1), step(-1, 3, 5, through=1)):
+        assert "marks are not those" in refused(told, seed(wrong))
+    told.then(seed(step(-1, None, 5, through=1)))
+
+    assert told.state.open_ids
