@@ -143,6 +143,9 @@ class _Fitting:
 
 
 def _checked(array: pa.Array, column: PgColumn, wire: pa.DataType, before: int) -> pa.Array:
+    if pa.types.is_integer(array.type) and pa.types.is_decimal(wire):
+        # Arrow asks for room for every value of the type; the next cast looks at those there are.
+        array = array.cast(pa.decimal128(20, 0))
     try:
         cast = array.cast(wire)
     except pa.ArrowInvalid:

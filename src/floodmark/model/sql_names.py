@@ -77,8 +77,8 @@ def _first_part(dialect: SqlDialect, text: str) -> tuple[str, str]:
     if text.startswith(opening):
         return _quoted_part(text, closing, escapes=dialect == "bigquery")
     name, dot, rest = text.partition(".")
-    if not name.strip() or "\0" in name:
-        raise ValueError(f"an empty part of a name: {text!r}")
+    if not name.strip() or set(name) & {"\0", opening, closing}:
+        raise ValueError(f"an empty part of a name, or a quote in the middle: {text!r}")
     if _PLAIN.fullmatch(name):
         name = _FOLDING.get(dialect, str)(name)
     return name, dot + rest

@@ -201,6 +201,8 @@ class PostgresSink:
             raise _misfit(self._spec, str(error), allowed) from error
 
     def _admit(self, cursor: Cursor, table: PgTable, schema: pa.Schema, receipt: Receipt) -> Target:
+        if self._spec.partition_by:
+            raise _misfit(self._spec, "partition_by=", "a table of PostgreSQL that is partitioned")
         seen = self._target.seen(cursor, table, receipt)
         rules.check_write(self._spec, self._windows, schema.names, seen)
         if seen.exists:

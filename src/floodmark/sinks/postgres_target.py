@@ -8,6 +8,7 @@ again has none.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 RECEIPTS = "floodmark_receipts"
 _TABLE_KINDS = {"r": "table", "p": "partitioned table"}
 _NUMERIC_HEADER = 4
+_CONNECTION = re.compile(r"^[A-Za-z0-9_.\-]+:")
 
 _RECEIPTS_DDL = """CREATE TABLE IF NOT EXISTS {receipts} (
   app_id text NOT NULL, seq bigint NOT NULL, table_oid bigint NOT NULL, table_name text NOT NULL,
@@ -210,7 +212,7 @@ class PostgresTarget:
         return PgTable(schema, name, oid, columns, bool(_one(there)))
 
     def _name(self, cursor: Cursor) -> tuple[str, str]:
-        text = self.target.partition(":")[2] or self.target
+        text = _CONNECTION.sub("", self.target)
         try:
             parts = name_parts("postgres", text)
         except ValueError as error:
