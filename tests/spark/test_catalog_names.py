@@ -119,7 +119,7 @@ def test_names_that_cannot_be_resolved_are_told_apart(
     assert not (tmp_lake / "_control").exists()
 
 
-def test_a_table_that_moved_is_refused_and_goes_on_by_the_words_of_the_error(
+def test_a_table_that_moved_is_followed_and_read_where_it_is(
     spark: SparkSession, tmp_lake: Path, orders: str
 ) -> None:
     coordinator = opened(tmp_lake, spark)
@@ -133,16 +133,40 @@ def test_a_table_that_moved_is_refused_and_goes_on_by_the_words_of_the_error(
     spark.sql(f"CREATE TABLE shop.orders USING delta LOCATION '{place}'")
     spark.sql("INSERT INTO shop.orders VALUES (2)")
 
-    with pytest.raises(fm.FloodmarkError) as caught:
-        coordinator.create_batch(["shop.orders"])
+    batch = coordinator.create_batch(["shop.orders"])
 
-    assert code_of(caught) == "FM-PLAN-031"
-    assert f"fm.Upstream({place!r}, baseline=1)" in str(caught.value.next)
-    assert f"c.reset({orders!r}, scope='default')" in str(caught.value.next)
-    coordinator.reset(orders, scope="default")
-    coordinator.register("p", [fm.Upstream(place, baseline=1)])
-    window = coordinator.create_batch([place]).window(place)
+    def copy(inputs: Mapping[str, DataFrame], run: Run) -> None:
+        assert [row["id"] for row in inputs["shop.orders"].collect()] == [2]
+        assert inputs[place].count() == inputs[orders].count() == 1
+        assert run.table("shop.orders").count() == 2
+        run.write(inputs["shop.orders"], f"{tmp_lake}/copy", mode="append")
+
+    coordinator.run_pipeline("p", str(batch.batch_id), copy)
+    window = batch.window(orders)
     assert (window.start, window.end, window.method) == (2, 2, "feed")
+    assert opened(tmp_lake).finalize_batch(str(batch.batch_id)) == (orders,)
+    assert [e.kind for e in coordinator.history()].count("MOVE") == 1
+    assert [f.text for f in coordinator.verify() if not f.ok] == []
+
+
+def test_a_path_that_moved_and_is_named_now_is_the_same_upstream(
+    spark: SparkSession, tmp_lake: Path, orders: str
+) -> None:
+    coordinator = opened(tmp_lake, spark)
+    coordinator.register("p", [orders])
+    first = str(coordinator.create_batch().batch_id)
+    coordinator.record_run("p", first, status="SUCCESS")
+    coordinator.finalize_batch(first)
+    spark.sql("DROP TABLE shop.orders")
+    place = f"{tmp_lake}/moved"
+    shutil.move(orders, place)
+    spark.sql(f"CREATE TABLE shop.orders USING delta LOCATION '{place}'")
+    spark.sql("INSERT INTO shop.orders VALUES (2)")
+
+    coordinator.register("p", ["shop.orders"])
+
+    assert coordinator.stored_name("shop.orders") == coordinator.stored_name(place) == orders
+    assert coordinator.create_batch(["shop.orders"]).window(orders).start == 2
 
 
 def test_a_name_that_stands_for_another_table_is_refused(

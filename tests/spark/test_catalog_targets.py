@@ -64,7 +64,7 @@ def append(inputs: Mapping[str, Any], run: Run) -> None:
     run.write(inputs["lake/orders"], "marts.report", mode="append", changes="latest", keys=["id"])
 
 
-def overwrite(inputs: Mapping[str, Any], run: Run) -> None:  # noqa: ARG001 the whole table
+def overwrite(inputs: Mapping[str, Any], run: Run) -> None:
     whole = run.table("lake/orders")
     run.write(whole, "marts.report", mode="overwrite", allow_partial=True, changes="handled")
 

@@ -15,7 +15,7 @@ from floodmark.errors import ConfigErrors, FloodmarkError
 from floodmark.observe import configure_logging, visible
 
 if TYPE_CHECKING:
-    from floodmark.project import Project
+    from floodmark.project import Project, Watcher
 
 SCHEMA_VERSION = 1
 INTERNAL, INTERRUPTED = 3, 130
@@ -26,8 +26,11 @@ Draw = Callable[[Screen], None]
 class Call:
     """What every verb gets: the options common to all, the project, and the two outputs."""
 
-    def __init__(self, project: str | None, *, as_json: bool, is_verbose: bool) -> None:
+    def __init__(
+        self, project: str | None, *, as_json: bool, is_verbose: bool, env: str | None = None
+    ) -> None:
         self._folder = project
+        self._env = env
         self.as_json = as_json
         self.is_verbose = is_verbose
         self.screen = Screen(sys.stdout)
@@ -41,13 +44,13 @@ class Call:
         """The project of the call, loaded on first use."""
         from floodmark.project import Project
 
-        return Project.load(self._folder)
+        return Project.load(self._folder, env=self._env)
 
-    def checked_project(self) -> Project:
+    def checked_project(self, *, connect: bool = False, watcher: Watcher | None = None) -> Project:
         """The project, if nothing is wrong with it; raises every error of it at once."""
         from floodmark.project import Project
 
-        return Project.check(self._folder)
+        return Project.check(self._folder, env=self._env, connect=connect, watcher=watcher)
 
     def short(self, upstream: str) -> str:
         """An upstream relative to the project's root where it lies below it."""

@@ -9,12 +9,14 @@ import typer
 
 from floodmark.cli import documents, screens
 from floodmark.cli.call import Call
+from floodmark.cli.progress import Progress
 from floodmark.cli.screen import Screen
 from floodmark.cli.verb import at_least, seconds, verb
 from floodmark.errors import ControlError
+from floodmark.model.names import NOT_RESOLVED
 
 if TYPE_CHECKING:
-    from floodmark.model.results import Finding
+    from floodmark.model.results import Finding, Lag
 
 CHECK_FAILED = 1
 
@@ -83,7 +85,7 @@ def lag(
             raise missing
         return _show_missing(call, documents.lag(()), missing)
     coordinator = call.project.coordinator
-    lags = coordinator.lag()
+    lags = (*_unresolved_lags(call), *coordinator.lag())
     stuck, failures = (
         coordinator.stuck(seconds("--stuck-after", stuck_after)),
         coordinator.failures(),
@@ -95,6 +97,18 @@ def lag(
 
     call.show({**documents.lag(lags), **documents.stuck(stuck, failures)}, draw)
     return CHECK_FAILED if any(is_above(each, *threshold) for each in lags) else 0
+
+
+def _unresolved_lags(call: Call) -> list[Lag]:
+    """Catalog names of the project that nobody has resolved: how far they are behind is not known."""
+    from floodmark.model.results import Lag
+
+    project = call.project
+    return [
+        Lag(scope, name, None, None, None, None, (), NOT_RESOLVED)
+        for scope in project.select()
+        for name in project.unresolved([scope])
+    ]
 
 
 def _threshold(text: str | None) -> tuple[int | None, float | None]:
@@ -135,15 +149,31 @@ def verify(call: Call) -> int:
 
 def doctor(call: Call) -> int:
     """Look for what will hurt: the machine, the store, the upstreams."""
+    from floodmark.model.results import good
+
     project = call.project
-    return _show_findings(call, project.coordinator.doctor(project.upstreams()))
+    found = project.coordinator.doctor(project.upstreams())
+    found += [good(name, NOT_RESOLVED) for name in project.unresolved()]
+    return _show_findings(call, found)
 
 
-def validate(call: Call) -> int:
-    """Check floodmark.yaml, its functions and its upstreams."""
-    project = call.checked_project()
+def validate(
+    call: Call,
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Ask Spark for catalog names that are not resolved.")
+    ] = False,
+) -> int:
+    """Check the project's files, its functions, nodes and upstreams."""
+    with Progress(call) as progress:
+        project = call.checked_project(connect=connect, watcher=progress)
     names = list(project.pipelines)
-    document = {"ok": True, "project": project.settings.project, "pipelines": names}
+    document: dict[str, Any] = {
+        "ok": True,
+        "project": project.settings.project,
+        "pipelines": names,
+        "unresolved": project.unresolved(),
+        "warnings": [warning.as_dict() for warning in project.file.warnings],
+    }
     call.show(document, lambda screen: screens.validated(screen, project))
     return 0
 

@@ -107,13 +107,15 @@ def plan(
         from floodmark.project import planfile
 
         planfile.check_place(out)
-    plans = call.project.plan_scopes(
-        pipelines or (),
-        exclude=exclude or (),
-        max_versions=at_least(1, "--max-versions", max_versions),
-        on_lost_range=on_lost_range.value if on_lost_range else None,
-        freeze=freeze or out is not None,
-    )
+    with Progress(call) as progress:
+        plans = call.project.plan_scopes(
+            pipelines or (),
+            exclude=exclude or (),
+            max_versions=at_least(1, "--max-versions", max_versions),
+            on_lost_range=on_lost_range.value if on_lost_range else None,
+            freeze=freeze or out is not None,
+            watcher=progress,
+        )
     _refuse_alone(plans)
     if out is not None:
         planfile.write_plan_file(out, documents.plan_file(call.project.coordinator, plans))

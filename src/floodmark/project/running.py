@@ -108,7 +108,11 @@ class Shift:
             scope: chosen
             for scope, chosen in scopes.items()
             if not course.is_held(scope)
-            and any(name_of(u) in written for pipeline in chosen for u in pipeline.upstreams)
+            and any(
+                u in written or name_of(u) in written
+                for pipeline in chosen
+                for u in pipeline.upstreams
+            )
         }
 
     # Batches --------------------------------------------------------------------------------------
@@ -231,10 +235,11 @@ class _Course:
         return bool(done and done[-1].held)
 
     def written_by(self, works: Sequence[_CatchUp], project: Project) -> set[str]:
-        """The targets that these scopes wrote in their last round."""
+        """The targets that these scopes wrote in their last round, by path and by name."""
         ids = [o.batch.batch_id for work in works for o in work.outcomes if o.batch.batch_id]
         runs = [run for i in ids for run in project.coordinator.status(i)[0].runs.values()]
-        return {sink.target for run in runs for sink in run.sinks.values()}
+        sinks = [sink for run in runs for sink in run.sinks.values()]
+        return {sink.target for sink in sinks} | {sink.table for sink in sinks if sink.table}
 
     def summary(self) -> RunSummary:
         """In the order of the scopes, whatever came first."""

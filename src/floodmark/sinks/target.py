@@ -121,7 +121,14 @@ class DeltaTarget:
             raise ValueError("only a target that was written before can be lost")
         if log is None:
             return SinkDone(
-                known.write_name, next_app_id, self.path, "", -1, rows_written=None, settled=choice
+                known.write_name,
+                next_app_id,
+                self.path,
+                table_id="",
+                version=-1,
+                rows_written=None,
+                settled=choice,
+                table=known.table,
             )
         facts = log.facts()
         if choice == "rebuild":
@@ -238,14 +245,18 @@ class DeltaTarget:
         """
         found, ours = batch_of(commit.user_metadata), batch_of(receipt.user_metadata)
         if found != ours:
-            raise holds_other(_at(self.path, commit), f"batch {found} has number {receipt.seq} there")
+            raise holds_other(
+                _at(self.path, commit), f"batch {found} has number {receipt.seq} there"
+            )
 
     def _refuse_unknown_writes(self, last: VersionFacts, receipt: Receipt) -> None:
         """The last write there must be the last one the store knows of, or this very batch."""
         is_known = self.previous is not None and self.previous.version == last.version
         found = batch_of(last.user_metadata)
         if not is_known and found != batch_of(receipt.user_metadata):
-            raise holds_other(_at(self.path, last), f"batch {found} is unknown to this control store")
+            raise holds_other(
+                _at(self.path, last), f"batch {found} is unknown to this control store"
+            )
 
     def _refuse_unknown_receipt(self, stored: int | None, receipt: Receipt) -> None:
         """The same by number alone, for a log that no longer has the commit."""

@@ -31,14 +31,14 @@ def read(window: Window, storage: Storage) -> pa.Table:
     from deltalake.exceptions import DeltaError
 
     try:
-        table = DeltaTable(window.upstream, window.end, storage_options=dict(storage.options))
+        table = DeltaTable(window.place, window.end, storage_options=dict(storage.options))
         schema = pa.schema([*pa.schema(table.schema().to_arrow()), *CHANGE_FIELDS])
         changes = pa.table(table.load_cdf(window.feed_start or 0, window.end).read_all())
     except DeltaError as error:
         raise ranges.schema_moved(window, f"delta-rs: {str(error)[:300]}") from error
     except Exception:
         # A file that is gone comes through the stream as a bare Exception: the store is asked.
-        ranges.prove_files(DeltaLog(window.upstream, storage), window)
+        ranges.prove_files(DeltaLog(window.place, storage), window)
         raise
     return typed(changes, schema)
 

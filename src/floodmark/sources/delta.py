@@ -99,7 +99,7 @@ class DeltaSource:
         reader = reader.option("startingVersion", window.feed_start)
         reader = reader.option("endingVersion", window.end)
         try:
-            frame = reader.load(window.upstream)
+            frame = reader.load(window.place)
         except PySparkException as error:
             raise _retold(window, error) from error
         # The feed always has the newest schema of the table: columns of later versions go.
@@ -107,7 +107,7 @@ class DeltaSource:
 
     def _as_of(self, window: Window, version: int) -> DataFrame:
         reader = self._spark.read.format("delta").option("versionAsOf", version)
-        return reader.load(window.upstream)
+        return reader.load(window.place)
 
     def _empty(self, schema: StructType, *, with_changes: bool) -> DataFrame:
         schema = _with_change_columns(schema) if with_changes else schema
@@ -129,7 +129,7 @@ class DeltaSource:
             return window.end_at if version == window.end else None
 
     def _log(self, window: Window) -> DeltaLog:
-        return DeltaLog(window.upstream, self._storage)
+        return DeltaLog(window.place, self._storage)
 
 
 def lost_files(error: BaseException) -> bool:

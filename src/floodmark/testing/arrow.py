@@ -96,10 +96,10 @@ class ArrowSource:
     def _at(self, window: Window, version: int) -> Any:
         from deltalake import DeltaTable
 
-        return DeltaTable(window.upstream, version=version, storage_options=self._options)
+        return DeltaTable(window.place, version=version, storage_options=self._options)
 
     def _log(self, window: Window) -> DeltaLog:
-        return DeltaLog(window.upstream, self._storage)
+        return DeltaLog(window.place, self._storage)
 
 
 class ArrowSink:
