@@ -24,14 +24,24 @@ class Receipt:
     """JSON {control_id, batch_id, seq, pipeline, windows, ...}; lost state can be rebuilt from it."""
 
 
+def app_prefix(control_id: str, pipeline: str) -> str:
+    """What the app ids of all writes of a pipeline begin with."""
+    return f"floodmark/{control_id}/{pipeline}/"
+
+
 def forward_app_id(control_id: str, pipeline: str, write_name: str, generation: int = 0) -> str:
     """The app id under which forward batches of one write are applied, in order."""
-    return f"floodmark/{control_id}/{pipeline}/{write_name}/{generation}"
+    return f"{app_prefix(control_id, pipeline)}{write_name}/{generation}"
+
+
+def app_id_root(app_id: str) -> str:
+    """What all generations of a write have in common."""
+    return app_id.rpartition("/")[0] + "/"
 
 
 def again_app_id(control_id: str, pipeline: str, write_name: str, kind: str, batch_id: str) -> str:
     """The app id of a backfill or replay: each batch has its own, outside the forward order."""
-    return f"floodmark/{control_id}/{pipeline}/{write_name}/{kind}/{batch_id}"
+    return f"{app_prefix(control_id, pipeline)}{write_name}/{kind}/{batch_id}"
 
 
 def commit_metadata(

@@ -25,7 +25,13 @@ from floodmark.model.window import Window
 from floodmark.model.write import Changes, Deletes, Missing, WriteMode, WriteSpec
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease
-from floodmark.run.lost_targets import OtherPass, awaits_rebuild, first_run_windows, generation
+from floodmark.run.lost_targets import (
+    OtherPass,
+    awaits_rebuild,
+    first_run_windows,
+    generation,
+    refuse_rebuild_again,
+)
 from floodmark.sinks import Sink
 from floodmark.sinks.again import refuse_harm
 from floodmark.sinks.named import NO_CATALOG, TargetNames, last_write
@@ -207,7 +213,10 @@ class Run:
         loss = sink.loss(receipt) if self._on_lost_target else None
         if self._on_lost_target is None or loss is None:
             return receipt, sink
+        if self._on_lost_target == "rebuild":
+            refuse_rebuild_again(self.batch, spec.target)
         done = sink.settled(self._on_lost_target, receipt, self._app_id(spec, next_one=True))
+        done = replace(done, write_name=spec.name)
         run = self._lease.run
         body = TargetSettled(run.batch_id, run.pipeline, run.epoch, done, loss.title)
         self._sinks = self._lease.record(lambda _: body).sinks

@@ -14,7 +14,7 @@ from typing import get_args
 
 from floodmark.errors import SinkError
 from floodmark.model.delta import ChangeKind
-from floodmark.model.state import SinkDone
+from floodmark.model.state import PlannedBatch, SinkDone
 from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
 from floodmark.model.window import NOTHING_PROCESSED, Window
 
@@ -47,6 +47,22 @@ def first_run_windows(
 def awaits_rebuild(known: SinkDone | None) -> bool:
     """Whether the next write has to replace all that the target holds."""
     return known is not None and known.settled == "rebuild"
+
+
+def refuse_rebuild_again(batch: PlannedBatch, target: str) -> None:
+    """Raise FM-SINK-018 for a backfill or replay: its versions end before those of the target."""
+    if batch.is_ordered:
+        return
+    raise SinkError(
+        "FM-SINK-018",
+        f"a {batch.kind} cannot rebuild a lost target",
+        where=target,
+        found=f"batch {batch.batch_id}, which ends where an earlier batch ended",
+        allowed="a rebuild in the next batch that the pipeline gets in its turn",
+        state="nothing was written; the target and the watermark are unchanged",
+        next=f"floodmark retry {batch.batch_id} --on-lost-target accept; or floodmark cancel"
+        f" {batch.batch_id}",
+    )
 
 
 def too_many_passes(pipeline: str, batch_id: str) -> SinkError:

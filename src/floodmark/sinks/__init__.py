@@ -35,6 +35,6 @@ class Sink(Protocol):
     def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
         """The lost target as it is found, for the journal: from then on it counts as ours.
 
-        With "rebuild" the next write replaces all that it holds; with "accept" it goes on from
+        Its `write_name` is for the caller to fill in. With "rebuild" the next write replaces all that it holds; with "accept" it goes on from
         what is there. Raises FM-SINK-018 where that would double rows or remove those of others.
         """

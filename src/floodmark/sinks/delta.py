@@ -150,7 +150,7 @@ class DeltaSink:
         # Cached: ties are counted and rows merged from one computation of the user's frame.
         try:
             notes = _tie_notes(winners, keys)
-            if seen.exists and not self._target.is_rebuilt:
+            if seen.exists and not seen.is_replaced:
                 self._merge(winners, rules.data_columns(frame.columns), receipt, seen)
             else:
                 self._save(self._first_rows(winners), receipt, seen)
@@ -173,7 +173,7 @@ class DeltaSink:
         )
 
     def _save(self, rows: DataFrame, receipt: Receipt, seen: Target) -> None:
-        replaces = self._spec.mode == "overwrite" or self._target.is_rebuilt
+        replaces = self._spec.mode == "overwrite" or seen.is_replaced
         mode = "overwrite" if replaces else "append"
         is_new = not seen.exists
         if is_new and _needs_column_mapping(rows.columns):

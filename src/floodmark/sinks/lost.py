@@ -96,49 +96,57 @@ def survives(version: int, commits: Sequence[VersionFacts]) -> bool | None:
 
 
 def _not_the_table(previous: SinkDone, found: TableFacts | None, receipt: Receipt) -> SinkError:
-    return SinkError(
+    return _lost(
         "FM-SINK-007",
         "the target is not the table that was written before",
-        where=previous.target,
+        (previous, receipt),
         found="no Delta table" if found is None else f"table id {found.table_id}",
         allowed=f"table id {previous.table_id}, last written at version {previous.version}",
-        state=_STATE,
-        next=way_out(receipt),
     )
 
 
 def _restored(previous: SinkDone, commit: VersionFacts, receipt: Receipt) -> SinkError:
-    return SinkError(
+    return _lost(
         "FM-SINK-009",
         "the target was restored: its receipts stand although rows may be gone",
-        where=previous.target,
+        (previous, receipt),
         found=f"RESTORE at version {commit.version}, after our commit at {previous.version}",
         allowed="a target whose history since our last commit has no RESTORE",
-        state=_STATE,
-        next=way_out(receipt),
     )
 
 
 def forgotten(previous: SinkDone, stored: int | None, receipt: Receipt) -> SinkError:
     """The error for a target that no longer shows the receipt of our last write."""
-    return SinkError(
+    return _lost(
         "FM-SINK-017",
         "the target no longer shows the receipt of our last write",
-        where=previous.target,
+        (previous, receipt),
         found=f"{previous.app_id} at {'nothing' if stored is None else stored}",
         allowed=f"{previous.app_id} at {previous.seq}",
-        state=_STATE,
-        next=way_out(receipt),
     )
 
 
 def _emptied(previous: SinkDone, commit: VersionFacts, receipt: Receipt) -> SinkError:
-    return SinkError(
+    return _lost(
         "FM-SINK-016",
         "somebody else emptied or replaced the target: its receipts stand, our rows are gone",
-        where=previous.target,
+        (previous, receipt),
         found=f"{commit.operation} of all rows at version {commit.version}",
         allowed="conditional deletes and updates by others; removing every row has to be settled",
+    )
+
+
+def _lost(
+    code: str, title: str, writes: tuple[SinkDone, Receipt], *, found: str, allowed: str
+) -> SinkError:
+    """The error of a loss; `writes` are our last one and the one that found it."""
+    previous, receipt = writes
+    return SinkError(
+        code,
+        title,
+        where=previous.target,
+        found=found,
+        allowed=allowed,
         state=_STATE,
         next=way_out(receipt),
     )

@@ -41,6 +41,8 @@ class Target:
     """Whether it has a receipt of this write."""
     properties: Mapping[str, str] = field(default_factory=dict)
     has_feed: bool = False
+    is_replaced: bool = False
+    """Whether the write removes all rows: a lost target is rebuilt, and nobody else writes it."""
 
 
 def needs_rows(windows: Iterable[Window]) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
 from floodmark.errors import SinkError
 from floodmark.model.delta import TableFacts, VersionFacts
-from floodmark.model.receipt import Receipt, WriteResult, batch_of
+from floodmark.model.receipt import Receipt, WriteResult, app_id_root, batch_of
 from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Window
 from floodmark.sinks import lost
@@ -32,7 +32,7 @@ class DeltaTarget:
 
     @property
     def is_rebuilt(self) -> bool:
-        """Whether the next write replaces whatever the target holds: its loss was settled so."""
+        """Whether the next write brings everything: the target's loss was settled so."""
         return self.previous is not None and self.previous.settled == "rebuild"
 
     def committed(self, receipt: Receipt) -> WriteResult | None:
@@ -57,8 +57,6 @@ class DeltaTarget:
         commit = log.find_transaction(receipt.app_id, receipt.seq)
         if commit is not None:
             self._refuse_other_batch(commit, receipt)
-            if self.previous is None:
-                self._refuse_unrecorded_loss(log, facts, commit, receipt)
             return result_of(self.path, facts.table_id, commit, already_applied=True)
         if stored > receipt.seq:
             raise holds_later(self.path, receipt, stored)
@@ -78,8 +76,6 @@ class DeltaTarget:
         self._refuse_unknown_receipt(stored, receipt)
         if last is not None:
             self._refuse_unknown_writes(last, receipt)
-            if self.previous is None:
-                self._refuse_unrecorded_loss(log, facts, last, receipt)
         counts_rows = not self.is_rebuilt
         return Target(
             exists=True,
@@ -90,19 +86,34 @@ class DeltaTarget:
             holds_ours=counts_rows and _holds_rows_of_ours(log, receipt),
             properties=facts.properties,
             has_feed=facts.feed_enabled,
+            is_replaced=self.is_rebuilt and not self._sharers(log, receipt.app_id),
         )
 
     def loss(self, receipt: Receipt) -> SinkError | None:
         """See `Sink.loss`; None too where no earlier write is known."""
-        if self.previous is None:
-            return None
         log = self._log()
+        known = self._last_known(log, receipt)
+        if known is None:
+            return None
         if log is None:
-            return lost.loss(self.previous, None, (), receipt)
+            return lost.loss(known, None, (), receipt)
         facts = log.facts()
-        commits = self._commits_since(log, facts, self.previous.checked_version)
-        problem = lost.loss(self.previous, facts, commits, receipt)
-        return problem or self._forgotten(log, receipt)
+        commits = self._commits_since(log, facts, known.checked_version)
+        problem = lost.loss(known, facts, commits, receipt)
+        return problem or self._forgotten(log, receipt) or self._mixed_meanwhile(log, receipt)
+
+    def _last_known(self, log: DeltaLog | None, receipt: Receipt) -> SinkDone | None:
+        """Our last write there: as it was recorded, else as the commit with the receipt tells."""
+        if log is None or (self.previous is not None and self.previous.table_id):
+            return self.previous
+        stored = log.transaction_version(receipt.app_id)
+        if stored is None or stored < receipt.seq:
+            return self.previous
+        commit = log.find_transaction(receipt.app_id, receipt.seq)
+        if commit is None:
+            return self.previous
+        table_id = log.facts().table_id
+        return SinkDone("", receipt.app_id, self.path, table_id, commit.version, None)
 
     def _refuse_lost(self, receipt: Receipt) -> None:
         problem = self.loss(receipt)
@@ -116,7 +127,8 @@ class DeltaTarget:
         batch of `receipt` is still there, its receipt stands. Raises FM-SINK-018 where the choice
         would double rows or remove those of others.
         """
-        log, known = self._log(), self.previous
+        log = self._log()
+        known = self._last_known(log, receipt)
         if known is None:
             raise ValueError("only a target that was written before can be lost")
         if log is None:
@@ -132,7 +144,9 @@ class DeltaTarget:
             )
         facts = log.facts()
         if choice == "rebuild":
-            self._refuse_shared(log, next_app_id)
+            self._refuse_mixed(log, next_app_id, is_same=facts.table_id == known.table_id)
+        elif self.is_rebuilt:
+            self._refuse_doubled(log, facts, receipt)
         holds_batch = choice == "accept" and self._still_holds(log, facts, receipt)
         return replace(
             known,
@@ -144,6 +158,19 @@ class DeltaTarget:
             seq=receipt.seq if holds_batch else None,
             settled=choice,
         )
+
+    def _refuse_doubled(self, log: DeltaLog, facts: TableFacts, receipt: Receipt) -> None:
+        """A rebuild that was settled and not made would have replaced this batch: it may be there."""
+        ours = app_id_root(receipt.app_id)
+        earlier = [replace(receipt, app_id=a) for a in log.transactions() if a.startswith(ours)]
+        if any(self._still_holds(log, facts, each) for each in earlier):
+            raise lost.unsettled(
+                self.path,
+                "the target holds this batch from before a rebuild that was settled and not made",
+                f"receipt {receipt.seq} of {ours}",
+                "drop the table, then: floodmark retry"
+                f" {batch_of(receipt.user_metadata)} --on-lost-target rebuild",
+            )
 
     def _still_holds(self, log: DeltaLog, facts: TableFacts, receipt: Receipt) -> bool:
         stored = log.transaction_version(receipt.app_id)
@@ -164,19 +191,36 @@ class DeltaTarget:
             )
         return is_there
 
-    def _refuse_shared(self, log: DeltaLog, app_id: str) -> None:
-        """A rebuild replaces all rows, so no other write may have put any there."""
-        ours = app_id.rpartition("/")[0] + "/"
-        others = [
-            a for a in log.transactions() if a.startswith("floodmark/") and not a.startswith(ours)
-        ]
-        if others:
-            raise lost.unsettled(
-                self.path,
-                "a rebuild would remove the rows of another write from the target",
-                f"receipts of {', '.join(sorted(others)[:3])}",
-                "drop the table and rebuild each of its pipelines; or --on-lost-target accept",
-            )
+    def _mixed_meanwhile(self, log: DeltaLog, receipt: Receipt) -> SinkError | None:
+        """Others came between the settlement of a loss and the rebuild: it has to be settled anew."""
+        return self._mixed(log, receipt.app_id, is_same=False) if self.is_rebuilt else None
+
+    def _refuse_mixed(self, log: DeltaLog, app_id: str, *, is_same: bool) -> None:
+        problem = self._mixed(log, app_id, is_same=is_same)
+        if problem is not None:
+            raise problem
+
+    def _mixed(self, log: DeltaLog, app_id: str, *, is_same: bool) -> SinkError | None:
+        """A rebuild of a target with rows of this write and of others could only remove both.
+
+        In another table than the one that was lost (`is_same`), say one that another write has made
+        anew, no receipt of ours means that no row of ours is there: the rebuild adds them.
+        """
+        others = self._sharers(log, app_id)
+        has_ours = is_same or len(others) < sum(map(_is_receipt, log.transactions()))
+        if not others or not has_ours:
+            return None
+        return lost.unsettled(
+            self.path,
+            "a rebuild would remove the rows of another write from the target",
+            f"receipts of {', '.join(others[:3])}",
+            "drop the table and rebuild each of its pipelines; or --on-lost-target accept",
+        )
+
+    def _sharers(self, log: DeltaLog, app_id: str) -> list[str]:
+        """The receipts there of other writes."""
+        ours = app_id_root(app_id)
+        return sorted(a for a in log.transactions() if _is_receipt(a) and not a.startswith(ours))
 
     def _forgotten(self, log: DeltaLog, receipt: Receipt) -> SinkError | None:
         """A receipt that has gone from the table's state: nothing could be found to be applied."""
@@ -187,16 +231,6 @@ class DeltaTarget:
         if stored is not None and stored >= known.seq:
             return None
         return lost.forgotten(known, stored, receipt)
-
-    def _refuse_unrecorded_loss(
-        self, log: DeltaLog, facts: TableFacts, commit: VersionFacts, receipt: Receipt
-    ) -> None:
-        """The same for a commit of ours that the store has no record of."""
-        unrecorded = SinkDone("", "", self.path, facts.table_id, commit.version, None)
-        commits = self._commits_since(log, facts, commit.version)
-        problem = lost.loss(unrecorded, facts, commits, receipt)
-        if problem is not None:
-            raise problem
 
     def _commits_since(
         self, log: DeltaLog, facts: TableFacts, version: int
@@ -215,11 +249,12 @@ class DeltaTarget:
         Delta skipped ours. Raises FM-SINK-008 if the receipt is not there, FM-SINK-007 if the table
         is another one.
         """
-        log = DeltaLog(self.path, self.storage)
-        commit = log.find_transaction(receipt.app_id, receipt.seq)
+        log = self._log()
+        commit = log.find_transaction(receipt.app_id, receipt.seq) if log else None
+        if log is None or commit is None:
+            stored = log.transaction_version(receipt.app_id) if log else None
+            raise _no_receipt(self.path, receipt, stored)
         facts = log.facts()
-        if commit is None:
-            raise _no_receipt(self.path, receipt, log.transaction_version(receipt.app_id))
         if seen.table_id is not None and facts.table_id != seen.table_id:
             raise _replaced_meanwhile(self.path, seen.table_id, facts.table_id)
         self._refuse_other_batch(commit, receipt)
@@ -282,6 +317,10 @@ def _holds_rows_of_ours(log: DeltaLog, receipt: Receipt) -> bool:
         and not (app_id.startswith(store) and version == receipt.seq)
         for app_id, version in log.transactions().items()
     )
+
+
+def _is_receipt(app_id: str) -> bool:
+    return app_id.startswith("floodmark/")
 
 
 def _has_rows(log: DeltaLog, facts: TableFacts) -> bool:

@@ -157,7 +157,7 @@ class ArrowSink:
             self._save(self._rows_to_write(frame), receipt, seen)
             return {}
         winners, notes = self._reduced(frame)
-        if seen.exists and not self._target.is_rebuilt:
+        if seen.exists and not seen.is_replaced:
             self._merge(winners, receipt, seen)
         else:
             self._save(self._first_rows(winners), receipt, seen)
@@ -205,7 +205,7 @@ class ArrowSink:
     def _save(self, rows: pa.Table, receipt: Receipt, seen: Target) -> None:
         from deltalake import DeltaTable, write_deltalake
 
-        replaces = self._spec.mode == "overwrite" or self._target.is_rebuilt
+        replaces = self._spec.mode == "overwrite" or seen.is_replaced
         mode: Any = "overwrite" if replaces else "append"
         place: Any = self._spec.target
         creation: dict[str, Any] = {"storage_options": self._options}

@@ -13,7 +13,8 @@ from floodmark.control.events import (
     Resumed,
 )
 from floodmark.control.rules.parts import is_paused, with_batch
-from floodmark.model.state import PlannedBatch, State
+from floodmark.model.receipt import app_prefix
+from floodmark.model.state import PlannedBatch, SinkDone, State
 
 
 def unread_without(state: State, pipeline: str, *, for_good: bool) -> dict[str, tuple[str, ...]]:
@@ -128,7 +129,17 @@ def renamed(state: State, event: Event) -> State:
             (new if p == old else p, u): v for (p, u), v in state.seeded_through.items()
         },
         seeded_marks={(new if p == old else p, u): v for (p, u), v in state.seeded_marks.items()},
+        sinks={**state.sinks, **_inherited(state, old, new)},
     )
+
+
+def _inherited(state: State, old: str, new: str) -> dict[str, SinkDone]:
+    """The targets as the pipeline left them, under its new name, so that a loss is noticed; their
+    receipts stay those of the old one.
+    """
+    before, after = app_prefix(state.control_id, old), app_prefix(state.control_id, new)
+    renamed = {a: after + a.removeprefix(before) for a in state.sinks if a.startswith(before)}
+    return {new: replace(state.sinks[a], app_id=new, seq=None) for a, new in renamed.items()}
 
 
 def check_refreshed(state: State, body: Refreshed) -> str | None:

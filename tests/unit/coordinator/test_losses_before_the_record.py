@@ -1,0 +1,127 @@
+"""Rows that were committed, never recorded, and then taken away: found, and settled like any loss."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+import floodmark as fm
+from floodmark.failpoints import FailpointReached
+from floodmark.model.state import OnLostTarget
+from floodmark.testing import crash
+
+from .conftest import Append
+from .test_lost_targets import applied, copying, ids
+
+
+@pytest.fixture
+def armed(coordinator: fm.Coordinator) -> fm.Coordinator:
+    coordinator._engine = crash.ArrowEngine()
+    return coordinator
+
+
+@pytest.mark.parametrize("choice", ["rebuild", "accept"])
+def test_the_first_write_crashed_before_its_record_and_then_the_target_was_emptied(
+    armed: fm.Coordinator, grow: Append, tmp_path: Path, choice: OnLostTarget
+) -> None:
+    source, target = grow("orders", 1), str(tmp_path / "copy")
+    armed.register("p", [source])
+    batch_id = str(armed.create_batch([source]).batch_id)
+    function = copying(source, target)
+    with crash.armed("run.before_done"), pytest.raises(FailpointReached):
+        armed.run_pipeline("p", batch_id, function)
+    DeltaTable(target).delete()
+
+    with pytest.raises(fm.FloodmarkError, match="FM-SINK-016"):
+        armed.run_pipeline("p", batch_id, function)
+    armed.run_pipeline("p", batch_id, function, on_lost_target=choice)
+
+    assert ids(target) == [1]
+    assert armed.finalize_batch(batch_id) == (source,)
+    grow("orders", 2)
+    applied(armed, source, function)
+    assert ids(target) == [1, 2]
+
+
+def test_a_loss_between_a_settlement_and_its_record_is_found(
+    armed: fm.Coordinator, grow: Append, tmp_path: Path
+) -> None:
+    source, target = grow("orders", 1), str(tmp_path / "copy")
+    armed.register("p", [source])
+    function = copying(source, target)
+    applied(armed, source, function)
+    grow("orders", 2)
+    batch_id = str(armed.create_batch([source]).batch_id)
+    shutil.rmtree(target)
+    with crash.armed("run.before_done"), pytest.raises(FailpointReached):
+        armed.run_pipeline("p", batch_id, function, on_lost_target="accept")
+    DeltaTable(target).delete()
+
+    with pytest.raises(fm.FloodmarkError, match="FM-SINK-016"):
+        armed.run_pipeline("p", batch_id, function)
+    armed.run_pipeline("p", batch_id, function, on_lost_target="accept")
+    assert ids(target) == [2]
+
+
+def renamed(armed: fm.Coordinator, source: str, target: str) -> None:
+    """A pipeline with one batch in its target gets the name p."""
+    armed.register("old", [source])
+    batch_id = str(armed.create_batch([source]).batch_id)
+    armed.run_pipeline("old", batch_id, copying(source, target))
+    armed.finalize_batch(batch_id)
+    armed.rename("old", "p")
+
+
+def test_a_renamed_pipeline_knows_what_its_targets_lost(
+    armed: fm.Coordinator, grow: Append, tmp_path: Path
+) -> None:
+    source, target = grow("orders", 1), str(tmp_path / "copy")
+    renamed(armed, source, target)
+    DeltaTable(target).delete()
+    grow("orders", 2)
+    function = copying(source, target)
+    batch_id = str(armed.create_batch([source]).batch_id)
+
+    with pytest.raises(fm.FloodmarkError, match="FM-SINK-016"):
+        armed.run_pipeline("p", batch_id, function)
+    with pytest.raises(fm.FloodmarkError, match="FM-SINK-018"):  # the old name's receipts stand
+        armed.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
+    shutil.rmtree(target)
+    armed.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
+    assert ids(target) == [1, 2]
+
+
+def test_a_renamed_pipeline_goes_on_in_a_target_that_lost_nothing(
+    armed: fm.Coordinator, grow: Append, tmp_path: Path
+) -> None:
+    source, target = grow("orders", 1), str(tmp_path / "copy")
+    renamed(armed, source, target)
+    for number in (2, 3):
+        grow("orders", number)
+        applied(armed, source, copying(source, target))
+    assert ids(target) == [1, 2, 3]
+
+
+def test_a_replay_does_not_put_a_lost_target_back_to_where_it_ends(
+    armed: fm.Coordinator, grow: Append, tmp_path: Path
+) -> None:
+    source, target = grow("orders", 1), str(tmp_path / "copy")
+    armed.register("p", [source])
+    function = copying(source, target)
+    applied(armed, source, function)
+    grow("orders", 2)
+    second = applied(armed, source, function)
+    grow("orders", 3)
+    applied(armed, source, function)
+    batch_id = str(armed.replay(second, allow_duplicates=True).batch_id)
+    with crash.armed("run.after_done"), pytest.raises(FailpointReached):
+        armed.run_pipeline("p", batch_id, function)
+    DeltaTable(target).restore(2)
+
+    with pytest.raises(fm.FloodmarkError, match="FM-SINK-018"):
+        armed.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
+
+    assert ids(target) == [1, 2, 3]
