@@ -1,0 +1,125 @@
+"""Marks of cursor columns: a value with its type, stored as JSON so that nothing of it is lost.
+
+    {"type":"int","value":"9007199254740993"}
+    {"type":"decimal","value":"10.50"}
+    {"type":"string","value":"a","order":"binary"}
+
+Times are marks of `floodmark.model.marks`, in the same form. Numbers are texts: a reader of JSON may
+round a large one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Literal
+
+from floodmark.model import marks
+from floodmark.model.marks import TimeMark
+
+StringOrder = Literal["binary", "database"]
+"""binary: by code points, as COLLATE "C" does. database: as the column itself is ordered."""
+
+Overlap = timedelta | Decimal | int
+
+
+@dataclass(frozen=True, slots=True)
+class ValueMark:
+    """A mark that is no time."""
+
+    type: Literal["int", "decimal", "string"]
+    value: int | Decimal | str
+    order: StringOrder | None = None
+    """Of strings, and said by whoever declared the cursor."""
+
+    @property
+    def text(self) -> str:
+        """The value, exactly: a decimal without an exponent."""
+        return format(self.value, "f") if isinstance(self.value, Decimal) else str(self.value)
+
+    def encoded(self) -> str:
+        """The JSON text under which the mark is stored."""
+        said = {"type": self.type, "value": self.text}
+        if self.order is not None:
+            said["order"] = self.order
+        return json.dumps(said, separators=(",", ":"))
+
+
+CursorMark = TimeMark | ValueMark
+
+
+def mark_of(value: Any, order: StringOrder | None = None) -> CursorMark:
+    """The mark of a value as a database driver gives it.
+
+    Raises ValueError for what has no exact order: floats, NaN, booleans, strings without an order.
+    """
+    if isinstance(value, datetime):
+        kind: marks.TimeType = "timestamp" if value.tzinfo else "timestamp_ntz"
+        return TimeMark(kind, value.astimezone(UTC) if value.tzinfo else value)
+    if isinstance(value, date):
+        return TimeMark("date", value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return ValueMark("int", value)
+    if isinstance(value, Decimal) and value.is_finite():
+        return ValueMark("decimal", value)
+    if isinstance(value, str) and order is not None:
+        return ValueMark("string", value, order)
+    raise ValueError(f"no mark can be made of a {type(value).__name__}")
+
+
+def decoded(text: str) -> CursorMark:
+    """The mark of a stored text; raises ValueError if it is none."""
+    said = json.loads(text)
+    if not isinstance(said, dict) or not isinstance(said.get("value"), str):
+        raise ValueError(f"not a mark: {text[:200]!r}")  # noqa: TRY004 - the text is wrong, not its type
+    kind, value = said.get("type"), said["value"]
+    if kind == "int":
+        return ValueMark("int", int(value))
+    if kind == "decimal":
+        return _decimal(value)
+    if kind == "string" and said.get("order") in ("binary", "database"):
+        return ValueMark("string", value, said["order"])
+    return marks.decoded(text)
+
+
+def lowered(mark: CursorMark, overlap: Overlap | None) -> CursorMark:
+    """The mark so far before: `low - overlap`; the earliest there is, if that lies before it.
+
+    Raises ValueError where the overlap is negative or not of the mark's kind: a duration for times,
+    whole days for dates, a number for numbers; strings have none.
+    """
+    if not overlap:
+        return mark
+    if isinstance(overlap, timedelta) and isinstance(mark, TimeMark):
+        return _earlier(mark, overlap)
+    is_number = isinstance(mark, ValueMark) and not isinstance(mark.value, str)
+    if isinstance(overlap, timedelta) or not is_number or overlap < 0:
+        raise ValueError(f"an overlap of {overlap} is not one for a mark of type {mark.type}")
+    less = Decimal(str(mark.value)) - overlap
+    if mark.type == "int" and less == less.to_integral_value():
+        return ValueMark("int", int(less))
+    return ValueMark("decimal", less)
+
+
+def _earlier(mark: TimeMark, overlap: timedelta) -> TimeMark:
+    if overlap < timedelta():
+        raise ValueError("an overlap is not negative")
+    if mark.type == "date" and overlap % timedelta(days=1):
+        raise ValueError("an overlap of dates is whole days")
+    try:
+        return TimeMark(mark.type, mark.value - overlap)
+    except OverflowError:
+        first = datetime.min.replace(tzinfo=UTC if mark.type == "timestamp" else None)
+        return TimeMark(mark.type, date.min if mark.type == "date" else first)
+
+
+def _decimal(text: str) -> ValueMark:
+    try:
+        value = Decimal(text)
+    except ArithmeticError:
+        raise ValueError(f"not a decimal: {text!r}") from None
+    if not value.is_finite():
+        raise ValueError(f"not a decimal: {text!r}")
+    return ValueMark("decimal", value)

@@ -1,0 +1,97 @@
+"""The probe of PostgreSQL by its own driver: no Java, no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from floodmark.engines.postgres import Connect, cursor_of, run, said
+from floodmark.errors import SourceError
+from floodmark.model.cursor_marks import CursorMark, mark_of
+from floodmark.sources.sql.queries import SqlRelation, probe_query
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What one look shows."""
+
+    newest: CursorMark | None
+    """The highest value of the cursor; None where there is none."""
+    rows_without_cursor: int
+
+
+def probe(
+    connect: Connect,
+    relation: SqlRelation,
+    low: CursorMark | None = None,
+    ceiling: CursorMark | None = None,
+) -> Probe:
+    """The newest mark, not above `ceiling`; reads only, and may be repeated.
+
+    Raises FM-SOURCE-031 if the database does not answer, FM-SOURCE-032 for rows without a value
+    where that is said to fail, FM-SOURCE-033 for a type that gives no marks.
+    """
+    import psycopg
+
+    query = probe_query(relation, low, ceiling)
+    try:
+        connection = connect()
+        try:
+            connection.read_only = True
+            row = run(cursor_of(connection), query).fetchone()
+        finally:
+            connection.close()
+    except psycopg.DataError as error:
+        # The driver cannot hold `infinity` and dates beyond the year 9999.
+        raise _no_mark(relation, said(error)) from error
+    except psycopg.Error as error:
+        raise _unasked(relation, said(error)) from error
+    value, nulls = row if row is not None else (None, 0)
+    refuse_nulls(relation, int(nulls))
+    try:
+        newest = None if value is None else mark_of(value, relation.order)
+    except ValueError as error:
+        raise _no_mark(relation, str(error)) from error
+    return Probe(newest, int(nulls))
+
+
+def refuse_nulls(relation: SqlRelation, nulls: int) -> None:
+    """Raise FM-SOURCE-032 if rows without a cursor value are there and nothing was said of them."""
+    if nulls and relation.on_null_cursor == "fail":
+        raise SourceError(
+            "FM-SOURCE-032",
+            "rows have no value in the cursor column",
+            where=_where(relation),
+            found=f"{nulls} rows where {relation.cursor} is NULL; no window would ever read them",
+            allowed='values in every row, or on_null_cursor: "ignore" or "include"',
+            state="nothing was planned or read",
+            next="fill the column or say on_null_cursor, then run the same command again",
+        )
+
+
+def _no_mark(relation: SqlRelation, found: str) -> SourceError:
+    return SourceError(
+        "FM-SOURCE-033",
+        "the cursor column has a type or value that gives no marks",
+        where=_where(relation),
+        found=found,
+        allowed="integers, decimals, dates, timestamps within the years 1 to 9999, and strings with"
+        " a declared order",
+        state="nothing was planned or read",
+        next="choose another cursor column, or correct the value",
+    )
+
+
+def _unasked(relation: SqlRelation, found: str) -> SourceError:
+    return SourceError(
+        "FM-SOURCE-031",
+        "the database could not be asked",
+        where=_where(relation),
+        found=found,
+        state='nothing was planned or read; this was not taken for "no news"',
+        next="mend what is said above, then run the same command again",
+        retryable=True,
+    )
+
+
+def _where(relation: SqlRelation) -> str:
+    return f"{relation.table or 'a query'}, cursor {relation.cursor}"

@@ -1,0 +1,128 @@
+"""The queries of a window, as text: what is the newest value, and the rows up to there.
+
+The bound is fixed before the read and stored: `low - overlap <= cursor <= high`, also with overlap
+0, so that rows that tie with the last mark are seen; those already applied are removed afterwards
+(`floodmark.sources.sql.edges`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from floodmark.model.cursor_marks import CursorMark, Overlap, StringOrder, lowered
+from floodmark.model.sql_names import SqlDialect, column_name, name_parts, qualified, quoted_for
+from floodmark.sources.sql.literals import literal
+from floodmark.sources.sql.parameters import Parameter, bound, parameters_of, tokens_of, unbound
+
+OnNullCursor = Literal["fail", "ignore", "include"]
+"""fail: a row without a cursor value is an error. ignore: such rows are never read. include: they
+are read with every window, and applied once."""
+
+_BINARY = {
+    "postgres": 'COLLATE "C"',
+    "sqlserver": "COLLATE Latin1_General_100_BIN2",
+    "mysql": "COLLATE utf8mb4_bin",
+}
+_ALIAS = "floodmark_source"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRelation:
+    """What is read: a table, or the rows of a query, and the column that tells what is new."""
+
+    dialect: SqlDialect
+    cursor: str
+    """Written as in SQL: a plain name is folded as the database folds it."""
+    table: str | None = None
+    query: str | None = None
+    overlap: Overlap | None = None
+    order: StringOrder | None = None
+    """Of a cursor of strings."""
+    on_null_cursor: OnNullCursor = "fail"
+    first_run_query: str | None = None
+
+    @property
+    def column(self) -> str:
+        """The quoted cursor column."""
+        return quoted_for(self.dialect, column_name(self.dialect, self.cursor))
+
+    @property
+    def ordered(self) -> str:
+        """The cursor in the order that was declared for it."""
+        if self.order == "binary" and self.dialect in _BINARY:
+            return f"{self.column} {_BINARY[self.dialect]}"
+        return self.column
+
+
+def window_query(relation: SqlRelation, low: CursorMark | None, high: CursorMark) -> str:
+    """The rows of a window; without `low` those of the first one."""
+    dialect = relation.dialect
+    start = None if low is None else lowered(low, relation.overlap)
+    conditions = [f"{relation.ordered} <= {literal(dialect, high)}"]
+    if start is not None:
+        conditions.insert(0, f"{relation.ordered} >= {literal(dialect, start)}")
+    within = " AND ".join(conditions)
+    if relation.on_null_cursor == "include":
+        within = f"({within} OR {relation.column} IS NULL)"
+    return f"SELECT * FROM {_rows(relation, start, high)} WHERE {within}"
+
+
+def probe_query(
+    relation: SqlRelation, low: CursorMark | None = None, ceiling: CursorMark | None = None
+) -> str:
+    """The newest value, not above `ceiling`, and how many rows have none; one row, two columns."""
+    start = None if low is None else lowered(low, relation.overlap)
+    rows = _rows(relation, start, ceiling)
+    below = f" WHERE {relation.ordered} <= {literal(relation.dialect, ceiling)}" if ceiling else ""
+    newest = f"(SELECT MAX({relation.ordered}) FROM {rows}{below})"
+    nulls = f"(SELECT COUNT(*) FROM {rows} WHERE {relation.column} IS NULL)"
+    from_nothing = " FROM DUAL" if relation.dialect == "oracle" else ""
+    return f"SELECT {newest} AS newest, {nulls} AS nulls{from_nothing}"
+
+
+def _rows(relation: SqlRelation, start: CursorMark | None, end: CursorMark | None) -> str:
+    """What comes behind FROM; the first window may have a query of its own."""
+    query = relation.query
+    if start is None and relation.first_run_query is not None:
+        query = relation.first_run_query
+    if query is not None:
+        return _wrapped(relation.dialect, query, start, end)
+    if relation.table is None:
+        raise ValueError("a relation is a table or a query")
+    return qualified(relation.dialect, name_parts(relation.dialect, relation.table))
+
+
+def _wrapped(
+    dialect: SqlDialect, query: str, start: CursorMark | None, end: CursorMark | None
+) -> str:
+    edges: list[tuple[Parameter, CursorMark | None]] = [
+        ("window_start", start),
+        ("window_end", end),
+    ]
+    values = {name: literal(dialect, mark) for name, mark in edges if mark is not None}
+    inner = bound(dialect, _single(dialect, query), values)
+    # On a line of its own: the query may end in a comment.
+    return f"(\n{inner}\n) {'' if dialect == 'oracle' else 'AS '}{_ALIAS}"
+
+
+def _single(dialect: SqlDialect, query: str) -> str:
+    """The query without the semicolon at its end; raises FM-SOURCE-030 for what cannot be nested."""
+    tokens = tokens_of(dialect, query)
+    while tokens and tokens[-1].text == ";":
+        last = tokens.pop()
+        query = query[: last.start] + query[last.end + 1 :]
+    if not tokens or any(token.text == ";" for token in tokens):
+        raise unbound(f"{'several statements' if tokens else 'nothing'}", "one SELECT")
+    first = tokens[0].text.upper()
+    allowed = {"SELECT", "("} if dialect == "sqlserver" else {"SELECT", "(", "WITH", "VALUES"}
+    if first not in allowed:
+        raise unbound(
+            f"a query that begins with {first}", f"one that begins with {sorted(allowed)}"
+        )
+    return query
+
+
+def uses_window(relation: SqlRelation) -> set[Parameter]:
+    """The parameters of the relation's query."""
+    return parameters_of(relation.dialect, relation.query) if relation.query else set()
