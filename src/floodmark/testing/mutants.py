@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from floodmark.control import fold, journal, operations, upkeep
-from floodmark.control.events import Advanced, Body, Cancelled, Event, Leased
+from floodmark.control.events import Advanced, Body, Cancelled, Event, Frozen, Leased
 from floodmark.control.fold import RULES, Rule
 from floodmark.control.rules import pipelines, plans, runs, snapshots
 from floodmark.coordinator import running
@@ -22,10 +22,12 @@ from floodmark.finalize import held
 from floodmark.model.receipt import forward_app_id
 from floodmark.model.results import Finalized, Metrics
 from floodmark.model.state import PlannedBatch, State
+from floodmark.model.times import with_end
+from floodmark.model.upstream import DEFAULT_OPTIONS
 from floodmark.model.window import Window
 from floodmark.plan import planner, seeds
 from floodmark.plan.windows import next_window as next_window_as_it_is
-from floodmark.run import context, leases, runner
+from floodmark.run import context, deferred, leases, runner
 from floodmark.testing.world import SimLog, SimSink
 
 Patch = tuple[Any, str, Any]
@@ -320,6 +322,38 @@ def end_is_probed_again_at_run_time() -> list[Patch]:
 
     original = runner.Runner._read  # noqa: SLF001
     return [(runner.Runner, "_read", read)]
+
+
+@mutant
+def second_freeze_overwrites_the_first() -> list[Patch]:
+    def check_frozen(state: State, body: Frozen) -> str | None:
+        return runs.check_fence(state, body.batch_id, body.pipeline, body.epoch)
+
+    def freeze(run: Any, window: Window, _: State) -> Frozen:
+        return Frozen(run.batch_id, run.pipeline, run.epoch, window)
+
+    return [(deferred, "_freeze", freeze), rules(Frozen=Rule(check_frozen, RULES[Frozen].effect))]
+
+
+@mutant
+def deferred_end_is_read_before_it_is_frozen() -> list[Patch]:
+    def read(self: Any, run: Any, engine: Any) -> Any:
+        source = engine.source()
+        run.windows = tuple(
+            with_end(w, source.look(w, self.clock.now(), None), DEFAULT_OPTIONS)
+            if w.deferred
+            else w
+            for w in run.windows
+        )
+        return original(self, run, engine)
+
+    original = runner.Runner._read  # noqa: SLF001
+    return [(runner, "freeze_ends", nothing), (runner.Runner, "_read", read)]
+
+
+@mutant
+def mark_of_a_pipeline_that_is_behind_is_forgotten() -> list[Patch]:
+    return [(State, "mark_of", nothing)]
 
 
 @mutant

@@ -9,12 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from floodmark.control.events import Event
+from floodmark.model.marks import decoded
+from floodmark.model.window import Window
+
+FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
 Span = tuple[int, int]
-"""Versions, inclusive at both ends; empty where the second is smaller."""
+"""Versions, inclusive at both ends; empty where the second is smaller. Of an upstream without
+versions the values of its column, which the simulator counts as well."""
+
+
+def value_of(mark: str | None) -> int:
+    """The number of a value; marks of the simulator are days after the first one."""
+    return -1 if mark is None else (decoded(mark).instant - FIRST_DAY).days
+
+
+def span_of(window: Window) -> Span:
+    """What a window holds; nothing while its end is deferred."""
+    if window.kind == "version":
+        return window.after_version + 1, window.through_version
+    start = value_of(window.start_mark) + 1
+    return start, start - 1 if window.deferred else value_of(window.end_mark)
 
 
 class Violation(Exception):
@@ -42,6 +61,12 @@ class PlanTruth:
     """Upstreams whose range is free again."""
     reads: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What each pipeline reads, also once the batch no longer waits for it."""
+    fresh: set[str] = field(default_factory=set)
+    """Upstreams that the batch moves."""
+    deferred: set[str] = field(default_factory=set)
+    """Upstreams whose end is not frozen yet."""
+    steps: dict[str, int] = field(default_factory=dict)
+    """What each upstream advances to: a version, or a count of windows."""
     debts: set[str] = field(default_factory=set)
     """Pipelines that were paused after they had begun, and have to finish it first of all."""
 
@@ -95,6 +120,7 @@ class Truth:
             "REMOVE": self._removed,
             "REFRESH": self._refreshed,
             "LEASE": self._leased,
+            "FREEZE": self._frozen,
             "SINK_DONE": self._sink_done,
             "SUCCESS": self._succeeded,
             "FAILED": self._failed,
@@ -119,6 +145,8 @@ class Truth:
     def read(self, batch_id: str, pipeline: str, upstream: str, span: Span) -> None:
         """A run reads a window of its batch."""
         planned = self.plans[batch_id].windows[upstream]
+        is_frozen = upstream not in self.plans[batch_id].deferred
+        ensure(is_frozen, f"G2 {pipeline} read {upstream} before its end was frozen")
         ensure(span == planned, f"G6 {pipeline} read {upstream} {span}, planned was {planned}")
 
     def written(self, pipeline: str, write: str, seq: int, spans: Mapping[str, Span]) -> None:
@@ -150,9 +178,12 @@ class Truth:
     def _planned_batch(self, body: Any) -> None:
         ensure(body.batch_seq > self._batch_seq, f"G7 batch number {body.batch_seq} is reused")
         ensure(body.batch_id not in self.plans, "G2 a batch is planned again")
-        windows = {w.upstream: (w.after_version + 1, w.through_version) for w in body.windows}
+        windows = {w.upstream: span_of(w) for w in body.windows}
         required = dict(body.required)
         plan = PlanTruth(body.batch_seq, body.scope, windows, required, body.batch_kind)
+        plan.fresh = {w.upstream for w in body.windows if w.after_version < w.through_version}
+        plan.deferred = {w.upstream for w in body.windows if w.deferred}
+        plan.steps = {w.upstream: w.through_version for w in body.windows}
         plan.reads = dict(required)
         if plan.kind == "forward":
             self._planned_forward(plan)
@@ -168,7 +199,7 @@ class Truth:
             ensure(start == planned + 1, f"G1 gap: {upstream} from {start}, planned to {planned}")
             ensure(start - 1 <= end <= self.latest[upstream], f"G1 {upstream} ends at {end}")
             self._planned[plan.scope, upstream] = end
-        wanted = self._required(plan.scope, plan.windows)
+        wanted = self._required(plan)
         ensure(plan.required == wanted, "G4 wrong pipelines required")
 
     def _planned_beside(self, plan: PlanTruth) -> None:
@@ -180,10 +211,21 @@ class Truth:
             ensure(pipeline in self.registry, f"G4 {pipeline} is not registered")
             ensure(pipeline not in self.paused, f"G4 {pipeline} is paused")
 
-    def _required(self, scope: str, windows: Mapping[str, Span]) -> dict[str, tuple[str, ...]]:
-        fresh = {u for u, (start, end) in windows.items() if start <= end}
-        active = {p: us for p, (s, us) in self.registry.items() if s == scope}
-        return {p: us for p, us in active.items() if fresh & set(us) and p not in self.paused}
+    def _required(self, plan: PlanTruth) -> dict[str, tuple[str, ...]]:
+        active = {p: us for p, (s, us) in self.registry.items() if s == plan.scope}
+        return {p: us for p, us in active.items() if plan.fresh & set(us) and p not in self.paused}
+
+    def _frozen(self, body: Any) -> None:
+        plan, upstream = self.plans[body.batch_id], body.window.upstream
+        self._fence(body)
+        ensure(upstream in plan.deferred, f"G2 the end of {upstream} is frozen twice")
+        start, end = span_of(body.window)
+        ensure(start == plan.windows[upstream][0], f"G2 {upstream} starts elsewhere when frozen")
+        ensure(start - 1 <= end <= self.latest[upstream], f"G1 {upstream} is frozen at {end}")
+        plan.deferred.discard(upstream)
+        plan.windows[upstream] = (start, end)
+        if plan.kind == "forward" and upstream not in plan.given_up:
+            self._planned[plan.scope, upstream] = end
 
     def _cancelled(self, body: Any) -> None:
         plan = self.plans[body.batch_id]
@@ -196,8 +238,7 @@ class Truth:
             self._give_up(plan, upstream)
 
     def _pending(self, plan: PlanTruth) -> set[str]:
-        fresh = {u for u, (start, end) in plan.windows.items() if start <= end}
-        return fresh - plan.advanced - plan.given_up
+        return plan.fresh - plan.advanced - plan.given_up
 
     def _give_up(self, plan: PlanTruth, upstream: str) -> None:
         start, _ = plan.windows[upstream]
@@ -306,13 +347,17 @@ class Truth:
             ensure(upstream not in plan.given_up, f"G4 {upstream} was given up")
             key = (plan.scope, upstream)
             before = self.committed.get(key, -1)
-            ensure(version > before, f"G5 {upstream} moves from {before} to {version}")
-            ensure(plan.windows.get(upstream) == (before + 1, version), f"G4 {upstream} leaps")
+            ensure(upstream not in plan.deferred, f"G2 {upstream} advances, its end is not frozen")
+            ensure(plan.steps.get(upstream) == version, f"G4 {upstream} leaps")
+            start, end = plan.windows[upstream]
+            ensure(end >= before, f"G5 {upstream} moves from {before} to {end}")
+            ensure(start == before + 1, f"G4 {upstream} leaps")
             readers = plan.readers(upstream)
             ensure(bool(readers), f"G4 {upstream} advances although nobody reads it")
             for pipeline in readers:
                 self._applied(body.batch_id, pipeline, self._writes[pipeline], f"G4 {upstream}")
-            self.committed[key] = version
+            ensure(upstream not in plan.advanced, f"G5 {upstream} advances twice")
+            self.committed[key] = end
             plan.advanced.add(upstream)
 
     def lagging(self) -> list[str]:

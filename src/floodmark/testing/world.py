@@ -23,18 +23,22 @@ from floodmark.control.heartbeats import Pulse
 from floodmark.control.journal import CommitConflict, CommitUnknown, Tail
 from floodmark.coordinator import Coordinator
 from floodmark.model.delta import TableFacts, VersionFacts
-from floodmark.model.plan import PlanRequest, Probe
+from floodmark.model.marks import TimeMark
+from floodmark.model.plan import PlanRequest, Probe, TimeFacts
 from floodmark.model.receipt import Receipt, WriteResult
 from floodmark.model.state import Holder, Mark, SinkDone
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import Window
+from floodmark.model.window import Query, Window
 from floodmark.model.write import WriteSpec
 from floodmark.run.engine import Engine
-from floodmark.testing.truth import Span, Truth
+from floodmark.testing.truth import FIRST_DAY, Span, Truth, span_of, value_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TTL_SECONDS = 60.0
 TRACE_LINES = 40
+WITHOUT_VERSIONS = "/u/d"
+"""The upstream that has no versions; now and then only a run can look into it."""
+QUERY = Query("day", "orc")
 
 
 class LostAnswer(Exception):
@@ -327,10 +331,15 @@ class SimSource:
         return facts_of(window.upstream, self.world.latest[window.upstream])
 
     def read(self, window: Window) -> Span:
-        span = (window.start, window.end)
+        span = span_of(window)
         batch_id, pipeline = self.process.doing
         self.world.truth.read(batch_id, pipeline, window.upstream, span)
         return span
+
+    def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:
+        """See `QuerySource.look`."""
+        self.world.pause(f"look into {window.upstream}")
+        return time_facts(value_of(window.start_mark), self.world.latest[window.upstream])
 
     def table(self, window: Window, at_version: int) -> Span:
         return (0, at_version)
@@ -426,6 +435,10 @@ class SimCoordinator(Coordinator):
         self._world.pause(f"probe {upstream}")
         latest = self._world.latest[upstream]
         facts = facts_of(upstream, latest)
+        if upstream == WITHOUT_VERSIONS:
+            can_look = self._world.rng.random() < 0.4
+            found = time_facts(value_of(mark.mark if mark else None), latest)
+            return Probe(facts, query=QUERY, time=found if can_look else None)
         if mark is None or mark.version >= latest:
             return Probe(facts)
         more = latest if request.max_versions is None else mark.version + 1 + request.max_versions
@@ -436,6 +449,8 @@ class SimCoordinator(Coordinator):
         self._world.pause(f"probe {upstream} from {after}")
         facts = facts_of(upstream, self._world.latest[upstream])
         last = mark.version if mark else after
+        if upstream == WITHOUT_VERSIONS:
+            return Probe(facts, query=QUERY)
         return Probe(facts, tuple(version_of(v) for v in range(after + 1, last + 1)))
 
 
@@ -457,6 +472,13 @@ def facts_of(upstream: str, latest: int) -> TableFacts:
         schema_json="{}",
         schema_fingerprint="f",
     )
+
+
+def time_facts(start: int, latest: int) -> TimeFacts:
+    """What is new after the value of a number: one row for each later one."""
+    day = (FIRST_DAY + timedelta(days=latest)).date()
+    newest = TimeMark("date", day) if latest > start else None
+    return TimeFacts("date", newest, newest, rows=latest - start)
 
 
 @cache

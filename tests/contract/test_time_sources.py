@@ -1,0 +1,55 @@
+"""The contract of the sources of time windows, on every implementation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.contract.time_contract import Change, Harness, TimeSourceContract
+
+from floodmark.model.write import CHANGE_COLUMNS
+from floodmark.sources.kinds import SourceOfAllKinds
+from floodmark.testing.arrow import ArrowSource
+from floodmark.testing.arrow_times import ArrowTimeSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class TestArrowTimeSource(TimeSourceContract):
+    @pytest.fixture
+    def harness(self) -> Harness:
+        return Harness(
+            SourceOfAllKinds(ArrowSource(), ArrowTimeSource()),
+            changes_of=_arrow_changes,
+            ids_of=lambda table: sorted(table["id"].to_pylist()),
+            columns_of=lambda table: list(table.column_names),
+        )
+
+
+@pytest.mark.spark
+class TestSparkTimeSource(TimeSourceContract):
+    @pytest.fixture
+    def harness(self, spark: SparkSession) -> Harness:
+        from floodmark.sources.delta import DeltaSource
+        from floodmark.sources.spark_times import SparkTimeSource
+
+        return Harness(
+            SourceOfAllKinds(DeltaSource(spark), SparkTimeSource(spark)),
+            changes_of=_spark_changes,
+            ids_of=lambda frame: sorted(row["id"] for row in frame.select("id").collect()),
+            columns_of=lambda frame: list(frame.columns),
+        )
+
+
+def _arrow_changes(table: pa.Table) -> list[Change]:
+    columns = [table[name].to_pylist() for name in ("id", *CHANGE_COLUMNS[:2])]
+    micros = table[CHANGE_COLUMNS[2]].cast(pa.int64()).to_pylist()
+    return list(zip(*columns, micros, strict=True))
+
+
+def _spark_changes(frame: Any) -> list[Change]:
+    kind, version, at = CHANGE_COLUMNS
+    rows = frame.selectExpr("id", kind, version, f"unix_micros({at}) AS micros").collect()
+    return [tuple(row) for row in rows]
