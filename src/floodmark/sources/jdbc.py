@@ -1,0 +1,157 @@
+"""Reading databases with Spark over JDBC: options built here, rows read by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from floodmark.errors import SetupError
+from floodmark.model.sql_names import SqlDialect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FETCH_ROWS = 10_000
+"""Rows per round trip; PostgreSQL's driver fetches all of them at once unless told."""
+
+DRIVERS: dict[SqlDialect, str] = {
+    "postgres": "org.postgresql.Driver",
+    "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
+    "mysql": "com.mysql.cj.jdbc.Driver",
+    "oracle": "oracle.jdbc.OracleDriver",
+    "snowflake": "net.snowflake.client.jdbc.SnowflakeDriver",
+    "bigquery": "com.simba.googlebigquery.jdbc.Driver",
+}
+_PORTS = {"postgres": 5432, "sqlserver": 1433, "mysql": 3306, "oracle": 1521, "snowflake": 443}
+_URLS: dict[SqlDialect, str] = {
+    "postgres": "jdbc:postgresql://{host}:{port}/{database}",
+    "sqlserver": "jdbc:sqlserver://{host}:{port};databaseName={database}",
+    "mysql": "jdbc:mysql://{host}:{port}/{database}",
+    "oracle": "jdbc:oracle:thin:@//{host}:{port}/{database}",
+    "snowflake": "jdbc:snowflake://{host}:{port}/?db={database}",
+    "bigquery": "jdbc:bigquery://{host}:443;ProjectId={database}",
+}
+_ALIAS = "floodmark_read"
+
+
+@dataclass(frozen=True, slots=True)
+class JdbcConnection:
+    """How to reach a database; `url` rules over its parts."""
+
+    dialect: SqlDialect
+    host: str = "localhost"
+    database: str = ""
+    port: int | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    url: str | None = field(default=None, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Further options of Spark's JDBC source or of the driver."""
+
+    @property
+    def address(self) -> str:
+        """The JDBC URL, without user and password."""
+        if self.url is not None:
+            return self.url
+        port = self.port or _PORTS.get(self.dialect, 443)
+        in_path = self.dialect in ("postgres", "mysql")
+        database = quote(self.database, safe="") if in_path else _braced(self.database)
+        return _URLS[self.dialect].format(host=self.host, port=port, database=database)
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """A read by several connections at once, each a stride of a numeric, date or time column."""
+
+    column: str
+    lower: str
+    upper: str
+    partitions: int
+
+
+def read_options(
+    connection: JdbcConnection, query: str, partitioning: Partitioning | None = None
+) -> dict[str, str]:
+    """What Spark's JDBC source is told to read the rows of `query`.
+
+    Wall times stay wall times: a column without a zone becomes timestamp_ntz.
+    """
+    options = {
+        "url": connection.address,
+        "driver": DRIVERS[connection.dialect],
+        "dbtable": f"({query}) {_ALIAS}",
+        "fetchsize": str(FETCH_ROWS),
+        "preferTimestampNTZ": "true",
+    }
+    if connection.user is not None:
+        options["user"] = connection.user
+    if connection.password is not None:
+        options["password"] = connection.password
+    if partitioning is not None:
+        options |= {
+            "partitionColumn": partitioning.column,
+            "lowerBound": partitioning.lower,
+            "upperBound": partitioning.upper,
+            "numPartitions": str(partitioning.partitions),
+        }
+    return {**options, **connection.options}
+
+
+def read(
+    spark: SparkSession,
+    connection: JdbcConnection,
+    query: str,
+    partitioning: Partitioning | None = None,
+) -> DataFrame:
+    """The rows of `query` as a frame; the database is asked for their types at once.
+
+    Raises FM-SETUP-008 if the session has no driver for the database. A frame that is computed twice
+    asks the database twice: land it first where both answers have to be the same.
+    """
+    from pyspark.errors import PySparkException
+
+    reader = spark.read.format("jdbc").options(**read_options(connection, query, partitioning))
+    try:
+        return reader.load()
+    except (PySparkException, _py4j_error()) as error:
+        if _misses_driver(error, connection.dialect):
+            raise _no_driver(connection) from error
+        raise
+
+
+def _misses_driver(error: BaseException, dialect: SqlDialect) -> bool:
+    from floodmark.engines.jvm import java_errors
+
+    return any(
+        name == "java.lang.ClassNotFoundException" and DRIVERS[dialect] in (message or "")
+        for name, message in java_errors(error)
+    )
+
+
+def _py4j_error() -> type[Exception]:
+    from py4j.protocol import Py4JError
+
+    kind: type[Exception] = Py4JError
+    return kind
+
+
+def _no_driver(connection: JdbcConnection) -> SetupError:
+    is_ours = connection.dialect == "postgres"
+    return SetupError(
+        "FM-SETUP-008",
+        "the Spark session has no JDBC driver for the database",
+        where=connection.address.partition(";")[0],
+        found=f"no class {DRIVERS[connection.dialect]}",
+        allowed="the driver's jar among spark.jars when the session starts",
+        state="nothing was read",
+        next="floodmark jars fetch, then start the session again"
+        if is_ours
+        else 'fm.local_session({"spark.jars": "<all jars, the driver\'s too>"})',
+    )
+
+
+def _braced(value: str) -> str:
+    """A value of a `;`-separated URL: SQL Server's driver takes it in braces if it has to."""
+    return "{" + value.replace("}", "}}") + "}" if set(value) & set(";{}") else value
