@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import sys
 from pathlib import Path
@@ -139,6 +138,8 @@ def _announce(call: Call, host: str, port: int) -> None:
 
 
 def _is_loopback(host: str) -> bool:
+    import ipaddress
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

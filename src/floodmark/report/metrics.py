@@ -93,7 +93,7 @@ LATEST = Metric(
 )
 COMMITTED = Metric(
     "floodmark_upstream_committed_version",
-    "The committed watermark; -1 before the first.",
+    "The committed watermark; -1 before the first, and where there are no versions.",
     _UPSTREAM,
 )
 COMMITTED_AT = Metric(
@@ -153,7 +153,7 @@ SUCCEEDED_AT = Metric(
 BEHIND = Metric(
     "floodmark_pipeline_lag_versions",
     "Versions of the upstream it is furthest behind with that it has not processed, whatever "
-    "other pipelines hold. Absent if unknown.",
+    "other pipelines hold. Absent if unknown, or if no upstream has versions.",
     _PIPELINE,
 )
 PAUSED = Metric("floodmark_pipeline_paused", "1 while the pipeline is paused.", _PIPELINE)
