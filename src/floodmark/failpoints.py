@@ -46,12 +46,15 @@ UPKEEP_POINTS = ("cleanup.mid",)
 POSTGRES_POINTS = ("postgres.after_lock", "postgres.after_copy")
 """Points that only a write to PostgreSQL reaches; it has crash tests of its own."""
 
+NODE_POINTS = ("landing.after_write", "landing.before_remove")
+"""Points that only a pipeline of nodes with a landing reaches; it has crash tests of its own."""
+
 _seen: Counter[str] = Counter()
 
 
 def every_point() -> tuple[str, ...]:
     """All the points there are."""
-    return (*POINTS, *UPKEEP_POINTS, *POSTGRES_POINTS)
+    return (*POINTS, *FREEZE_POINTS, *UPKEEP_POINTS, *POSTGRES_POINTS, *NODE_POINTS)
 
 
 class FailpointReached(BaseException):

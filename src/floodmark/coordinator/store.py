@@ -33,6 +33,7 @@ from floodmark.model.state import (
     PlannedBatch,
     State,
 )
+from floodmark.model.times import start_of
 from floodmark.model.upstream import (
     UpstreamOptions,
 )
@@ -105,7 +106,8 @@ class Store:
         )
 
     def _probe_between(self, upstream: str, after: int, mark: Mark | None) -> Probe:
-        return probe_between(self.names.place(upstream), after, mark, self.storage)
+        place = self.names.place(upstream)
+        return probe_between(place, after, mark, self.storage, self.spark)
 
     def _probe_from(
         self, upstream: str, after: int, mark: Mark | None, options: UpstreamOptions
@@ -134,9 +136,13 @@ class Store:
         self, upstream: str, mark: Mark | None, request: PlanRequest, options: UpstreamOptions
     ) -> Probe:
         if options.time_column is not None:
-            return self._probe_time(upstream, times.start_of(mark, options), options)
+            probe = self._probe_time(upstream, start_of(mark, options), options)
+            if mark is not None and mark.table_id != probe.facts.table_id:
+                return self._probe_time(upstream, start_of(None, options), options)
+            return probe
         place = self.names.place(upstream)
-        return probe_delta(place, mark, request.max_versions, self.storage, options)
+        limit = request.max_versions
+        return probe_delta(place, mark, limit, self.storage, options, spark=self.spark)
 
     @contextmanager
     def coalesce(self) -> Iterator[Self]:

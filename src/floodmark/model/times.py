@@ -8,6 +8,7 @@ from floodmark.errors import PlanError
 from floodmark.model import marks
 from floodmark.model.marks import TimeMark
 from floodmark.model.plan import TimeFacts
+from floodmark.model.state import Mark
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Window
 
@@ -34,6 +35,27 @@ def with_end(place: Window, facts: TimeFacts, options: UpstreamOptions) -> Windo
         end_mark=end.encoded() if end else place.start_mark,
         deferred=False,
     )
+
+
+def start_of(mark: Mark | None, options: UpstreamOptions) -> str | None:
+    """The mark after which news are looked for.
+
+    Of a baseline only the text is known before anybody has looked at the column.
+    """
+    if mark is not None:
+        return mark.mark
+    if options.baseline == "latest":
+        return options.latest_mark
+    return None if options.baseline is None else _guessed(str(options.baseline)).encoded()
+
+
+def _guessed(text: str) -> TimeMark:
+    for kind in ("date", "timestamp", "timestamp_ntz"):
+        try:
+            return marks.typed(kind, text)
+        except ValueError:
+            continue
+    raise ValueError(text)
 
 
 def span_text(window: Window, begin: TimeMark | None, end: TimeMark | None) -> str:

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from floodmark.errors import PlanError
 from floodmark.model import marks
-from floodmark.model.marks import TimeMark
 from floodmark.model.plan import Probe
 from floodmark.model.state import Mark
-from floodmark.model.times import span_text, with_end
+from floodmark.model.times import span_text, start_of, with_end
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Query, Window
 from floodmark.plan import faults
@@ -91,27 +90,6 @@ def refuse_other_way(upstream: str, mark: Mark | None, query: Query | None) -> N
         next="put the options of the upstream back; or begin anew: floodmark state reset --scope"
         f" {mark.scope} --upstream {upstream} --yes",
     )
-
-
-def start_of(mark: Mark | None, options: UpstreamOptions) -> str | None:
-    """The mark after which news are looked for.
-
-    Of a baseline only the text is known before anybody has looked at the column.
-    """
-    if mark is not None:
-        return mark.mark
-    if options.baseline == "latest":
-        return options.latest_mark
-    return None if options.baseline is None else _guessed(str(options.baseline)).encoded()
-
-
-def _guessed(text: str) -> TimeMark:
-    for kind in ("date", "timestamp", "timestamp_ntz"):
-        try:
-            return marks.typed(kind, text)
-        except ValueError:
-            continue
-    raise ValueError(text)
 
 
 def _deferred(place: Window) -> Window:

@@ -9,13 +9,14 @@ from datetime import datetime
 from floodmark.control import ControlReader
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
+from floodmark.model.names import ASK_CATALOG, is_catalog_name
 from floodmark.model.plan import TimeFacts
 from floodmark.model.results import Lag
 from floodmark.model.state import PlannedBatch, ScopedUpstream, State
+from floodmark.model.times import start_of
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import NOTHING_PROCESSED
 from floodmark.report.watch import failed_attempts
-
 
 TimeLook = Callable[[str, str | None, UpstreamOptions], TimeFacts | None]
 """What is new in an upstream without versions, after a mark; None where only Spark can look."""
@@ -61,7 +62,10 @@ def _lag(state: State, key: ScopedUpstream, storage: Storage, now: datetime) -> 
     held_by, reason = _held(state, key)
     committed = state.committed_version(scope, upstream)
     shown = None if committed == NOTHING_PROCESSED else committed
-    log = DeltaLog(state.place_of(upstream), storage)
+    place = state.place_of(upstream)
+    if is_catalog_name(place):
+        return Lag(scope, upstream, None, shown, None, None, held_by, reason or ASK_CATALOG)
+    log = DeltaLog(place, storage)
     try:
         latest = log.facts().latest_version
         seconds = _age_of_first_unprocessed(log, committed, latest, now)
@@ -98,7 +102,7 @@ def _time_lag(
         scope, upstream, None, None, None, None, held_by, kind="time", committed_mark=committed
     )
     try:
-        found = look(upstream, committed, options) if look else None
+        found = look(upstream, start_of(mark, options), options) if look else None
     except FloodmarkError as error:  # shown as the upstream's own line; the others still count
         return replace(unknown, reason=str(error.title))
     if found is None:

@@ -588,6 +588,34 @@ def test_a_delta_table_can_be_read_by_time_and_shows_rows_that_were_updated(lake
     assert [w.query.format for b in (first, second) for w in b.windows if w.query] == ["delta"] * 2
 
 
+def test_a_table_that_took_the_place_of_another_is_refused_or_read_from_its_beginning(
+    lake: Lake,
+) -> None:
+    import shutil
+
+    def write(number: int, minutes: float) -> None:
+        times = pa.array([at(minutes)], INSTANT)
+        write_deltalake(lake.up, pa.table({"id": pa.array([number], pa.int64()), "at": times}))
+
+    write(1, 5)
+    lake.register()
+    lake.step()
+    shutil.rmtree(lake.up)
+    write(2, 1)
+    lake.refused("FM-PLAN-005")
+    lake.register(on_recreated="reload")
+    batch = lake.c.create_batch()
+    lake.c.run_pipeline(
+        "copy",
+        str(batch.batch_id),
+        lambda inputs, _: lake.calls.append(("copy", inputs[str(lake.up)]["id"].to_pylist())),
+    )
+    lake.c.finalize_batch(str(batch.batch_id))
+
+    assert lake.calls == [("copy", [1]), ("copy", [2])]
+    assert lake.c.checkpoints()[0].mark == mark(1)
+
+
 def test_a_join_gets_the_whole_upstream_on_either_side_of_the_window(lake: Lake) -> None:
     lake.add((1, 1))
     lake.register()
