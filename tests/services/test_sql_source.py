@@ -19,7 +19,7 @@ from floodmark.model.sql_names import qualified
 from floodmark.sources import jdbc
 from floodmark.sources.sql.edges import Edge, Identity, fresh, next_edge
 from floodmark.sources.sql.literals import literal
-from floodmark.sources.sql.postgres_probe import probe
+from floodmark.sources.sql.probes import probe_postgres
 from floodmark.sources.sql.queries import SqlRelation, window_query
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.postgres
 
 AT = datetime(2026, 11, 15, 8, 12, 0, 1, tzinfo=UTC)
+CURSORS = ("id", "at", "wall", "amount")
 TICK = timedelta(microseconds=1)
 
 
@@ -75,7 +76,7 @@ def test_marks_of_every_type_bound_the_window_exactly(
     )
     relation = database.relation(order="binary" if "text" in kind else None)
 
-    seen = probe(database.connect, relation)
+    seen = probe_postgres(database.connect, relation)
     first = database.run(window_query(relation, None, marks[0]))
     second = database.run(window_query(relation, marks[1], marks[2]))
 
@@ -111,14 +112,14 @@ def selected(database: Database, conforming: str, mark: CursorMark) -> Any:
 def test_an_empty_table_has_no_mark(database: Database) -> None:
     database.run(f"CREATE TABLE {database.table} (at timestamptz)")
 
-    assert probe(database.connect, database.relation()).newest is None
+    assert probe_postgres(database.connect, database.relation()).newest is None
 
 
 def test_a_ceiling_leaves_the_future_for_later(database: Database) -> None:
     database.run(f"CREATE TABLE {database.table} (at timestamptz)")
     database.run(f"INSERT INTO {database.table} VALUES ('{AT}'), ('2999-01-01 00:00:00+00')")
 
-    seen = probe(database.connect, database.relation(), None, mark_of(AT + TICK))
+    seen = probe_postgres(database.connect, database.relation(), None, mark_of(AT + TICK))
 
     assert seen.newest == mark_of(AT)
 
@@ -129,12 +130,12 @@ def test_rows_without_a_cursor_are_refused_unless_something_is_said(database: Da
     )
 
     with pytest.raises(SourceError) as caught:
-        probe(database.connect, database.relation())
+        probe_postgres(database.connect, database.relation())
     ignored = database.relation(on_null_cursor="ignore")
     included = database.relation(on_null_cursor="include")
 
     assert caught.value.code == "FM-SOURCE-032"
-    assert probe(database.connect, ignored).rows_without_cursor == 1
+    assert probe_postgres(database.connect, ignored).rows_without_cursor == 1
     assert database.run(window_query(ignored, None, mark_of(1))) == [(1,)]
     assert len(database.run(window_query(included, mark_of(1), mark_of(1)))) == 2
 
@@ -157,7 +158,7 @@ def test_what_gives_no_mark_is_refused(
     )
 
     with pytest.raises(SourceError) as caught:
-        probe(database.connect, database.relation())
+        probe_postgres(database.connect, database.relation())
 
     assert caught.value.code == code
 
@@ -167,7 +168,7 @@ def test_a_database_that_does_not_answer_is_never_no_news(database: Database) ->
 
     for connect in (nowhere, database.connect):  # nobody there; no such table
         with pytest.raises(SourceError) as caught:
-            probe(connect, database.relation())
+            probe_postgres(connect, database.relation())
         assert (caught.value.code, caught.value.retryable) == ("FM-SOURCE-031", True)
 
 
@@ -204,7 +205,7 @@ def test_windows_of_a_table_apply_every_row_once(database: Database) -> None:
     for step in steps:
         if step:
             database.run(f"INSERT INTO {database.table} VALUES {step}")
-        high = probe(database.connect, relation, low).newest
+        high = probe_postgres(database.connect, relation, low).newest
         assert high is not None
         found = database.run(window_query(relation, low, high))
         rows = [dict(zip(("id", "at"), row, strict=True)) for row in found]
@@ -265,7 +266,13 @@ def test_spark_reads_exactly_the_window_over_jdbc(
     with pytest.raises(SetupError) as caught:
         jdbc.read(spark, jdbc.JdbcConnection("oracle"), "SELECT 1 FROM DUAL")
 
+    seen = [jdbc.probe(spark, connection, database.relation(cursor)) for cursor in CURSORS]
+    with pytest.raises(SourceError) as unasked:
+        jdbc.probe(spark, connection, database.relation("gone"))
+
     assert [row["id"] for row in rows] == [2, 3, 4, 5]
+    assert seen == [probe_postgres(database.connect, database.relation(c)) for c in CURSORS]
+    assert unasked.value.code == "FM-SOURCE-031"
     assert dict(frame.dtypes) == {
         "id": "int",
         "at": "timestamp",

@@ -168,6 +168,8 @@ class PostgresSink:
         try:
             connection = self._connect()
             try:
+                # Whatever the database's default: behind the lock, what others committed is seen.
+                connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
                 yield connection
             finally:
                 connection.close()

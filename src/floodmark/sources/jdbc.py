@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from floodmark.errors import SetupError
+from floodmark.model.cursor_marks import CursorMark
 from floodmark.model.sql_names import SqlDialect
+from floodmark.sources.sql.probes import Probe, seen, unasked
+from floodmark.sources.sql.queries import SqlRelation, probe_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +38,7 @@ _URLS: dict[SqlDialect, str] = {
     "bigquery": "jdbc:bigquery://{host}:443;ProjectId={database}",
 }
 _ALIAS = "floodmark_read"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,35 @@ def read(
         if _misses_driver(error, connection.dialect):
             raise _no_driver(connection) from error
         raise
+
+
+def probe(
+    spark: SparkSession,
+    connection: JdbcConnection,
+    relation: SqlRelation,
+    low: CursorMark | None = None,
+    ceiling: CursorMark | None = None,
+) -> Probe:
+    """The newest mark, not above `ceiling`, asked through Spark; reads one row.
+
+    Raises FM-SOURCE-031 if the database does not answer, and -032, -033 as the probe by driver.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as fn
+
+    query = probe_query(relation, low, ceiling)
+    try:
+        frame = read(spark, connection, query)
+        is_instant = frame.dtypes[0][1] == "timestamp"
+        # Python would get an instant without its zone: as a number it is exact.
+        newest = fn.unix_micros(fn.col(frame.columns[0])) if is_instant else frame.columns[0]
+        row = frame.select(newest, frame.columns[1]).collect()[0]
+    except (PySparkException, _py4j_error()) as error:
+        raise unasked(relation, f"{type(error).__name__}: {error}"[:500]) from error
+    value = row[0]
+    if is_instant and value is not None:
+        value = _EPOCH + timedelta(microseconds=value)
+    return seen(relation, value, int(row[1]))
 
 
 def _misses_driver(error: BaseException, dialect: SqlDialect) -> bool:

@@ -54,11 +54,16 @@ class Identity:
 
 
 def fresh(rows: Iterable[Row], edge: Edge, identity: Identity) -> list[Row]:
-    """The rows that no window before has applied, in their order."""
+    """The rows that no window before has applied, in their order.
+
+    With keys a row of the edge is left out however often it comes.
+    """
     left = Counter(edge.applied)
     kept = []
     for row in rows:
         name = identity.of(row)
+        if left[name] > 0 and identity.keys:
+            continue
         if left[name] > 0:
             left[name] -= 1
         else:

@@ -1,8 +1,9 @@
-"""The probe of PostgreSQL by its own driver: no Java, no Spark."""
+"""What is new in a database: the newest mark; of PostgreSQL by its own driver, without Java."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from floodmark.engines.postgres import Connect, cursor_of, run, said
 from floodmark.errors import SourceError
@@ -19,7 +20,7 @@ class Probe:
     rows_without_cursor: int
 
 
-def probe(
+def probe_postgres(
     connect: Connect,
     relation: SqlRelation,
     low: CursorMark | None = None,
@@ -44,18 +45,22 @@ def probe(
         # The driver cannot hold `infinity` and dates beyond the year 9999.
         raise _no_mark(relation, said(error)) from error
     except psycopg.Error as error:
-        raise _unasked(relation, said(error)) from error
+        raise unasked(relation, said(error)) from error
     value, nulls = row if row is not None else (None, 0)
-    refuse_nulls(relation, int(nulls))
+    return seen(relation, value, int(nulls))
+
+
+def seen(relation: SqlRelation, value: Any, nulls: int) -> Probe:
+    """What the answer to a probe's query means; raises FM-SOURCE-032 and -033."""
+    _refuse_nulls(relation, nulls)
     try:
         newest = None if value is None else mark_of(value, relation.order)
     except ValueError as error:
         raise _no_mark(relation, str(error)) from error
-    return Probe(newest, int(nulls))
+    return Probe(newest, nulls)
 
 
-def refuse_nulls(relation: SqlRelation, nulls: int) -> None:
-    """Raise FM-SOURCE-032 if rows without a cursor value are there and nothing was said of them."""
+def _refuse_nulls(relation: SqlRelation, nulls: int) -> None:
     if nulls and relation.on_null_cursor == "fail":
         raise SourceError(
             "FM-SOURCE-032",
@@ -81,7 +86,8 @@ def _no_mark(relation: SqlRelation, found: str) -> SourceError:
     )
 
 
-def _unasked(relation: SqlRelation, found: str) -> SourceError:
+def unasked(relation: SqlRelation, found: str) -> SourceError:
+    """The error for a database that does not answer, or not to this question."""
     return SourceError(
         "FM-SOURCE-031",
         "the database could not be asked",

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import sys
+
+import psycopg
+import pytest
+
+from floodmark.engines import postgres, postgres_server
+from floodmark.errors import SetupError
+
+
+def test_a_server_of_the_wheel_starts_and_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(postgres_server, "programs_folder", postgres_server._wheel_programs)
+
+    with postgres_server.running({"max_connections": "7"}) as server:
+        with psycopg.connect(server.dsn) as connection:
+            said = connection.execute("SHOW max_connections").fetchone()
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(server.dsn.replace(server.password, "wrong"))
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(server.dsn, connect_timeout=2)
+
+    assert said == ("7",)
+
+
+def test_no_programs_are_said_with_the_way_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_server, "programs_folder", lambda: None)
+
+    with pytest.raises(SetupError) as caught, postgres_server.running():
+        pass
+
+    assert caught.value.code == "FM-SETUP-006"
+
+
+def test_a_missing_driver_is_said_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+
+    with pytest.raises(SetupError) as caught:
+        postgres.connector("host=nowhere")
+
+    assert caught.value.code == "FM-SETUP-007"
+    assert caught.value.next == "pip install 'floodmark[postgres]'"
