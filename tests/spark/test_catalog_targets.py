@@ -264,3 +264,22 @@ def test_tables_of_a_schema_that_goes_with_the_process_are_made_beside_the_store
         assert (tmp_lake / "home_of_this_test/report/_delta_log").is_dir()
     finally:
         spark.sql("DROP SCHEMA home_of_this_test CASCADE")
+
+
+def test_the_example_of_the_guide_runs(spark: SparkSession, tmp_lake: Path) -> None:
+    guide = Path(__file__).parents[2] / "docs/guides/catalog-names.md"
+    code = guide.read_text().split("```python\n")[1].split("```")[0]
+    example: dict[str, Any] = {}
+    exec(code, example)
+    spark.sql("CREATE SCHEMA shop")
+    try:
+        spark.sql(
+            f"CREATE TABLE shop.orders USING delta LOCATION '{tmp_lake}/o' AS SELECT 7 order_id"
+        )
+        opened = reopened(spark, tmp_lake, schema="gold")
+        opened.register("p", ["shop.orders"])
+        run(opened, example["process"])
+        assert [row["order_id"] for row in spark.table("gold.report").collect()] == [7]
+    finally:
+        spark.sql("DROP SCHEMA shop CASCADE")
+        spark.sql("DROP TABLE IF EXISTS gold.report")

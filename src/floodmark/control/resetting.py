@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
 from floodmark.control.events import Body, Reset
-from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ConfigError, ControlError
+from floodmark.model.delta import TableFacts
 from floodmark.model.state import PlannedBatch, State
 from floodmark.model.window import NOTHING_PROCESSED
 
 
+class TableLog(Protocol):
+    """What a reset asks of a table's log."""
+
+    def facts(self) -> TableFacts: ...
+    def schema_at(self, version: int) -> tuple[str, str]: ...
+    def feed_enabled_at(self, version: int) -> bool: ...
+
+
 def reset_of(
-    upstream: str, scope: str, version: int | None, storage: Storage, place: str | None = None
+    upstream: str, scope: str, version: int | None, log_of: Callable[[], TableLog]
 ) -> Reset:
     """The event that puts a mark at a version of the table as it is; None forgets the mark.
 
-    `place` is where the table is, if that is not its stored name.
     Raises FM-SOURCE-001 if the table has no such version, FM-SOURCE-002 if its log no longer
     tells what the table was like there.
     """
@@ -28,7 +38,7 @@ def reset_of(
             state="nothing was changed",
             next="correct the version",
         )
-    log = DeltaLog(place or upstream, storage)
+    log = log_of()
     table_id = log.facts().table_id
     return Reset(
         scope=scope,

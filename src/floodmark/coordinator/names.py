@@ -69,10 +69,11 @@ class Names:
             )
 
     def to_ask(self, names: Iterable[str]) -> list[str]:
-        """The catalog names among these that a session has to be asked for: new ones, and those
-        whose table has gone from its place.
+        """The catalog names among these that a session has to be asked for: new ones, those whose
+        table has gone from its place, and without a session those that only their catalog knows.
         """
-        return [name for name in names if is_catalog_name(name) and not self._is_in_place(name)]
+        named = [name for name in names if is_catalog_name(name)]
+        return [name for name in named if not self._is_in_place(name) or self._is_hidden(name)]
 
     def learn(self, names: Iterable[str], *, journals: bool) -> None:
         """Resolve the catalog names among these that have to be, and find the tables that moved.
@@ -91,11 +92,20 @@ class Names:
 
     def _is_in_place(self, name: str) -> bool:
         table = self.table(name)
-        return table is not None and is_delta_table(self.place(table.path), self.storage)
+        if table is None or table.is_managed:
+            return table is not None
+        return is_delta_table(self.place(table.path), self.storage)
+
+    def _is_hidden(self, name: str) -> bool:
+        table = self.table(name)
+        return table is not None and table.is_managed and self.spark() is None
 
     def _learn_name(self, name: str, known: Ids, *, journals: bool) -> None:
         found = resolve(self.spark(), name)
-        self._learn_path(found.path, known, journals=journals)
+        if found.is_managed:
+            self._assumed[found.path] = name
+        else:
+            self._learn_path(found.path, known, journals=journals)
         table = replace(found, path=self.stored(found.path))
 
         def decide(state: State) -> list[Body]:

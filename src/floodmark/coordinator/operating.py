@@ -193,13 +193,12 @@ class Operating(Store):
         second call changes nothing. Raises FM-CONTROL-023 while a batch holds the upstream.
         """
         from floodmark.control.resetting import decide_reset, refuse_version, reset_of
+        from floodmark.sources.logs import log_of
 
         name = self.stored_name(upstream)
         refuse_version(self._reader().state(), name, scope, to_version)
-        name = self.stored_name(upstream)
         place = self.names.place(name)
-        body = reset_of(name, scope, to_version, self.storage, place)
-        self._reader().state()  # a store that is not there is not made for this
+        body = reset_of(name, scope, to_version, lambda: log_of(place, self.storage, self.spark))
         self._writer().commit(lambda state: decide_reset(state, body))
         self._publish()
 

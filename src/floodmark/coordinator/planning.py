@@ -20,7 +20,6 @@ from floodmark.control.registry import (
     with_baseline,
 )
 from floodmark.coordinator.store import Store
-from floodmark.deltalog import DeltaLog
 from floodmark.errors import ConfigError
 from floodmark.model.plan import DEFAULT_SCOPE, Draft, PlanRequest, Seed
 from floodmark.model.results import (
@@ -49,6 +48,7 @@ from floodmark.plan.refusals import (
     refuse_unknown_fallback,
     refuse_unknown_settlement,
 )
+from floodmark.sources.logs import log_of
 from floodmark.sources.names import (
     tables_of,
 )
@@ -104,7 +104,7 @@ class Planning(Store):
     def _latest(self, upstream: str, options: UpstreamOptions) -> UpstreamOptions:
         """The options with what "latest" means now."""
         if options.time_column is None:
-            log = DeltaLog(self.names.place(upstream), self.storage)
+            log = log_of(self.names.place(upstream), self.storage, self.spark)
             return replace(options, latest_at=log.facts().latest_version)
         found = self._probe_time(upstream, None, options).time
         if found is None:

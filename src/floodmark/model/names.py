@@ -8,6 +8,8 @@ from collections.abc import Sequence
 PIPELINE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 NOT_RESOLVED = "not resolved yet: run resolves it through Spark"
 """What is shown in the place of facts about a catalog name that nobody has asked for."""
+ASK_CATALOG = "only its catalog knows the newest version: planning asks it through Spark"
+"""The same for a table whose newest commits are not in its log folder."""
 PIPELINE_NAME_RULE = "letters, digits, _ - and ., at most 128, not beginning with - or ."
 
 

@@ -74,6 +74,8 @@ class TableName:
     name: str
     path: str
     table_id: str
+    is_managed: bool = False
+    """Whether only the catalog knows the newest commits: the table is asked for and read by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from floodmark.control import ControlReader
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import TableFacts, enable_feed_command
+from floodmark.model.names import ASK_CATALOG, is_catalog_name
 from floodmark.model.results import Finding, Lag, bad, good
 from floodmark.model.state import Mark, SinkDone, State
 
@@ -99,7 +100,10 @@ def examine_upstream(
         text = "has no versions that are used: read by a time column"
         return [good(upstream, text) if known else bad(upstream, f"{text}; could not be looked at")]
     try:
-        facts = DeltaLog(state.place_of(upstream), storage).facts()
+        place = state.place_of(upstream)
+        if is_catalog_name(place):
+            return [good(upstream, ASK_CATALOG)]
+        facts = DeltaLog(place, storage).facts()
     except FloodmarkError as error:
         return [bad(upstream, error.title, error.next)]
     findings = [_feed(upstream, facts), *_unknown_features(upstream, facts)]

@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from floodmark.deltalog import DeltaLog, Storage
+from floodmark.deltalog import Storage
+from floodmark.engines.catalog import identifier
 from floodmark.errors import SourceError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.delta import TableFacts
-from floodmark.model.names import quoted
+from floodmark.model.names import is_catalog_name, quoted
 from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources import arrow_feed, lost, ranges
+from floodmark.sources.logs import TableLog, log_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -28,7 +30,9 @@ _TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
 
 
 class DeltaSource:
-    """Reads windows of Delta tables by path or URI; changes no setting of the session."""
+    """Reads windows of Delta tables by path or URI, of those that a catalog manages by name;
+    changes no setting of the session.
+    """
 
     def __init__(
         self, spark: SparkSession, storage_options: Mapping[str, str] | None = None
@@ -92,20 +96,26 @@ class DeltaSource:
         from pyspark.sql import functions as fn
 
         schema, log = self._schema(window, window.end), self._log(window)
+        by_name = is_catalog_name(window.place)
         if ranges.is_overtaken(log, log.facts(), window):
+            if by_name:
+                raise ranges.schema_moved(window, "a later version changed or dropped a column")
             rows = arrow_feed.read(window, self._storage)
             return self._spark.createDataFrame(rows, _with_change_columns(schema))
         reader = self._spark.read.format("delta").option("readChangeFeed", "true")
         reader = reader.option("startingVersion", window.feed_start)
         reader = reader.option("endingVersion", window.end)
         try:
-            frame = reader.load(window.place)
+            frame = reader.table(identifier(window.place)) if by_name else reader.load(window.place)
         except PySparkException as error:
             raise _retold(window, error) from error
         # The feed always has the newest schema of the table: columns of later versions go.
         return frame.select(*[fn.col(quoted(n)) for n in (*schema.names, *CHANGE_COLUMNS)])
 
     def _as_of(self, window: Window, version: int) -> DataFrame:
+        if is_catalog_name(window.place):
+            name = identifier(window.place)
+            return self._spark.sql(f"SELECT * FROM {name} VERSION AS OF {int(version)}")
         reader = self._spark.read.format("delta").option("versionAsOf", version)
         return reader.load(window.place)
 
@@ -128,8 +138,8 @@ class DeltaSource:
                 raise
             return window.end_at if version == window.end else None
 
-    def _log(self, window: Window) -> DeltaLog:
-        return DeltaLog(window.place, self._storage)
+    def _log(self, window: Window) -> TableLog:
+        return log_of(window.place, self._storage, self._spark)
 
 
 def lost_files(error: BaseException) -> bool:

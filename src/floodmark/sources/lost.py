@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from floodmark.deltalog import DeltaLog
 from floodmark.errors import SourceError
 from floodmark.model.delta import VersionFacts
 from floodmark.model.window import Settlement, Window
 from floodmark.sources import ranges
+from floodmark.sources.logs import TableLog
 
 LOST = {
     "FM-SOURCE-001",
@@ -23,7 +23,7 @@ LOST = {
 """Errors that say that a range is lost; others pass, or are no fault of the upstream."""
 
 
-def settled(log: DeltaLog, window: Window, choice: Settlement) -> Window | None:
+def settled(log: TableLog, window: Window, choice: Settlement) -> Window | None:
     """The same range, read in another way; None if it can be read as it was planned.
 
     snapshot: the whole table at the window's end; raises FM-SOURCE-010 if that is gone as well.
@@ -35,7 +35,7 @@ def settled(log: DeltaLog, window: Window, choice: Settlement) -> Window | None:
     return _as_snapshot(log, window, loss) if choice == "snapshot" else _accepted(log, window, loss)
 
 
-def _loss(log: DeltaLog, window: Window) -> SourceError | None:
+def _loss(log: TableLog, window: Window) -> SourceError | None:
     try:
         ranges.prove_readable(log, window)
         ranges.prove_files(log, window)
@@ -46,7 +46,7 @@ def _loss(log: DeltaLog, window: Window) -> SourceError | None:
     return None
 
 
-def _as_snapshot(log: DeltaLog, window: Window, loss: SourceError) -> Window:
+def _as_snapshot(log: TableLog, window: Window, loss: SourceError) -> Window:
     amended = replace(
         window,
         method="snapshot",
@@ -61,7 +61,7 @@ def _as_snapshot(log: DeltaLog, window: Window, loss: SourceError) -> Window:
     return replace(amended, bytes=size.bytes, rows=size.rows)
 
 
-def _accepted(log: DeltaLog, window: Window, loss: SourceError) -> Window:
+def _accepted(log: TableLog, window: Window, loss: SourceError) -> Window:
     left = _readable_tail(log, window)
     rest = "nothing of it is read"
     if left:
@@ -78,7 +78,7 @@ def _accepted(log: DeltaLog, window: Window, loss: SourceError) -> Window:
     )
 
 
-def _readable_tail(log: DeltaLog, window: Window) -> Sequence[VersionFacts]:
+def _readable_tail(log: TableLog, window: Window) -> Sequence[VersionFacts]:
     """The versions at the end of the window, in a row, whose changes can still be read."""
     tail: list[VersionFacts] = []
     if window.feed_start is None:

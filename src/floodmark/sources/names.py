@@ -19,8 +19,7 @@ def resolve(spark: SparkSession | None, name: str) -> TableName:
     """The Delta table that a name stands for in the session's catalog; reads no data.
 
     Raises FM-PLAN-030 without a session or if the catalog does not answer, FM-PLAN-001 if it has no
-    such table, FM-PLAN-002 if that is not a Delta table, FM-PLAN-009 if its newest commits are with
-    the catalog only.
+    such table, FM-PLAN-002 if that is not a Delta table.
     """
     if spark is None:
         raise unresolved(name, "no Spark session is at hand")
@@ -31,9 +30,8 @@ def resolve(spark: SparkSession | None, name: str) -> TableName:
         raise _no_delta_table(name, table.found)
     if table.what == "silent":
         raise unresolved(name, table.found)
-    if table.managed_by:
-        raise _catalog_managed(name, table.managed_by)
-    return TableName(name, absolute(table.location), table.table_id)
+    is_managed = table.managed_by is not None
+    return TableName(name, absolute(table.location), table.table_id, is_managed)
 
 
 def tables_of(spark: SparkSession | None, schema: str) -> tuple[list[TableName], list[str]]:
@@ -135,15 +133,4 @@ def unresolved(name: str, found: str) -> PlanError:
         next=f"register it once with a session: fm.Coordinator(..., spark=spark).register(...,"
         f" [{name!r}]); or give the path of the table, for example ./{name}",
         retryable=True,
-    )
-
-
-def _catalog_managed(name: str, feature: str) -> PlanError:
-    return PlanError(
-        "FM-PLAN-009",
-        f"the newest commits of {name} are with its catalog only",
-        found=f"the table feature {feature}",
-        allowed="tables whose log folder holds every commit",
-        state=_STATE,
-        next="copy the table's changes to one that is not catalog-managed, and name that",
     )

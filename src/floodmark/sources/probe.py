@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from floodmark.deltalog import DeltaLog, Storage
+from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
 from floodmark.model.plan import Before, Probe
 from floodmark.model.state import Mark
 from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
+from floodmark.sources.logs import TableLog, log_of
 
 
 def probe_delta(
@@ -19,13 +21,16 @@ def probe_delta(
     max_versions: int | None,
     storage: Storage,
     options: UpstreamOptions = DEFAULT_OPTIONS,
+    *,
+    spark: Any = None,
 ) -> Probe:
     """The facts that planning needs, and no more reads than that.
 
-    Raises PlanError FM-PLAN-001/002 if there is no such table, SourceError if its log cannot be
+    `upstream` is where the table is; `spark` is asked where its catalog manages it. Raises
+    PlanError FM-PLAN-001/002 if there is no such table, SourceError if its log cannot be
     read: an outage is never taken for "nothing new".
     """
-    log = DeltaLog(upstream, storage)
+    log = log_of(upstream, storage, spark)
     facts = log.facts()
     after = options.first_after if mark is None else mark.version
     is_whole = mark is None and after < 0 and options.method != "feed"
@@ -41,7 +46,7 @@ def probe_delta(
 
 
 def _probe_following(
-    log: DeltaLog,
+    log: TableLog,
     facts: TableFacts,
     mark: Mark | None,
     max_versions: int | None,
@@ -64,7 +69,7 @@ def _probe_following(
 
 
 def _before(
-    log: DeltaLog,
+    log: TableLog,
     facts: TableFacts,
     mark: Mark | None,
     after: int,
@@ -88,7 +93,7 @@ def _before(
 
 
 def _probe_after_loss(
-    log: DeltaLog, facts: TableFacts, max_versions: int | None, options: UpstreamOptions
+    log: TableLog, facts: TableFacts, max_versions: int | None, options: UpstreamOptions
 ) -> Probe:
     """What is left where the log begins later than it should."""
     if options.on_lost_range == "fail":
@@ -114,7 +119,7 @@ def _probe_after_loss(
 
 
 def _enabled_size(
-    log: DeltaLog, versions: Sequence[VersionFacts], options: UpstreamOptions, *, feed_on: bool
+    log: TableLog, versions: Sequence[VersionFacts], options: UpstreamOptions, *, feed_on: bool
 ) -> SnapshotSize | None:
     if feed_on or options.method != "feed":
         return None
@@ -127,13 +132,15 @@ def _is_reload(facts: TableFacts, mark: Mark | None, options: UpstreamOptions) -
     return is_other and options.on_recreated == "reload"
 
 
-def probe_between(upstream: str, after: int, mark: Mark | None, storage: Storage) -> Probe:
+def probe_between(
+    upstream: str, after: int, mark: Mark | None, storage: Storage, spark: Any = None
+) -> Probe:
     """What a pipeline that has processed `after` needs to reach the watermark.
 
     `versions` are those between the two if the log still has all of them, the first one with its
     schema and the state of the change feed said; schema and `size` are those of the table at the watermark.
     """
-    log = DeltaLog(upstream, storage)
+    log = log_of(upstream, storage, spark)
     facts = log.facts()
     if mark is None or facts.table_id != mark.table_id or after >= mark.version:
         return Probe(facts)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from floodmark.deltalog import DeltaLog
 from floodmark.errors import SourceError
 from floodmark.model.delta import TableFacts
 from floodmark.model.schemas import dropped_columns, retyped_columns
 from floodmark.model.window import Window
+from floodmark.sources.logs import TableLog
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ _GONE = (
 )
 
 
-def prove_readable(log: DeltaLog, window: Window) -> TableFacts:
+def prove_readable(log: TableLog, window: Window) -> TableFacts:
     """The facts of the table, if the window can be read exactly; else SourceError.
 
     FM-SOURCE-003 another table, -001 beyond the table, -002 commits or the snapshot gone, -004
@@ -74,7 +74,7 @@ def schema_moved(window: Window, found: str) -> SourceError:
     )
 
 
-def is_overtaken(log: DeltaLog, facts: TableFacts, window: Window) -> bool:
+def is_overtaken(log: TableLog, facts: TableFacts, window: Window) -> bool:
     """Whether Spark refuses the feed of a window because a later version retyped or dropped columns.
 
     Spark reads every range with the newest schema, but for tables with column mapping.
@@ -87,7 +87,7 @@ def is_overtaken(log: DeltaLog, facts: TableFacts, window: Window) -> bool:
     return bool(retyped_columns(old, new) or dropped_columns(old, new))
 
 
-def _prove_not_overtaken(log: DeltaLog, facts: TableFacts, window: Window) -> None:
+def _prove_not_overtaken(log: TableLog, facts: TableFacts, window: Window) -> None:
     """delta-rs reads what Spark refuses, unless a type was widened or it is too much at once."""
     if not is_overtaken(log, facts, window):
         return
@@ -102,7 +102,7 @@ def _prove_not_overtaken(log: DeltaLog, facts: TableFacts, window: Window) -> No
         )
 
 
-def prove_files(log: DeltaLog, window: Window) -> None:
+def prove_files(log: TableLog, window: Window) -> None:
     """Raise FM-SOURCE-006 if data files that the window needs are gone; asks for every one."""
     if not window.has_news:
         return
@@ -142,7 +142,7 @@ def hides_files(window: Window, setting: str) -> SourceError:
     )
 
 
-def schema_text(log: DeltaLog, window: Window, version: int) -> str:
+def schema_text(log: TableLog, window: Window, version: int) -> str:
     """The schema at a version, as Delta writes it; the newest one where the version is not there.
 
     A window of which nothing is left, and one that ends before the first version, have no other.
@@ -155,7 +155,7 @@ def schema_text(log: DeltaLog, window: Window, version: int) -> str:
     return log.schema_at(version)[0]
 
 
-def _prove_versions(log: DeltaLog, window: Window) -> None:
+def _prove_versions(log: TableLog, window: Window) -> None:
     at, first = window.snapshot_version, window.feed_start
     if at is not None:
         _retold(window, lambda: log.snapshot_size(at))
@@ -163,7 +163,7 @@ def _prove_versions(log: DeltaLog, window: Window) -> None:
         _prove_feed(log, window, first)
 
 
-def _prove_feed(log: DeltaLog, window: Window, first: int) -> None:
+def _prove_feed(log: TableLog, window: Window, first: int) -> None:
     versions = _retold(window, lambda: log.versions(first, window.end))
     if not _retold(window, lambda: log.feed_enabled_at(first)):
         raise feed_missing(window, f"the feed is off at version {first}")
@@ -172,7 +172,7 @@ def _prove_feed(log: DeltaLog, window: Window, first: int) -> None:
         raise feed_missing(window, f"the feed was switched off at version {off[0]}")
 
 
-def _prove_schema(log: DeltaLog, window: Window) -> None:
+def _prove_schema(log: TableLog, window: Window) -> None:
     if window.end < 0:
         return
     _, fingerprint = _retold(window, lambda: log.schema_at(window.end))

@@ -57,7 +57,9 @@ def check_named(state: State, body: Named) -> str | None:
 
 def named(state: State, event: Event) -> State:
     body: Named = event.body  # type: ignore[assignment]
-    return replace(state, names={**state.names, body.table.name: body.table})
+    names = {**state.names, body.table.name: body.table}
+    places = {**state.places, body.table.path: body.table.name} if body.table.is_managed else None
+    return replace(state, names=names, places=state.places if places is None else places)
 
 
 def check_moved(state: State, body: Moved) -> str | None:
