@@ -64,19 +64,23 @@ def described(document: Document, path: KeyPath) -> str:
     return f"{key_name(path)} ({', '.join(names)})" if names else key_name(path)
 
 
-def add_fault(error: ErrorDetails, document: Document, written: Document, report: Report) -> None:
+def add_fault(
+    error: ErrorDetails,
+    document: Document,
+    written: Document,
+    report: Report,
+    model: type[BaseModel] = ProjectSettings,
+) -> None:
     """Note one error of pydantic's, unless its value was found wrong before."""
     kind, context = error["type"], error.get("ctx", {})
     path = (*path_of(error["loc"]), *context.get("at", ()))
     is_key = path[-1:] == (_OF_KEY,)
     path = path[:-1] if is_key else path
-    if _is_noted(report, document, path):
-        return
     if kind == "extra_forbidden":
-        _unknown_key(path, document, report)
+        _unknown_key(path, document, report, model)
     elif kind == "missing":
         _missing_key(path, document, report)
-    else:
+    elif not _is_noted(report, document, path):
         _wrong_value(error, path, written, report, is_key=is_key)
 
 
@@ -94,14 +98,16 @@ def _missing_key(path: KeyPath, document: Document, report: Report) -> None:
     )
 
 
-def _unknown_key(path: KeyPath, document: Document, report: Report) -> None:
+def _unknown_key(
+    path: KeyPath, document: Document, report: Report, model: type[BaseModel]
+) -> None:
     name = str(path[-1])
     report.add(
         "FM-CONFIG-003",
         f'unknown key "{name}"',
         document.key_place(path),
         key=described(document, path),
-        allowed=choices(keys_at(path[:-1], document), name),
+        allowed=choices(keys_at(path[:-1], document, model), name),
     )
 
 
@@ -137,9 +143,9 @@ def _subject(path: KeyPath) -> str:
 # Which keys there are ---------------------------------------------------------------------------
 
 
-def keys_at(path: KeyPath, document: Document) -> list[str]:
+def keys_at(path: KeyPath, document: Document, model: type[BaseModel]) -> list[str]:
     """The keys that the model at a path knows, as they are spelled in the file."""
-    kind: Any = ProjectSettings
+    kind: Any = model
     entry = document.root
     for depth, part in enumerate(path):
         kind = _inside(_bare(kind), part)

@@ -38,9 +38,14 @@ class Layers:
 
     written: Document = field(default_factory=Document)
     """As it is written, references and all."""
-    filled: Document = field(default_factory=Document)
-    """With the values of the references that are no secrets."""
     files: tuple[Path, ...] = ()
+
+    def filled(self, report: Report) -> Document:
+        """With the values of the references that are no secrets; problems go into the report."""
+        root = self.written.root
+        if root is None or not root.has_references:
+            return self.written
+        return Document(_filled(root, (), Vault(self.files[0].parent), report))
 
 
 def read_layers(path: Path, env: str | None, report: Report) -> Layers:
@@ -55,8 +60,7 @@ def read_layers(path: Path, env: str | None, report: Report) -> Layers:
     if env is not None and (overlay := _overlay_file(path.parent, env, report)):
         files.append(overlay)
         base = _overlaid(base, _read(overlay, report), report)
-    whole = _filled(base, (), Vault(path.parent), report)
-    return Layers(Document(base), Document(whole), tuple(files))
+    return Layers(Document(base), tuple(files))
 
 
 def shown_path(path: Path) -> str:

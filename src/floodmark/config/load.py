@@ -90,6 +90,14 @@ def load_file(path: Path, env: str | None = None) -> LoadedFile:
     return loaded
 
 
+def loaded_from(layers: Layers, report: Report) -> LoadedFile:
+    """The settings of a project whose values are there already; raises as `load_file` does."""
+    loaded = _loaded(layers.files[0], None, layers, report)
+    report.raise_if_any()
+    assert loaded is not None  # noqa: S101  (nothing is missing without an error in the report)
+    return loaded
+
+
 def survey_file(path: Path, env: str | None = None) -> tuple[LoadedFile | None, Report]:
     """What is wrong with a project, and what of it can be checked further all the same.
 
@@ -98,7 +106,7 @@ def survey_file(path: Path, env: str | None = None) -> tuple[LoadedFile | None, 
     report = Report(shown_path(path))
     with _collector_at_rest():
         layers, env = _layers(path, env, report)
-        if layers.filled.root is None or (layers.filled.data is None and report.found):
+        if layers.written.root is None or (layers.written.data is None and report.found):
             return None, report
         return _loaded(path, env, layers, report), report
 
@@ -124,13 +132,13 @@ def _layers(path: Path, env: str | None, report: Report) -> tuple[Layers, str | 
 
 
 def _loaded(path: Path, env: str | None, layers: Layers, report: Report) -> LoadedFile | None:
-    document = layers.filled
-    settings, positions = _settings(layers, report)
+    document = layers.filled(report)
+    settings, positions = _settings(document, layers.written, report)
     _refuse_repeats(document, report)
     _refuse_shapeless(document, report)
     if settings is None:
         return None
-    _apply_rules(settings, positions, layers, report)
+    _apply_rules(settings, positions, layers.written, report)
     return LoadedFile(
         path, settings, layers.written, positions, env, layers.files, tuple(report.warnings)
     )
@@ -139,15 +147,16 @@ def _loaded(path: Path, env: str | None, layers: Layers, report: Report) -> Load
 # Models -----------------------------------------------------------------------------------------
 
 
-def _settings(layers: Layers, report: Report) -> tuple[ProjectSettings | None, tuple[int, ...]]:
-    document = layers.filled
+def _settings(
+    document: Document, written: Document, report: Report
+) -> tuple[ProjectSettings | None, tuple[int, ...]]:
     try:
         settings = ProjectSettings.model_validate(document.data)
         return settings, tuple(range(len(settings.pipelines)))
     except ValidationError as error:
         found = error.errors(include_url=False)
         for details in found:
-            add_fault(details, document, layers.written, report)
+            add_fault(details, document, written, report)
         return _without_errors(document.data, [path_of(details["loc"]) for details in found])
 
 
@@ -175,17 +184,18 @@ def _without_errors(
 
 
 def _apply_rules(
-    settings: ProjectSettings, positions: tuple[int, ...], layers: Layers, report: Report
+    settings: ProjectSettings, positions: tuple[int, ...], document: Document, report: Report
 ) -> None:
-    around = surroundings_of(settings, _types_of_connections(layers.filled))
+    around = surroundings_of(settings, _types_of_connections(document))
     for position, pipeline in zip(positions, settings.pipelines, strict=True):
         for finding in pipeline_findings(pipeline, around):
-            _add(finding.below("pipelines", position), layers.written, report)
+            _add(finding.below("pipelines", position), document, report)
 
 
 def _add(finding: Finding, document: Document, report: Report) -> None:
     path = document.known(finding.path)
-    place, key = document.place(path), described(document, path)
+    place = document.key_place(path) if finding.is_about_key else document.place(path)
+    key = described(document, path)
     found, allowed = finding.found, finding.allowed
     if finding.is_warning:
         report.warn(finding.code, finding.title, place, key=key, found=found, allowed=allowed)

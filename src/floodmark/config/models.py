@@ -102,7 +102,8 @@ class PipelineSettings(Settings):
     def definition(self) -> str:
         """A hash of what the pipeline does: the same for the same settings, however written."""
         said = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        for silent in ("description", "tags"):
+        # What nodes read is said by the nodes; as upstreams it is derived from them.
+        for silent in ("description", "tags", *(["upstreams"] if self.nodes else [])):
             said.pop(silent, None)
         text = json.dumps(said, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

@@ -6,7 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
+from pydantic import (
+    Field,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
 
 from floodmark.config.fields import (
     FUNCTION_RULE,
@@ -69,6 +75,13 @@ class Step(Settings):
             raise refused("not a step", STEP_RULE)
         ((name, params),) = value.items()
         return {"name": name, **_step(str(name), params)}
+
+    @model_serializer
+    def _as_mapping(self) -> dict[str, Any]:
+        """As it is written in a file."""
+        if self.python is not None:
+            return {"python": self.python.model_dump(exclude_defaults=True)}
+        return {self.name: self.sql if self.sql is not None else self.params}
 
     @classmethod
     def __get_pydantic_json_schema__(

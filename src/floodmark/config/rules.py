@@ -45,6 +45,8 @@ class Finding:
     title: str
     found: str = ""
     allowed: str = ""
+    is_about_key: bool = False
+    """The key is wrong, not its value."""
 
     @property
     def is_warning(self) -> bool:
@@ -93,6 +95,8 @@ def pipeline_findings(pipeline: PipelineSettings, around: Surroundings) -> Itera
             yield finding.below("nodes", position)
     positions = {node.name: position for position, node in enumerate(nodes)}
     for circle in graph_of(nodes).cycles():
+        if circle[0] == circle[1]:
+            continue  # found with the node
         way = " -> ".join(circle)
         title = f"nodes depend on one another in a circle: {way}"
         path = _dependency(nodes[positions[circle[0]]], circle[1], names)
@@ -260,10 +264,13 @@ def _steps(node: NodeSettings, around: Surroundings) -> Iterator[Finding]:
     known = (*around.transforms, "sql", "python")
     for position, step in enumerate(node.transform):
         if step.name not in known and not around.has_plugins:
-            path = ("transform", position, step.name)
-            title = f"unknown transform {step.name}"
             yield Finding(
-                path, UNKNOWN, title, f'the name "{step.name}"', choices(list(known), step.name)
+                ("transform", position, step.name),
+                UNKNOWN,
+                f"unknown transform {step.name}",
+                f'the name "{step.name}"',
+                choices(list(known), step.name),
+                is_about_key=True,
             )
 
 
