@@ -87,9 +87,13 @@ def is_lost_connection(error: BaseException) -> bool:
 
 
 def said(error: BaseException) -> str:
-    """What the server or the driver said, with its state, on one line."""
+    """What the server or the driver said, with its state, on one line.
+
+    Only the first part of it: the detail of the server shows the values of whole rows.
+    """
     state = sqlstate(error)
-    text = " ".join(str(error).split())
+    primary = getattr(getattr(error, "diag", None), "message_primary", None)
+    text = " ".join((primary or str(error)).split())
     return f"{text} (SQLSTATE {state})" if state else f"{type(error).__name__}: {text}"
 
 
