@@ -46,6 +46,13 @@ def test_a_newcomer_that_was_never_seeded_is_not_taken_for_one_that_was(done: St
     assert done.state.processed_through("P", "/u/b") == 9
 
 
+def test_a_pipeline_that_reads_it_again_later_stands_at_the_reset_too(done: Story) -> None:
+    done.register("P", "/u/a").then(reset(2)).register("P", "/u/a", "/u/b")
+
+    assert done.state.processed_through("P", "/u/b") == 2
+    done.plan(window("/u/a", 3, 3), window("/u/b", 2, 7))
+
+
 def test_before_the_first_batch_a_reset_says_where_to_begin(story: Story) -> None:
     story.then(reset(4)).plan(A, window("/u/b", 4, 5))
 

@@ -111,12 +111,13 @@ def reset(state: State, event: Event) -> State:
             advanced_at=event.at,
             advanced_by=event.actor,
         )
-    # Whoever was where the mark was, or beyond its new place, stands there too; a newcomer that
-    # still has to be seeded stays where it is.
+    # Whoever was where the mark was, or beyond its new place, stands there too, also one that does
+    # not read it at present; a newcomer that still has to be seeded stays where it is.
     line = min(body.version, before.version if before else NOTHING_PROCESSED)
     moved = {
         (p.name, body.upstream): body.version
         for p in state.pipelines_in(body.scope)
-        if body.upstream in p.upstreams and state.processed_through(p.name, body.upstream) >= line
+        if body.upstream in p.upstreams or (p.name, body.upstream) in state.seeded_through
+        if state.processed_through(p.name, body.upstream) >= line
     }
     return with_progress(replace(state, marks=marks), moved, {})
