@@ -15,9 +15,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import SourceError
-from floodmark.model.window import Method, Window
+from floodmark.model.window import Window
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources import Source
+from floodmark.testing.windows import planned_window
 
 Row = dict[str, Any]
 
@@ -47,23 +48,6 @@ def switch_feed(path: Path, state: str) -> None:
     DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": state})
 
 
-def window(path: Path, method: Method, after: int, through: int, feed: int | None = None) -> Window:
-    log = DeltaLog(path)
-    facts = log.facts()
-    return Window(
-        upstream=str(path),
-        method=method,
-        after_version=after,
-        through_version=through,
-        reason="",
-        table_id=facts.table_id,
-        feed_enabled=facts.feed_enabled,
-        schema_fingerprint=log.schema_at(max(through, 0))[1],
-        latest_version=facts.latest_version,
-        feed_after_version=feed,
-    )
-
-
 class SourceContract:
     """The promises."""
 
@@ -80,46 +64,46 @@ class SourceContract:
         return path
 
     def test_a_feed_window_gives_exactly_its_changes(self, harness: Harness, up: Path) -> None:
-        found = harness.changes(window(up, "feed", 2, 4))
+        found = harness.changes(planned_window(up, "feed", 2, 4))
         assert found == [(1, "delete", 4), (4, "insert", 3)]
 
     def test_a_snapshot_gives_the_table_at_the_end_as_inserts(
         self, harness: Harness, up: Path
     ) -> None:
-        assert harness.changes(window(up, "snapshot", 0, 1)) == [
+        assert harness.changes(planned_window(up, "snapshot", 0, 1)) == [
             (i, "insert", 1) for i in (1, 2, 3)
         ]
 
     def test_snapshot_and_feed_give_the_table_and_then_the_changes(
         self, harness: Harness, up: Path
     ) -> None:
-        found = harness.changes(window(up, "snapshot+feed", 0, 4, feed=2))
+        found = harness.changes(planned_window(up, "snapshot+feed", 0, 4, feed=2))
 
         whole = [(i, "insert", 2) for i in (1, 2, 3)]
         assert found == sorted([*whole, (1, "delete", 4), (4, "insert", 3)])
 
     def test_of_a_lost_range_only_what_follows_is_read(self, harness: Harness, up: Path) -> None:
-        assert harness.changes(window(up, "lost", 2, 5, feed=4)) == [(5, "insert", 5)]
+        assert harness.changes(planned_window(up, "lost", 2, 5, feed=4)) == [(5, "insert", 5)]
 
     def test_a_wholly_lost_range_is_an_empty_frame_even_of_another_table(
         self, harness: Harness, up: Path
     ) -> None:
-        gone = replace(window(up, "lost", 2, 5), table_id="another", through_version=99)
+        gone = replace(planned_window(up, "lost", 2, 5), table_id="another", through_version=99)
         assert harness.changes(gone) == []
 
     def test_a_feed_that_was_off_at_the_start_is_refused(self, harness: Harness, up: Path) -> None:
         with pytest.raises(SourceError) as caught:
-            harness.source.check(window(up, "feed", 0, 4))
+            harness.source.check(planned_window(up, "feed", 0, 4))
         assert caught.value.code == "FM-SOURCE-004"
 
     def test_a_window_that_can_be_read_is_not_settled(self, harness: Harness, up: Path) -> None:
-        assert harness.source.settled(window(up, "feed", 2, 5), "snapshot") is None
-        assert harness.source.settled(window(up, "snapshot", 0, 1), "accept") is None
+        assert harness.source.settled(planned_window(up, "feed", 2, 5), "snapshot") is None
+        assert harness.source.settled(planned_window(up, "snapshot", 0, 1), "accept") is None
 
     def test_lost_files_are_settled_by_a_snapshot_or_by_what_is_left(
         self, harness: Harness, up: Path
     ) -> None:
-        planned = window(up, "feed", 2, 5)
+        planned = planned_window(up, "feed", 2, 5)
         shutil.rmtree(up / "_change_data", ignore_errors=True)
         removed = [a["path"] for a in DeltaLog(up)._commit(4).named("remove")]
         for path in removed:
@@ -136,7 +120,7 @@ class SourceContract:
         assert (left.method, left.rows, left.start, left.end) == ("lost", 1, 3, 5)
 
     def test_changes_before_a_type_change_keep_their_type(self, harness: Harness, up: Path) -> None:
-        planned = window(up, "feed", 4, 5)
+        planned = planned_window(up, "feed", 4, 5)
         texts = pa.table({"id": pa.array(["x"], pa.string())})
         write_deltalake(up, texts, mode="overwrite", schema_mode="overwrite")
 

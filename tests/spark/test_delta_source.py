@@ -13,9 +13,10 @@ from deltalake.schema import PrimitiveType
 
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import SourceError
-from floodmark.model.window import Method, Window
+from floodmark.model.window import Method
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources.delta import DeltaSource, lost_files
+from floodmark.testing.windows import planned_window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,22 +24,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 FEED = {"delta.enableChangeDataFeed": "true"}
-
-
-def planned(path: Path, method: Method, after: int, through: int) -> Window:
-    log = DeltaLog(path)
-    facts = log.facts()
-    return Window(
-        upstream=str(path),
-        method=method,
-        after_version=after,
-        through_version=through,
-        reason="",
-        table_id=facts.table_id,
-        feed_enabled=facts.feed_enabled,
-        schema_fingerprint=log.schema_at(through)[1],
-        latest_version=facts.latest_version,
-    )
 
 
 def rows_in(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:
@@ -63,7 +48,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 def test_a_feed_window_gives_exactly_its_changes(spark: SparkSession, upstream: Path) -> None:
-    frame = DeltaSource(spark).read(planned(upstream, "feed", 1, 3))
+    frame = DeltaSource(spark).read(planned_window(upstream, "feed", 1, 3))
 
     assert frame.columns == ["id", "a.b", *CHANGE_COLUMNS]
     expected = [(2, "delete", 3), (3, "insert", 2)]
@@ -73,7 +58,7 @@ def test_a_feed_window_gives_exactly_its_changes(spark: SparkSession, upstream: 
 def test_a_snapshot_gives_inserts_with_its_version_and_commit_time(
     spark: SparkSession, upstream: Path
 ) -> None:
-    frame = DeltaSource(spark).read(planned(upstream, "snapshot", -1, 2))
+    frame = DeltaSource(spark).read(planned_window(upstream, "snapshot", -1, 2))
 
     at = DeltaLog(upstream).versions(2, 2)[0].committed_at
     seconds = frame.selectExpr("*", "unix_micros(_commit_timestamp) AS micros")
@@ -89,9 +74,9 @@ def test_no_news_gives_an_empty_frame_with_the_types_of_a_full_one(
 ) -> None:
     source = DeltaSource(spark)
 
-    empty = source.read(planned(upstream, "feed", 3, 3))
+    empty = source.read(planned_window(upstream, "feed", 3, 3))
 
-    full = source.read(planned(upstream, "feed", 1, 3))
+    full = source.read(planned_window(upstream, "feed", 1, 3))
     assert empty.collect() == []
     assert empty.dtypes == full.dtypes
     assert empty.dtypes[-3:] == [
@@ -104,7 +89,7 @@ def test_no_news_gives_an_empty_frame_with_the_types_of_a_full_one(
 def test_the_whole_table_as_of_a_version_has_no_change_columns(
     spark: SparkSession, upstream: Path
 ) -> None:
-    source, window = DeltaSource(spark), planned(upstream, "feed", 1, 3)
+    source, window = DeltaSource(spark), planned_window(upstream, "feed", 1, 3)
 
     assert rows_in(source.table(window, 1), "id") == [(1,), (2,)]
     assert rows_in(source.table(window, 3), "id") == [(1,), (3,)]
@@ -116,7 +101,7 @@ def test_the_whole_table_as_of_a_version_has_no_change_columns(
 def test_columns_added_after_the_window_are_not_in_its_frame(
     spark: SparkSession, upstream: Path
 ) -> None:
-    window = planned(upstream, "feed", 1, 3)
+    window = planned_window(upstream, "feed", 1, 3)
     DeltaTable(upstream).alter.add_columns([Field("later", PrimitiveType("string"))])
 
     frame = DeltaSource(spark).read(window)
@@ -132,8 +117,8 @@ def test_a_path_of_odd_characters_is_read(spark: SparkSession, tmp_lake: Path) -
     rows.write.format("delta").mode("append").save(str(path))
     source = DeltaSource(spark)
 
-    feed = source.read(planned(path, "feed", 0, 1))
-    snapshot = source.read(planned(path, "snapshot", -1, 1))
+    feed = source.read(planned_window(path, "feed", 0, 1))
+    snapshot = source.read(planned_window(path, "snapshot", -1, 1))
 
     assert rows_in(feed, "id", "_commit_version") == [(1, 1)]
     assert rows_in(snapshot, "id", "_commit_version") == [(1, 1), (1, 1)]
@@ -147,7 +132,7 @@ def test_a_session_that_hides_missing_files_is_refused_and_left_alone(
     session.conf.set(setting, "true")
 
     with pytest.raises(SourceError) as caught:
-        DeltaSource(session).read(planned(upstream, "feed", 1, 3))
+        DeltaSource(session).read(planned_window(upstream, "feed", 1, 3))
 
     assert caught.value.code == "FM-SOURCE-005"
     assert caught.value.found == f"{setting} = true"
@@ -155,7 +140,7 @@ def test_a_session_that_hides_missing_files_is_refused_and_left_alone(
 
 
 def test_a_range_that_the_log_refuses_is_not_read(spark: SparkSession, upstream: Path) -> None:
-    window = replace(planned(upstream, "feed", 1, 3), through_version=9)
+    window = replace(planned_window(upstream, "feed", 1, 3), through_version=9)
 
     with pytest.raises(SourceError) as caught:
         DeltaSource(spark).read(window)
@@ -168,7 +153,7 @@ def test_lost_files_are_known_by_spark_s_condition(
     spark: SparkSession, upstream: Path, tmp_lake: Path, method: Method
 ) -> None:
     after = 0 if method == "feed" else -1
-    frame = DeltaSource(spark).read(planned(upstream, method, after, 2))
+    frame = DeltaSource(spark).read(planned_window(upstream, method, after, 2))
     for file in upstream.rglob("*.parquet"):
         file.unlink()
 

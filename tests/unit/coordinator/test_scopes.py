@@ -37,6 +37,14 @@ class Lake:
     def target(self, pipeline: str, upstream: str) -> str:
         return str(self.root / "copies" / pipeline / upstream)
 
+    def begin(self, grow: Append, *pipelines: str) -> str:
+        """The pipelines have processed the first row of `orders`."""
+        orders = grow("orders", 1)
+        for pipeline in pipelines:
+            self.coordinator.register(pipeline, [orders])
+        self.work()
+        return orders
+
     def work(self, **options: Any) -> fm.Batch:
         """What `floodmark run` does: plan, then run and finalize what is open, oldest first."""
         batch = self.coordinator.create_batch()
@@ -71,9 +79,7 @@ def lake(coordinator: fm.Coordinator, tmp_path: Path) -> Lake:
 
 
 def test_a_newcomer_is_first_brought_to_the_watermark(lake: Lake, grow: Append) -> None:
-    orders = grow("orders", 1)
-    lake.coordinator.register("p", [orders])
-    lake.work()
+    orders = lake.begin(grow, "p")
     grow("orders", 2)
     lake.work()
     lake.coordinator.register("late", [orders])
@@ -90,9 +96,7 @@ def test_a_newcomer_is_first_brought_to_the_watermark(lake: Lake, grow: Append) 
 
 
 def test_a_newcomer_is_seeded_even_if_nothing_is_new(lake: Lake, grow: Append) -> None:
-    orders = grow("orders", 1)
-    lake.coordinator.register("p", [orders])
-    lake.work()
+    orders = lake.begin(grow, "p")
     lake.coordinator.register("late", [orders])
 
     preview = lake.coordinator.preview()
@@ -105,9 +109,7 @@ def test_a_newcomer_is_seeded_even_if_nothing_is_new(lake: Lake, grow: Append) -
 
 
 def test_a_seed_waits_while_a_window_is_open(lake: Lake, grow: Append) -> None:
-    orders = grow("orders", 1)
-    lake.coordinator.register("p", [orders])
-    lake.work()
+    orders = lake.begin(grow, "p")
     grow("orders", 2)
     lake.broken = {"p"}
     open_batch = lake.work()
@@ -139,9 +141,7 @@ def test_a_pipeline_that_reads_one_more_upstream_gets_all_of_it(lake: Lake, grow
 
 
 def test_a_seed_under_a_later_batch_cannot_be_cancelled(lake: Lake, grow: Append) -> None:
-    orders = grow("orders", 1)
-    lake.coordinator.register("p", [orders])
-    lake.work()
+    orders = lake.begin(grow, "p")
     lake.coordinator.register("late", [orders])
     grow("orders", 2)
     lake.coordinator.create_batch()
@@ -158,10 +158,7 @@ def test_a_seed_under_a_later_batch_cannot_be_cancelled(lake: Lake, grow: Append
 def test_a_paused_pipeline_holds_nothing_and_catches_up_when_resumed(
     lake: Lake, grow: Append
 ) -> None:
-    orders = grow("orders", 1)
-    lake.coordinator.register("p", [orders])
-    lake.coordinator.register("q", [orders])
-    lake.work()
+    lake.begin(grow, "p", "q")
     lake.coordinator.pause("q")
     lake.coordinator.pause("q")
     for number in (2, 3):
@@ -261,10 +258,7 @@ def test_a_removed_pipeline_no_longer_holds_anything(lake: Lake, grow: Append) -
 def test_a_pipeline_that_comes_back_after_its_removal_starts_from_the_beginning(
     lake: Lake, grow: Append
 ) -> None:
-    orders = grow("orders", 1)
-    lake.coordinator.register("p", [orders])
-    lake.coordinator.register("q", [orders])
-    lake.work()
+    orders = lake.begin(grow, "p", "q")
     lake.coordinator.unregister("q")
     grow("orders", 2)
     lake.work()
@@ -277,9 +271,7 @@ def test_a_pipeline_that_comes_back_after_its_removal_starts_from_the_beginning(
 
 
 def test_a_renamed_pipeline_goes_on_where_it_stands(lake: Lake, grow: Append) -> None:
-    orders = grow("orders", 1)
-    lake.coordinator.register("old", [orders])
-    lake.work()
+    lake.begin(grow, "old")
 
     lake.coordinator.rename("old", "new")
     grow("orders", 2)
@@ -295,10 +287,7 @@ def test_a_renamed_pipeline_goes_on_where_it_stands(lake: Lake, grow: Append) ->
 def test_a_refresh_loads_one_pipeline_again_and_moves_no_watermark(
     lake: Lake, grow: Append
 ) -> None:
-    orders = grow("orders", 1)
-    lake.coordinator.register("p", [orders])
-    lake.coordinator.register("q", [orders])
-    lake.work()
+    orders = lake.begin(grow, "p", "q")
     grow("orders", 2)
     lake.work()
     mark = lake.coordinator.checkpoints([orders])[0].version
@@ -326,9 +315,7 @@ def test_a_refresh_waits_for_open_batches(lake: Lake, grow: Append) -> None:
 @pytest.fixture
 def processed(lake: Lake, grow: Append) -> str:
     """Three batches of one upstream, versions 0, 1 and 2, processed by p."""
-    orders = grow("orders", 1)
-    lake.coordinator.register("p", [orders])
-    lake.work()
+    orders = lake.begin(grow, "p")
     for number in (2, 3):
         grow("orders", number)
         lake.work()
@@ -546,10 +533,7 @@ def test_a_backfill_that_was_refused_can_be_given_up(lake: Lake, processed: str)
 def test_a_commit_that_only_sets_a_property_does_not_end_the_catch_up_by_feed(
     lake: Lake, grow: Append
 ) -> None:
-    orders = grow("orders", 1)
-    lake.coordinator.register("p", [orders])
-    lake.coordinator.register("q", [orders])
-    lake.work()
+    orders = lake.begin(grow, "p", "q")
     lake.coordinator.pause("q")
     grow("orders", 2)
     DeltaTable(orders).alter.set_table_properties({"note": "x"}, raise_if_not_exists=False)

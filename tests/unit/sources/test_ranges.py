@@ -11,26 +11,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import SourceError
-from floodmark.model.window import Method, Window
+from floodmark.model.window import Window
 from floodmark.testing.arrow import ArrowSource
+from floodmark.testing.windows import planned_window
 
 FEED = {"delta.enableChangeDataFeed": "true"}
-
-
-def planned(path: Path, method: Method, after: int, through: int) -> Window:
-    log = DeltaLog(path)
-    facts = log.facts()
-    return Window(
-        upstream=str(path),
-        method=method,
-        after_version=after,
-        through_version=through,
-        reason="",
-        table_id=facts.table_id,
-        feed_enabled=facts.feed_enabled,
-        schema_fingerprint=log.schema_at(max(through, 0))[1],
-        latest_version=facts.latest_version,
-    )
 
 
 def append(path: Path, *ids: int) -> None:
@@ -60,7 +45,7 @@ def refused(window: Window) -> SourceError:
 
 
 def test_a_feed_window_gives_exactly_its_changes(upstream: Path) -> None:
-    table = ArrowSource().read(planned(upstream, "feed", 1, 3))
+    table = ArrowSource().read(planned_window(upstream, "feed", 1, 3))
 
     assert table.column_names == ["id", "_change_type", "_commit_version", "_commit_timestamp"]
     rows = zip(*(table[name].to_pylist() for name in table.column_names[:3]), strict=True)
@@ -68,7 +53,7 @@ def test_a_feed_window_gives_exactly_its_changes(upstream: Path) -> None:
 
 
 def test_a_snapshot_gives_its_rows_as_inserts(upstream: Path) -> None:
-    table = ArrowSource().read(planned(upstream, "snapshot", -1, 2))
+    table = ArrowSource().read(planned_window(upstream, "snapshot", -1, 2))
 
     at = DeltaLog(upstream).versions(2, 2)[0].committed_at
     assert sorted(table["id"].to_pylist()) == [1, 2, 3]
@@ -80,14 +65,14 @@ def test_a_snapshot_gives_its_rows_as_inserts(upstream: Path) -> None:
 def test_no_news_gives_an_empty_frame_of_the_same_schema(upstream: Path) -> None:
     source = ArrowSource()
 
-    empty = source.read(planned(upstream, "feed", 3, 3))
+    empty = source.read(planned_window(upstream, "feed", 3, 3))
 
     assert empty.num_rows == 0
-    assert empty.schema == source.read(planned(upstream, "feed", 1, 3)).schema
+    assert empty.schema == source.read(planned_window(upstream, "feed", 1, 3)).schema
 
 
 def test_the_whole_table_as_of_a_version_has_no_change_columns(upstream: Path) -> None:
-    source, window = ArrowSource(), planned(upstream, "feed", 1, 3)
+    source, window = ArrowSource(), planned_window(upstream, "feed", 1, 3)
 
     assert sorted(source.table(window, 1)["id"].to_pylist()) == [1, 2]
     assert sorted(source.table(window, 3)["id"].to_pylist()) == [1, 3]
@@ -96,19 +81,19 @@ def test_the_whole_table_as_of_a_version_has_no_change_columns(upstream: Path) -
 
 
 def test_another_table_in_its_place_is_refused(upstream: Path) -> None:
-    window = replace(planned(upstream, "feed", 1, 3), table_id="another")
+    window = replace(planned_window(upstream, "feed", 1, 3), table_id="another")
 
     assert refused(window).code == "FM-SOURCE-003"
 
 
 def test_a_range_beyond_the_table_is_refused(upstream: Path) -> None:
-    window = replace(planned(upstream, "feed", 1, 3), through_version=4)
+    window = replace(planned_window(upstream, "feed", 1, 3), through_version=4)
 
     assert refused(window).code == "FM-SOURCE-001"
 
 
 def test_a_hole_in_the_range_is_refused_and_named(upstream: Path) -> None:
-    window = planned(upstream, "feed", 0, 3)
+    window = planned_window(upstream, "feed", 0, 3)
     (upstream / "_delta_log" / f"{2:020d}.json").unlink()
 
     error = refused(window)
@@ -118,7 +103,7 @@ def test_a_hole_in_the_range_is_refused_and_named(upstream: Path) -> None:
 
 
 def test_a_cleaned_start_is_refused_and_the_window_told(upstream: Path) -> None:
-    window = planned(upstream, "feed", 0, 3)
+    window = planned_window(upstream, "feed", 0, 3)
     DeltaTable(upstream).create_checkpoint()
     for version in (0, 1):
         (upstream / "_delta_log" / f"{version:020d}.json").unlink()
@@ -132,12 +117,12 @@ def test_a_cleaned_start_is_refused_and_the_window_told(upstream: Path) -> None:
 
 
 def test_a_snapshot_that_cannot_be_reached_is_refused(upstream: Path) -> None:
-    window = planned(upstream, "snapshot", -1, 1)
+    window = planned_window(upstream, "snapshot", -1, 1)
     DeltaTable(upstream).create_checkpoint()
     (upstream / "_delta_log" / f"{0:020d}.json").unlink()
 
     assert refused(window).code == "FM-SOURCE-002"
-    ArrowSource().check(planned(upstream, "snapshot", -1, 3))
+    ArrowSource().check(planned_window(upstream, "snapshot", -1, 3))
 
 
 def test_a_range_that_begins_before_the_feed_is_refused(tmp_lake: Path) -> None:
@@ -147,29 +132,29 @@ def test_a_range_that_begins_before_the_feed_is_refused(tmp_lake: Path) -> None:
     DeltaTable(path).alter.set_table_properties(FEED)
     append(path, 3)
 
-    assert refused(planned(path, "feed", 0, 3)).code == "FM-SOURCE-004"
-    ArrowSource().check(planned(path, "feed", 1, 3))
+    assert refused(planned_window(path, "feed", 0, 3)).code == "FM-SOURCE-004"
+    ArrowSource().check(planned_window(path, "feed", 1, 3))
 
 
 def test_a_feed_switched_off_inside_the_range_is_refused(upstream: Path) -> None:
     DeltaTable(upstream).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
     append(upstream, 9)
 
-    error = refused(planned(upstream, "feed", 1, 5))
+    error = refused(planned_window(upstream, "feed", 1, 5))
 
     assert error.code == "FM-SOURCE-004"
     assert error.found == "the feed was switched off at version 4"
-    ArrowSource().check(planned(upstream, "feed", 1, 3))
+    ArrowSource().check(planned_window(upstream, "feed", 1, 3))
 
 
 def test_another_schema_at_the_end_is_refused(upstream: Path) -> None:
-    window = replace(planned(upstream, "feed", 1, 3), schema_fingerprint="other")
+    window = replace(planned_window(upstream, "feed", 1, 3), schema_fingerprint="other")
 
     assert refused(window).code == "FM-SOURCE-007"
 
 
 def test_missing_data_files_are_told_as_lost(upstream: Path) -> None:
-    window = planned(upstream, "snapshot", -1, 3)
+    window = planned_window(upstream, "snapshot", -1, 3)
     for file in upstream.glob("*.parquet"):
         file.unlink()
 
