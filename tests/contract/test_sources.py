@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from tests.contract.source_contract import Harness, Row, SourceContract, window
+from tests.contract.source_contract import Harness, Row, SourceContract
 
 from floodmark.errors import SourceError
 from floodmark.model.delta import TableFacts
 from floodmark.model.window import Settlement, Window
 from floodmark.sources import Source
 from floodmark.testing.arrow import ArrowSource
+from floodmark.testing.windows import planned_window
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,10 +58,10 @@ class TestNamedSource(SourceContract):
     def test_lost_files_are_settled_by_a_snapshot_or_by_what_is_left(
         self, harness: Harness, up: Path
     ) -> None:
-        assert harness.source.settled(window(up, "feed", 2, 5), "accept") is None
+        assert harness.source.settled(planned_window(up, "feed", 2, 5), "accept") is None
 
     def test_changes_before_a_type_change_keep_their_type(self, harness: Harness, up: Path) -> None:
-        planned = window(up, "feed", 4, 5)
+        planned = planned_window(up, "feed", 4, 5)
         texts = pa.table({"id": pa.array(["x"], pa.string())})
         write_deltalake(up, texts, mode="overwrite", schema_mode="overwrite")
 
