@@ -35,11 +35,13 @@ def lags_in(
     """The same, of a state that was read before."""
     registered = {(p.scope, u): None for p in state.pipelines.values() for u in p.upstreams}
     keys = {**registered, **dict.fromkeys(state.marks)}
-    lags = []
-    for key in keys:
-        options = _time_options(state, key)
-        found = _time_lag(state, key, options, now, look) if options else None
-        lags.append(found or _lag(state, key, storage, now))
+    timed = _without_versions(state)
+    lags = [
+        _time_lag(state, key, timed[key], now, look)
+        if key in timed
+        else _lag(state, key, storage, now)
+        for key in keys
+    ]
     return tuple(sorted(lags, key=_worst_first))
 
 
@@ -77,14 +79,18 @@ def _lag(state: State, key: ScopedUpstream, storage: Storage, now: datetime) -> 
     return Lag(scope, upstream, latest, shown, behind, seconds, held_by, reason)
 
 
-def _time_options(state: State, key: ScopedUpstream) -> UpstreamOptions | None:
-    """How an upstream without versions is read; None for one with versions."""
-    scope, upstream = key
-    readers = [p.options_of(upstream) for p in state.pipelines_in(scope) if upstream in p.upstreams]
-    mark = state.marks.get(key)
-    if not readers and mark is not None and mark.query is not None:
-        return UpstreamOptions(time_column=mark.query.column, format=mark.query.format)
-    return readers[0] if readers and readers[0].time_column is not None else None
+def _without_versions(state: State) -> dict[ScopedUpstream, UpstreamOptions]:
+    """The upstreams without versions, and how they are read."""
+    found = {
+        key: UpstreamOptions(time_column=mark.query.column, format=mark.query.format)
+        for key, mark in state.marks.items()
+        if mark.query is not None
+    }
+    for pipeline in state.pipelines.values():
+        for upstream, options in pipeline.options.items():
+            if options.time_column is not None and upstream in pipeline.upstreams:
+                found[pipeline.scope, upstream] = options
+    return found
 
 
 def _time_lag(

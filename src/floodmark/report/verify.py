@@ -352,7 +352,7 @@ def fenced(evidence: Evidence) -> Iterator[str]:
     finished: set[tuple[str, str]] = set()
     for event in evidence.events:
         body = event.body
-        if isinstance(body, Leased | SinkWritten | TargetSettled | Succeeded | Failed):
+        if isinstance(body, Leased | Frozen | SinkWritten | TargetSettled | Succeeded | Failed):
             run = (body.batch_id, body.pipeline)
             if run in finished:
                 yield f"{event.kind} of {body.pipeline} in {body.batch_id} after its success"

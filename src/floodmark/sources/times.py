@@ -14,7 +14,6 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
@@ -250,6 +249,9 @@ def _told(found: Found, statistics: Any, factor: int, begin: int | None, end: in
 def _count(
     found: Found, column: pa.ChunkedArray, kind: TimeType, begin: int | None, end: int
 ) -> None:
+    # Imported here: it takes longer to load than all else that planning needs.
+    import pyarrow.compute as pc
+
     numbers = numbers_of(column, kind)
     found.nulls += numbers.null_count
     numbers = numbers.drop_null()
