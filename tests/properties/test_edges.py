@@ -68,7 +68,7 @@ def test_every_row_within_the_overlap_is_applied_exactly_once(
     def made(pairs: list[tuple[int, int]]) -> list[Row]:
         """Rows no earlier than the overlap allows: ties and late rows among them."""
         nonlocal number
-        rows = []
+        rows: list[Row] = []
         for ahead, name in pairs:
             number += 1
             earliest = 0 if upstream.high is None else upstream.high - overlap

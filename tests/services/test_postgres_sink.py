@@ -21,6 +21,7 @@ from floodmark import failpoints
 from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import SinkError
+from floodmark.model.state import SinkDone
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.sinks import postgres as module
 from floodmark.sinks.postgres import PostgresSink
@@ -273,7 +274,7 @@ def test_merges_do_what_the_plain_oracle_does(  # noqa: PLR0917 - fixtures and d
         frame = pa.Table.from_pylist(listed, pa.schema(list(zip(names, kinds, strict=True))))
         sink = PostgresSink(connect, chosen, (window("feed", "update"),), previous)
         done = sink.write(frame, receipt(seq))
-        previous = module.SinkDone(
+        previous = SinkDone(
             "out", receipt(seq).app_id, str(target), done.table_id, done.version, None, seq
         )
         merged(expected, listed, deletes, sequence)
@@ -332,12 +333,10 @@ class Cut(Unheard):
 
 
 @pytest.fixture
-def known(connect: Connect, target: PgPlace) -> module.SinkDone:
+def known(connect: Connect, target: PgPlace) -> SinkDone:
     """A target with one row of a first batch."""
     done = PostgresSink(connect, spec(target), ()).write(pa.table({"id": [0]}), receipt(1))
-    return module.SinkDone(
-        "out", receipt(1).app_id, str(target), done.table_id, done.version, None, 1
-    )
+    return SinkDone("out", receipt(1).app_id, str(target), done.table_id, done.version, None, 1)
 
 
 @pytest.mark.parametrize("kind", [Unheard, Cut])
@@ -345,7 +344,7 @@ def test_a_commit_without_an_answer_is_decided_by_the_receipt(
     postgres: PostgresServer,
     connect: Connect,
     target: PgPlace,
-    known: module.SinkDone,
+    known: SinkDone,
     kind: type[Unheard],
 ) -> None:
     sink = PostgresSink(lambda: kind.connect(postgres.dsn), spec(target), (), known)
@@ -364,7 +363,7 @@ def test_a_commit_without_an_answer_is_decided_by_the_receipt(
 
 
 def test_a_server_that_is_gone_after_the_commit_leaves_the_outcome_open(
-    postgres: PostgresServer, connect: Connect, target: PgPlace, known: module.SinkDone
+    postgres: PostgresServer, connect: Connect, target: PgPlace, known: SinkDone
 ) -> None:
     openings = [psycopg.Connection, Unheard]
 
@@ -385,7 +384,7 @@ def test_a_server_that_is_gone_after_the_commit_leaves_the_outcome_open(
 
 
 def test_a_killed_backend_rolls_everything_back(
-    connect: Connect, target: PgPlace, known: module.SinkDone, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, target: PgPlace, known: SinkDone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def batches() -> Any:
         yield pa.record_batch({"id": pa.array([1])})
@@ -463,7 +462,7 @@ def test_a_table_restored_without_its_identity_is_not_taken_for_ours(
 
 
 def test_readers_see_the_old_rows_until_an_overwrite_is_committed(
-    connect: Connect, target: PgPlace, known: module.SinkDone, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, target: PgPlace, known: SinkDone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
     monkeypatch.setattr(failpoints, "reached", lambda point: seen.append((point, target.rows())))

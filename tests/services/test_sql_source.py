@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
+from operator import le
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -210,8 +212,8 @@ def test_windows_of_a_table_apply_every_row_once(database: Database) -> None:
         found = database.run(window_query(relation, low, high))
         rows = [dict(zip(("id", "at"), row, strict=True)) for row in found]
         applied += [row["id"] for row in fresh(rows, edge, identity)]
-        near = int(str(high.value)) - 2
-        edge, low = next_edge(rows, identity, lambda at, near=near: at >= near), high
+        edge = next_edge(rows, identity, partial(le, int(str(high.value)) - 2))
+        low = high
 
     assert applied == [1, 2, 3, 4, 5, 6, 7]
 

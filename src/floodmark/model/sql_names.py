@@ -15,7 +15,8 @@ _FOLDING: dict[str, Callable[[str], str]] = {
     "oracle": str.upper,
     "snowflake": str.upper,
 }
-_QUOTES = {"sqlserver": "[]", "mysql": "``", "bigquery": "``"}
+_QUOTES = {"sqlserver": ("[", "]"), "mysql": ("`", "`"), "bigquery": ("`", "`")}
+_STANDARD = ('"', '"')
 _MAX_PARTS = 4
 
 
@@ -27,7 +28,7 @@ def quoted_for(dialect: SqlDialect, name: str) -> str:
     """
     if not name or "\0" in name or (dialect == "oracle" and '"' in name):
         raise ValueError(f"not a name of {dialect}: {name!r}")
-    opening, closing = _QUOTES.get(dialect, '""')
+    opening, closing = _QUOTES.get(dialect, _STANDARD)
     if dialect == "bigquery":
         return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
     return opening + name.replace(closing, closing * 2) + closing
@@ -73,7 +74,7 @@ def column_name(dialect: SqlDialect, text: str) -> str:
 
 
 def _first_part(dialect: SqlDialect, text: str) -> tuple[str, str]:
-    opening, closing = _QUOTES.get(dialect, '""')
+    opening, closing = _QUOTES.get(dialect, _STANDARD)
     if text.startswith(opening):
         return _quoted_part(text, closing, escapes=dialect == "bigquery")
     name, dot, rest = text.partition(".")

@@ -404,7 +404,10 @@ def _stored(cursor: Cursor, table: PgTable, condition: str, *values: Any) -> Sto
         f" FROM {table.receipts} WHERE table_oid = $1 AND {condition}",
         (table.oid, *values),
     ).fetchone()
-    return None if row is None else Stored(*row[:5], json.loads(row[5]), row[6])
+    if row is None:
+        return None
+    seq, version, batch_id, rows_written, leaves_rows, metrics, write_id = row
+    return Stored(seq, version, batch_id, rows_written, leaves_rows, json.loads(metrics), write_id)
 
 
 def _column(row: tuple[Any, ...]) -> PgColumn:
