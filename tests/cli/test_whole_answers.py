@@ -190,6 +190,7 @@ def elsewhere(
         shutil.copytree(shop, there)
     else:
         shop.rename(there)
+        shop.mkdir()
     monkeypatch.chdir(there)
     return there
 

@@ -266,6 +266,7 @@ def _missing(findings: Findings) -> list[str]:
     texts = [
         "failed, cancelled and external runs, row counts and the times of the runs",
         "pipelines that never wrote to one of these targets, unless floodmark.yaml names them",
+        "names of a catalog and lookups: the next run resolves and registers them again",
     ]
     writers = {write[0] for write in findings.newest}
     texts += [

@@ -63,10 +63,14 @@ class Names:
 
     def refuse_unresolved(self, name: str) -> None:
         """Raise FM-PLAN-030 for a catalog name that nobody has resolved yet; asks no catalog."""
-        if is_catalog_name(name) and self.table(name) is None:
+        if not self.is_resolved(name):
             raise unresolved(
                 name, "it was not resolved yet, and nothing is asked of a catalog here"
             )
+
+    def is_resolved(self, name: str) -> bool:
+        """Whether it is known where a name stands: a path tells itself, one of a catalog does not."""
+        return not is_catalog_name(name) or self.table(name) is not None
 
     def to_ask(self, names: Iterable[str]) -> list[str]:
         """The catalog names among these that a session has to be asked for: new ones, those whose

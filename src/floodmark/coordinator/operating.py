@@ -10,6 +10,7 @@ from floodmark.control.events import (
     Body,
     Event,
     Planned,
+    Reset,
 )
 from floodmark.control.history import all_events
 from floodmark.control.projections import Projector
@@ -18,7 +19,8 @@ from floodmark.control.registry import (
 )
 from floodmark.coordinator.store import Store
 from floodmark.deltalog import absolute
-from floodmark.model.plan import DEFAULT_SCOPE, Draft
+from floodmark.errors import SourceError
+from floodmark.model.plan import DEFAULT_SCOPE, Draft, Probe
 from floodmark.model.results import (
     Batch,
     StoreContent,
@@ -27,8 +29,10 @@ from floodmark.model.results import (
 )
 from floodmark.model.state import (
     BatchKind,
+    Mark,
     State,
 )
+from floodmark.model.upstream import UpstreamOptions
 from floodmark.plan import again
 
 
@@ -103,7 +107,7 @@ class Operating(Store):
             marks = {u: state.marks.get((scope, u)) for u in request.upstreams()}
             marks[name] = request.mark(state)
             probes = {
-                u: self._probe_from(
+                u: self._probe_again(
                     u,
                     -1 if mark is None else start - 1 if u == name else mark.version,
                     mark,
@@ -114,6 +118,16 @@ class Operating(Store):
             return again.backfilling(state, request, probes)
 
         return self._plan_again("backfill", draft, allows)
+
+    def _probe_again(
+        self, upstream: str, after: int, mark: Mark | None, options: UpstreamOptions
+    ) -> Probe:
+        try:
+            return self._probe_from(upstream, after, mark, options)
+        except SourceError as error:
+            if error.code == "FM-SOURCE-002":
+                raise again.range_gone(error) from error
+            raise
 
     def replay(
         self,
@@ -192,15 +206,20 @@ class Operating(Store):
         processes versions again, going on leaves a gap that `gaps` shows. Called twice, the
         second call changes nothing. Raises FM-CONTROL-023 while a batch holds the upstream.
         """
-        from floodmark.control.resetting import decide_reset, refuse_version, reset_of
-        from floodmark.sources.logs import log_of
+        from floodmark.control.resetting import decide_reset, refuse_version
 
         name = self.stored_name(upstream)
         refuse_version(self._reader().state(), name, scope, to_version)
-        place = self.names.place(name)
-        body = reset_of(name, scope, to_version, lambda: log_of(place, self.storage, self.spark))
+        body = self._reset_of(name, scope, to_version)
         self._writer().commit(lambda state: decide_reset(state, body))
         self._publish()
+
+    def _reset_of(self, upstream: str, scope: str, version: int | None) -> Reset:
+        from floodmark.control.resetting import reset_of
+        from floodmark.sources.logs import log_of
+
+        place = self.names.place(upstream)
+        return reset_of(upstream, scope, version, lambda: log_of(place, self.storage, self.spark))
 
     def export_state(self, file: str) -> StoreContent:
         """Write every event into one text file, and say what is in it.
@@ -240,7 +259,7 @@ class Operating(Store):
         transfer.refuse_existing(self._delta_log, Projector(self.control, self.storage))
         names = [self.stored_name(target) for target in targets]
         known = {
-            name: recovery.Known(scope, tuple(self.stored_name(u) for u in upstreams))
+            name: recovery.Known(scope, tuple(self._known_names(upstreams)))
             for name, (scope, upstreams) in (pipelines or {}).items()
         }
         found = recovery.gather(names, known, self.storage)
@@ -248,6 +267,12 @@ class Operating(Store):
         body, missing = recovery.rebuilt(found, names, self.storage, self.actor, now)
         content = self._filled([Event(1, body, new_op_id(), self.actor, now)])
         return replace(content, not_restored=tuple(missing))
+
+    def _known_names(self, upstreams: Sequence[str]) -> list[str]:
+        """The stored names, without those of a catalog that cannot be asked now."""
+        if self.spark is not None:
+            self._learn(upstreams, journals=False)
+        return [self.stored_name(u) for u in upstreams if self.names.is_resolved(u)]
 
     def _filled(self, events: Sequence[Event]) -> StoreContent:
         from floodmark.control import transfer

@@ -9,6 +9,26 @@ from typing import Literal
 
 ChangeKind = Literal["insert", "update", "delete"]
 
+HIDDEN_COMMITS = frozenset(("catalogManaged", "catalogOwned-preview"))
+"""Reader features of tables whose newest commits are not in the log folder."""
+READABLE_FEATURES = frozenset(
+    (
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantShredding",
+        "variantShredding-preview",
+        "variantType",
+        "variantType-preview",
+    )
+)
+"""Reader features that the log reader and the oldest supported Delta understand."""
+NEWEST_READER_VERSION = 3
+
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
@@ -76,6 +96,14 @@ class SnapshotSize:
     bytes: int
     rows: int | None
     """None where a file has no row count in its statistics."""
+
+
+def unreadable_features(facts: TableFacts) -> set[str]:
+    """What a reader of the table has to understand and floodmark does not."""
+    unknown = set(facts.reader_features) - READABLE_FEATURES
+    if facts.min_reader_version > NEWEST_READER_VERSION:
+        unknown.add(f"reader version {facts.min_reader_version}")
+    return unknown
 
 
 def enable_feed_command(path: str) -> str:

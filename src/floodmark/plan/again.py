@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from floodmark.errors import PlanError
+from floodmark.errors import PlanError, SourceError
 from floodmark.model.plan import Draft, Probe
 from floodmark.model.state import Mark, Pipeline, PlannedBatch, State
 from floodmark.model.window import NOTHING_PROCESSED, Window
@@ -59,6 +59,21 @@ class Backfill:
             state="nothing was planned; what is not committed yet comes with the next batch",
             next="choose a range up to the watermark, or: floodmark run",
         )
+
+
+def range_gone(error: SourceError) -> SourceError:
+    """The same hole in a log, told with what somebody can do who wanted to backfill over it."""
+    return SourceError(
+        error.code,
+        f"the range cannot be backfilled: {error.title}",
+        where=error.where,
+        found=error.found,
+        allowed=error.allowed,
+        state="nothing was planned; the watermark stays",
+        next="backfill a range that the log still has, or put its files back; to load the whole table"
+        " as it is now: floodmark refresh PIPELINE, then floodmark run",
+        details=error.details,
+    )
 
 
 def backfilling(state: State, request: Backfill, probes: Mapping[str, Probe]) -> Draft:

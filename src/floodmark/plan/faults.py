@@ -5,26 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from floodmark.errors import PlanError
-from floodmark.model.delta import TableFacts
+from floodmark.model.delta import (
+    HIDDEN_COMMITS,
+    READABLE_FEATURES,
+    TableFacts,
+    unreadable_features,
+)
 from floodmark.model.state import Mark
-
-HIDDEN_COMMITS = {"catalogManaged", "catalogOwned-preview"}
-"""Reader features of tables whose newest commits are not in the log folder."""
-READABLE = {
-    "columnMapping",
-    "deletionVectors",
-    "timestampNtz",
-    "typeWidening",
-    "typeWidening-preview",
-    "v2Checkpoint",
-    "vacuumProtocolCheck",
-    "variantShredding",
-    "variantShredding-preview",
-    "variantType",
-    "variantType-preview",
-}
-"""Reader features that the log reader and the oldest supported Delta understand."""
-NEWEST_READER_VERSION = 3
 
 
 def refuse_unreadable(upstream: str, facts: TableFacts) -> None:
@@ -37,9 +24,7 @@ def refuse_unreadable(upstream: str, facts: TableFacts) -> None:
             features & HIDDEN_COMMITS,
             "give the upstream by its catalog name",
         )
-    unknown = features - READABLE
-    if facts.min_reader_version > NEWEST_READER_VERSION:
-        unknown.add(f"reader version {facts.min_reader_version}")
+    unknown = unreadable_features(facts)
     if unknown:
         raise _needs(
             upstream,
@@ -55,7 +40,7 @@ def _needs(upstream: str, title: str, features: Iterable[str], next: str) -> Pla
         title,
         where=upstream,
         found=f"reader feature {', '.join(sorted(features))}",
-        allowed=", ".join(sorted(READABLE)),
+        allowed=", ".join(sorted(READABLE_FEATURES)),
         state="nothing was planned",
         next=next,
     )

@@ -384,11 +384,15 @@ class Project:
         on_lost_range: Settlement | None = None,
         on_lost_target: OnLostTarget | None = None,
         watcher: Watcher | None = None,
+        are_new: bool = False,
     ) -> RunSummary:
         """Run the unfinished pipelines of these batches (or the named ones) and finalize each."""
         refuse_elsewhere(self.file, self.coordinator)
         work = [
-            (batch_view(batch, reused=True), self.functions(self.unfinished(batch, pipelines)))
+            (
+                batch_view(batch, reused=not are_new),
+                self.functions(self.unfinished(batch, pipelines)),
+            )
             for batch in batches
         ]
         with self.coordinator.coalesce():
@@ -461,7 +465,7 @@ class Project:
         self, batches: Sequence[Batch], jobs: int | None, watcher: Watcher | None
     ) -> RunSummary:
         planned = [self._batch(batch.batch_id) for batch in batches if batch.batch_id]
-        return self.run_batches(planned, jobs=jobs, watcher=watcher)
+        return self.run_batches(planned, jobs=jobs, watcher=watcher, are_new=True)
 
     def _readers_of(
         self, upstream: str, pipelines: Sequence[str]

@@ -145,7 +145,10 @@ def refuse_nodes(file: LoadedFile, pipelines: Sequence[PipelineSettings]) -> Non
 
 
 def moved_from(file: LoadedFile, coordinator: Coordinator) -> str | None:
-    """The folder for which the store was filled, if it is another one than the project's."""
+    """The folder for which the store was filled, if it is another one than the project's.
+
+    None once that folder is gone: tables that moved with the project are known by their ids.
+    """
     state = coordinator.state_if_any()
     if state is None:
         return None
@@ -154,7 +157,7 @@ def moved_from(file: LoadedFile, coordinator: Coordinator) -> str | None:
         stored = registered.get(pipeline.pipeline, ())
         for upstream in pipeline.upstreams:
             root = _other_root(upstream, coordinator.stored_name(upstream), stored)
-            if root is not None:
+            if root is not None and Path(root).exists():
                 return root
     return None
 
@@ -179,7 +182,7 @@ def refuse_elsewhere(file: LoadedFile, coordinator: Coordinator) -> None:
 def elsewhere(before: str, root: Path, control: str) -> ControlError:
     is_copy = (Path(before) / "floodmark.yaml").exists()
     what = "copied" if is_copy else "moved"
-    back = f"mv {root} {before}, or link it: ln -s {root} {before}; then work in {before}"
+    back = f"remove what is left of {before}, then run the same command again"
     here = f"work in {before}; for a copy of its own name another control: and other targets"
     return ControlError(
         "FM-CONTROL-016",

@@ -11,7 +11,7 @@ from statistics import median
 from floodmark.control import ControlReader
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
-from floodmark.model.delta import TableFacts, enable_feed_command
+from floodmark.model.delta import TableFacts, enable_feed_command, unreadable_features
 from floodmark.model.names import ASK_CATALOG, is_catalog_name
 from floodmark.model.results import Finding, Lag, bad, good
 from floodmark.model.state import Mark, SinkDone, State
@@ -35,18 +35,6 @@ _RETENTIONS = {
 }
 """Property -> what Delta does without it, and what it keeps."""
 _RECEIPTS = "delta.setTransactionRetentionDuration"
-_READABLE = {
-    "columnMapping",
-    "deletionVectors",
-    "timestampNtz",
-    "typeWidening",
-    "typeWidening-preview",
-    "v2Checkpoint",
-    "vacuumProtocolCheck",
-    "variantType",
-    "variantType-preview",
-    "inCommitTimestamp",
-}
 
 
 # The store ----------------------------------------------------------------------------------------
@@ -176,7 +164,7 @@ def examine_target(sink: SinkDone, storage: Storage) -> list[Finding]:
 
 
 def _unknown_features(path: str, facts: TableFacts) -> Iterator[Finding]:
-    unknown = [name for name in facts.reader_features if name not in _READABLE]
+    unknown = sorted(unreadable_features(facts))
     if unknown:
         text = f"has features that this version cannot read: {', '.join(unknown)}"
         command = f"ALTER TABLE delta.`{path}` DROP FEATURE {unknown[0]}"

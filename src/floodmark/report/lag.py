@@ -9,10 +9,11 @@ from datetime import datetime
 from floodmark.control import ControlReader
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
+from floodmark.model.delta import TableFacts
 from floodmark.model.names import ASK_CATALOG, is_catalog_name
 from floodmark.model.plan import TimeFacts
 from floodmark.model.results import Lag
-from floodmark.model.state import PlannedBatch, ScopedUpstream, State
+from floodmark.model.state import Mark, PlannedBatch, ScopedUpstream, State
 from floodmark.model.times import start_of
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import NOTHING_PROCESSED
@@ -69,7 +70,11 @@ def _lag(state: State, key: ScopedUpstream, storage: Storage, now: datetime) -> 
         return Lag(scope, upstream, None, shown, None, None, held_by, reason or ASK_CATALOG)
     log = DeltaLog(place, storage)
     try:
-        latest = log.facts().latest_version
+        facts = log.facts()
+        latest = facts.latest_version
+        other = _another_table(state.marks.get(key), facts)
+        if other is not None:
+            return Lag(scope, upstream, latest, shown, None, None, held_by, other)
         seconds = _age_of_first_unprocessed(log, committed, latest, now)
     except FloodmarkError as error:  # shown as the upstream's own line; the others still count
         return Lag(scope, upstream, None, shown, None, None, held_by, str(error.title))
@@ -121,6 +126,13 @@ def _time_lag(
         latest_mark=found.newest.encoded(),
         reason=reason or _not_planned(state, key),
     )
+
+
+def _another_table(mark: Mark | None, facts: TableFacts) -> str | None:
+    """Why the versions of the table cannot be counted from the watermark; None where they can."""
+    if mark is None or mark.table_id == facts.table_id:
+        return None
+    return f"the table was recreated: the watermark is version {mark.version} of another one"
 
 
 def _age_of_first_unprocessed(

@@ -83,6 +83,17 @@ def test_it_says_what_could_not_be_restored(tmp_path: Path) -> None:
     assert set(content.pipelines) == {"copy", "wide", "silent"}
 
 
+def test_a_name_of_a_catalog_is_not_taken_for_a_path(tmp_path: Path) -> None:
+    story = tell(tmp_path)
+    known = {"copy": ("default", [ORDERS, "lake.customers"])}
+
+    content = lose_store(story).rebuild_from_targets(TARGETS, known)
+
+    upstreams = story.coordinator().state().pipelines["copy"].upstreams
+    assert not any("lake.customers" in upstream for upstream in upstreams)
+    assert any("names of a catalog and lookups" in text for text in content.not_restored)
+
+
 def test_nothing_new_is_planned_when_everything_was_done(tmp_path: Path) -> None:
     story = tell(tmp_path)
 
