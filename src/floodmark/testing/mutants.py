@@ -13,13 +13,22 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from floodmark.control import fold, journal, operations, upkeep
-from floodmark.control.events import Advanced, Body, Cancelled, Event, Frozen, Leased
+from floodmark.control import fold, journal, operations, resetting, upkeep
+from floodmark.control.events import (
+    Advanced,
+    Body,
+    Cancelled,
+    Event,
+    Frozen,
+    Leased,
+    Renamed,
+    Reset,
+)
 from floodmark.control.fold import RULES, Rule
 from floodmark.control.rules import pipelines, plans, runs, snapshots
 from floodmark.coordinator import running
 from floodmark.finalize import held
-from floodmark.model.receipt import forward_app_id
+from floodmark.model.receipt import WriteResult, forward_app_id
 from floodmark.model.results import Finalized, Metrics
 from floodmark.model.state import PlannedBatch, State
 from floodmark.model.times import with_end
@@ -27,7 +36,8 @@ from floodmark.model.upstream import DEFAULT_OPTIONS
 from floodmark.model.window import Window
 from floodmark.plan import planner, seeds
 from floodmark.plan.windows import next_window as next_window_as_it_is
-from floodmark.run import context, deferred, leases, runner
+from floodmark.run import context, deferred, leases, lost_ranges, runner
+from floodmark.sinks.target import DeltaTarget
 from floodmark.testing.world import SimLog, SimSink
 
 Patch = tuple[Any, str, Any]
@@ -234,6 +244,56 @@ def seed_moves_the_watermark() -> list[Patch]:
 
 
 @mutant
+def reset_leaves_the_pipelines_where_they_are() -> list[Patch]:
+    def reset(state: State, event: Event) -> State:
+        return replace(original.effect(state, event), seeded_through=state.seeded_through)
+
+    original = RULES[Reset]
+    return [rules(Reset=Rule(original.check, reset))]
+
+
+@mutant
+def reset_takes_newcomers_along() -> list[Patch]:
+    def reset(state: State, event: Event) -> State:
+        body: Reset = event.body  # type: ignore[assignment]
+        readers = [p.name for p in state.pipelines_in(body.scope) if body.upstream in p.upstreams]
+        moved = {(name, body.upstream): body.version for name in readers}
+        after = original.effect(state, event)
+        return replace(after, seeded_through={**after.seeded_through, **moved})
+
+    original = RULES[Reset]
+    return [rules(Reset=Rule(original.check, reset))]
+
+
+@mutant
+def reset_under_an_open_batch() -> list[Patch]:
+    return [(resetting, "decide_reset", lambda _, body: [body]), unchecked(Reset)]
+
+
+def renamed_without(part: str) -> list[Patch]:
+    def renamed(state: State, event: Event) -> State:
+        return replace(original.effect(state, event), **{part: getattr(state, part)})
+
+    original = RULES[Renamed]
+    return [rules(Renamed=Rule(original.check, renamed))]
+
+
+@mutant
+def renamed_pipeline_starts_again() -> list[Patch]:
+    return renamed_without("seeded_through")
+
+
+@mutant
+def renamed_pipeline_forgets_its_targets() -> list[Patch]:
+    return renamed_without("sinks")
+
+
+@mutant
+def renamed_in_the_middle_of_a_batch() -> list[Patch]:
+    return [(operations, "refuse_debts", nothing), unchecked(Renamed)]
+
+
+@mutant
 def batch_number_is_reused_after_cancel() -> list[Patch]:
     def cancelled(state: State, event: Event) -> State:
         return replace(original.effect(state, event), batch_seq=state.batch_seq - 1)
@@ -383,7 +443,8 @@ def write_is_recorded_before_it_is_done() -> list[Patch]:
         state = self._lease.ensure_held()
         receipt = self._receipt(spec)
         sink = self._engine.sink(spec, self.windows, state.sinks.get(receipt.app_id))
-        self._record(spec, receipt, sink._result())  # noqa: SLF001
+        expected = WriteResult(spec.target, "t", 1, None, already_applied=False)
+        self._record(spec, receipt, expected)
         self.writes[spec.name] = sink.committed(receipt) or sink.write(frame, receipt)
         return self.writes[spec.name]
 
@@ -392,21 +453,21 @@ def write_is_recorded_before_it_is_done() -> list[Patch]:
 
 @mutant
 def sink_without_receipt() -> list[Patch]:
-    return [(SimSink, "_stored", lambda *_: 0)]
+    return [(SimSink, "committed", nothing)]
 
 
 @mutant
 def two_writes_share_an_app_id() -> list[Patch]:
-    def forward_app_id(control_id: str, pipeline: str, _: str) -> str:
-        return f"floodmark/{control_id}/{pipeline}"
+    def forward_app_id(control_id: str, pipeline: str, _: str, generation: int = 0) -> str:
+        return f"floodmark/{control_id}/{pipeline}/{generation}"
 
     return [(context, "forward_app_id", forward_app_id)]
 
 
 @mutant
 def two_pipelines_share_an_app_id() -> list[Patch]:
-    def forward_app_id(control_id: str, _: str, write_name: str) -> str:
-        return f"floodmark/{control_id}/{write_name}"
+    def forward_app_id(control_id: str, _: str, write_name: str, generation: int = 0) -> str:
+        return f"floodmark/{control_id}/{write_name}/{generation}"
 
     return [(context, "forward_app_id", forward_app_id)]
 
@@ -414,10 +475,64 @@ def two_pipelines_share_an_app_id() -> list[Patch]:
 @mutant
 def sink_commits_over_a_concurrent_one() -> list[Patch]:
     def write(self: SimSink, frame: Any, receipt: Any) -> Any:
+        seen = self._target.seen(receipt, self.windows)
         self.world.pause(f"sink commit {frame.pipeline}/{frame.write} #{receipt.seq}")
-        return self._commit(frame, receipt)
+        return self._commit(frame, receipt, seen)
 
     return [(SimSink, "write", write)]
+
+
+@mutant
+def amendment_holds_for_every_pipeline() -> list[Patch]:
+    def window_for(self: PlannedBatch, _: str, upstream: str) -> Window:
+        amended = [windows[upstream] for windows in self.amended.values() if upstream in windows]
+        return amended[0] if amended else self.windows[upstream]
+
+    return [(PlannedBatch, "window_for", window_for)]
+
+
+@mutant
+def accepted_loss_takes_the_rest_of_the_range_along() -> list[Patch]:
+    def record(lease: Any, window: Window) -> None:
+        original(lease, replace(window, feed_after_version=None))
+
+    original = lost_ranges._record  # noqa: SLF001
+    return [(lost_ranges, "_record", record)]
+
+
+@mutant
+def lost_range_is_read_in_another_way_without_saying_so() -> list[Patch]:
+    def settle(lease: Any, engine: Any, choice: Any) -> None:
+        batch, pipeline = lease.ensure_held().batches[lease.run.batch_id], lease.run.pipeline
+        for upstream in batch.upstreams_of(pipeline):
+            other = engine.source().settled(batch.window_for(pipeline, upstream), choice)
+            unsaid.update({(batch.batch_id, pipeline, upstream): other} if other else {})
+
+    def window_for(self: PlannedBatch, pipeline: str, upstream: str) -> Window:
+        key = (self.batch_id, pipeline, upstream)
+        return unsaid.get(key) or self.windows[upstream]
+
+    unsaid: dict[tuple[str, str, str], Window] = {}
+    return [(runner, "settle_lost_ranges", settle), (PlannedBatch, "window_for", window_for)]
+
+
+@mutant
+def nobody_looks_whether_a_target_lost_rows() -> list[Patch]:
+    return [(DeltaTarget, "loss", nothing)]
+
+
+@mutant
+def rebuilt_target_gets_the_rows_of_the_batch_only() -> list[Patch]:
+    return [(context, "awaits_rebuild", lambda _: False)]
+
+
+@mutant
+def settled_target_keeps_its_receipts() -> list[Patch]:
+    def settled(self: SimSink, choice: Any, receipt: Any, _: str) -> Any:
+        return original(self, choice, receipt, receipt.app_id)
+
+    original = SimSink.settled
+    return [(SimSink, "settled", settled)]
 
 
 # Finalizing ---------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -33,7 +33,8 @@ from floodmark.errors import FencedError, FloodmarkError
 from floodmark.model.results import Batch
 from floodmark.model.state import PlannedBatch, State
 from floodmark.testing.mutants import MUTANTS, mutated
-from floodmark.testing.truth import Violation, ensure, span_of
+from floodmark.testing.rows import span_of
+from floodmark.testing.truth import Violation, ensure
 from floodmark.testing.world import (
     WITHOUT_VERSIONS,
     Frame,
@@ -55,9 +56,7 @@ PROJECT = (
     PipelineSpec("P4", "other", ("/u/a",), (("/t/4", "/t/4"),)),
     PipelineSpec("PX", "default", ("/u/c",), (("/t/5", "/t/5"),), is_external=True),
 )
-SPARES = {spec.name: f"/u/spare-{spec.name}" for spec in PROJECT}
-"""An upstream that nobody else reads, so that the pipeline may turn to it at any time."""
-
+TARGETS = sorted({target for spec in PROJECT if not spec.is_external for _, target in spec.writes})
 ENOUGH_STEPS = 2_000
 """So many steps end whatever a few processes have left to do."""
 
@@ -90,7 +89,7 @@ class Schedule:
         self.hub = greenlet.getcurrent()
         self.world.switch = self.hub.switch
         self.steps = self.rng.choice((120, 250, 400))
-        for upstream in (*UPSTREAMS, *SPARES.values()):
+        for upstream in (*UPSTREAMS, *(spec.spare for spec in PROJECT)):
             self.world.latest[upstream] = self.rng.randrange(3)
 
     def run(self) -> None:
@@ -139,6 +138,17 @@ class Schedule:
             world.elapsed += rng.choice((20.0, 90.0))
         elif x < 0.24:
             world.log.deliver()
+        elif x < 0.243:
+            self._lose_changes(rng.choice([u for u in UPSTREAMS if u != WITHOUT_VERSIONS]))
+        elif x < 0.247:
+            lose_rows(world, rng.choice(TARGETS))
+
+    def _lose_changes(self, upstream: str) -> None:
+        """VACUUM takes the changes of older versions away."""
+        world = self.world
+        through = world.rng.randint(0, world.latest[upstream])
+        world.lost[upstream] = max(world.lost.get(upstream, -1), through)
+        world.note(f"the changes of {upstream} are gone through {world.lost[upstream]}")
 
     def _spawn(self, name: str, command: Command, *, is_careful: bool = False) -> Process:
         process = self.world.process(f"{name}{len(self.world.processes) + 1}")
@@ -180,6 +190,8 @@ class Schedule:
         """G10: the faults stop; the stalled wake up at any time and must do no harm."""
         self.world.note("the faults stop")
         self.world.faults = 0.0
+        if self.world.truth.has_losses():
+            self.world.add_versions()
         for _ in range(30):
             worker = self._spawn("worker", work, is_careful=True)
             while not worker.steps.dead:
@@ -232,6 +244,21 @@ def folding_once() -> Iterator[None]:
         yield
 
 
+def lose_rows(world: World, target: str) -> None:
+    """Somebody drops, empties or restores a target."""
+    if world.targets.find(target) is None:
+        return
+    what = world.rng.choice(("drop", "empty", "restore"))
+    world.note(f"{what} {target}")
+    if what == "drop":
+        world.truth.dropped(target, world.targets.drop(target))
+    elif what == "empty":
+        world.truth.dropped(target, world.targets.empty(target))
+    else:
+        moment, kept = world.targets.restore(target, world.rng.randint(1, 3))
+        world.truth.restored(target, moment, kept)
+
+
 # What processes do --------------------------------------------------------------------------------
 
 
@@ -280,7 +307,13 @@ def run_pipeline(actor: Actor, pipeline: str, batch_id: str) -> None:
     actor.process.doing = (batch_id, pipeline)
     was = actor.world.truth.status.get((batch_id, pipeline))
     try:
-        actor.coordinator.run_pipeline(pipeline, batch_id, function_of(actor, pipeline))
+        actor.coordinator.run_pipeline(
+            pipeline,
+            batch_id,
+            function_of(actor, pipeline),
+            on_lost_range=_choice(actor, "snapshot", "accept"),
+            on_lost_target=_choice(actor, "rebuild", "accept"),
+        )
     except FencedError as error:
         ours = was != "SUCCESS" and "the run is SUCCESS" in (error.found or "")
         ensure(not ours, "answer: a run that succeeded was told that it was fenced")
@@ -289,16 +322,21 @@ def run_pipeline(actor: Actor, pipeline: str, batch_id: str) -> None:
     ensure(status == "SUCCESS", f"answer: a run came back although it is {status}")
 
 
+def _choice(actor: Actor, *choices: Any) -> Any:
+    """What an operator says about losses; in the recovery never nothing."""
+    rng = actor.world.rng
+    return None if not actor.is_careful and rng.random() < 0.5 else rng.choice(choices)
+
+
 def function_of(actor: Actor, pipeline: str) -> Callable[[Any, Any], None]:
     """The user's function: writes what it got to each of its targets; may raise at any point."""
     spec, world = actor.world.pipelines[pipeline], actor.world
 
     def function(inputs: Any, run: Any) -> None:
-        spans = dict(inputs)
         for name, target in spec.writes:
             if world.happens(0.05):
                 raise UserError(f"{pipeline} before {name}")
-            run.write(Frame(pipeline, name, spans), target, mode="append", name=name)
+            run.write(Frame(pipeline, name, dict(inputs)), target, mode="append", name=name)
         if world.happens(0.05):
             raise UserError(f"{pipeline} at its end")
 
@@ -315,7 +353,7 @@ def record_elsewhere(actor: Actor, pipeline: str, batch_id: str) -> None:
     plan = world.truth.plans[batch_id]
     for write, _ in world.pipelines[pipeline].writes:
         if plan.seq not in world.truth.sinks[pipeline, write].batches:
-            world.truth.written(pipeline, write, plan.seq, plan.spans(pipeline))
+            world.truth.written(pipeline, write, plan.seq, plan.planned_ways(pipeline))
     status = "FAILED" if world.happens(0.1) else "SUCCESS"
     coordinator.record_run(pipeline, batch_id, status=status)  # type: ignore[arg-type]
 
@@ -342,18 +380,46 @@ def cancel(actor: Actor) -> None:
 def register(actor: Actor) -> None:
     """A pipeline joins, leaves an upstream or takes one up."""
     rng = actor.world.rng
-    spec = rng.choice(PROJECT)
+    spec = rng.choice(list(actor.world.pipelines.values()))
     kept = tuple(u for u in UPSTREAMS if rng.random() < 0.5)
-    upstreams = spec.upstreams if rng.random() < 0.5 else kept or (SPARES[spec.name],)
+    upstreams = spec.upstreams if rng.random() < 0.5 else kept or (spec.spare,)
     actor.coordinator.register(spec.name, upstreams, spec.scope)
 
 
 def operate(actor: Actor) -> None:
-    """Pause, resume, remove or refresh a pipeline."""
+    """Pause, resume, remove, refresh or rename a pipeline."""
     rng, coordinator = actor.world.rng, actor.coordinator
-    chances = (coordinator.pause, coordinator.resume, coordinator.unregister, coordinator.refresh)
-    operation = rng.choices(chances, (4, 4, 1, 1))[0]
-    operation(rng.choice(PROJECT).name)
+    chances: tuple[Callable[[str], None], ...] = (
+        coordinator.pause,
+        coordinator.resume,
+        coordinator.unregister,
+        coordinator.refresh,
+        lambda name: rename(actor, name),
+    )
+    operation = rng.choices(chances, (4, 4, 1, 1, 2))[0]
+    operation(rng.choice(list(actor.world.pipelines)))
+
+
+def rename(actor: Actor, pipeline: str) -> None:
+    """Give a pipeline a new name, now and then one that others want too, or after an accident."""
+    world = actor.world
+    spec = world.pipelines[pipeline]
+    if world.happens(0.3) and not spec.is_external:
+        lose_rows(world, world.rng.choice(spec.writes)[1])
+    new_name = f"{pipeline}-{world.rng.choice((1, len(world.pipelines)))}"
+    world.pipelines.setdefault(new_name, replace(spec, name=new_name))
+    world.truth.may_be_named(pipeline, new_name)
+    actor.coordinator.rename(pipeline, new_name)
+
+
+def reset(actor: Actor) -> None:
+    """Put a watermark elsewhere, as an operator may."""
+    world = actor.world
+    upstream = world.rng.choice(UPSTREAMS)
+    version = world.rng.randint(-1, world.latest[upstream])
+    is_forgotten = version < 0 or upstream == WITHOUT_VERSIONS
+    scope = "other" if world.rng.random() < 0.2 else "default"
+    actor.coordinator.reset(upstream, scope=scope, to_version=None if is_forgotten else version)
 
 
 def replay(actor: Actor) -> None:
@@ -405,10 +471,21 @@ def finish(actor: Actor, batch: PlannedBatch) -> None:
     """Run the pipelines of a batch and finalize it; a batch that nobody can finish is cancelled."""
     for pipeline in dict.fromkeys((*batch.required, *batch.aside)):
         attempt(actor, run_pipeline, pipeline, batch.batch_id)
+        drop_hopeless(actor)
     attempt(actor, finalize_batch, batch.batch_id)
     held = actor.coordinator.finalize(batch.batch_id).held
     if actor.is_careful and held and not any(h.waiting_for for h in held):
         attempt(actor, lambda a: a.coordinator.cancel(batch.batch_id))
+
+
+def drop_hopeless(actor: Actor) -> None:
+    """In the recovery, an operator drops a target that nothing else can settle, as its error says."""
+    world, target = actor.world, actor.process.hopeless
+    if actor.is_careful and target is not None and world.targets.find(target):
+        world.note(f"the operator drops {target}")
+        world.truth.dropped(target, world.targets.drop(target))
+        world.add_versions()
+    actor.process.hopeless = None
 
 
 def attempt(actor: Actor, command: Callable[..., object], *arguments: object) -> None:
@@ -417,6 +494,8 @@ def attempt(actor: Actor, command: Callable[..., object], *arguments: object) ->
         command(actor, *arguments)
     except EXPECTED as error:
         actor.world.note(f"{actor.process.name}: {getattr(error, 'code', error)}")
+        if getattr(error, "code", None) == "FM-SINK-018":
+            actor.process.hopeless = getattr(error, "where", None)
 
 
 COMMANDS: tuple[tuple[str, Command], ...] = (
@@ -426,11 +505,12 @@ COMMANDS: tuple[tuple[str, Command], ...] = (
     ("canceller", cancel),
     ("registrar", register),
     ("operator", operate),
+    ("resetter", reset),
     ("replayer", replay),
     ("compactor", compact_journal),
     ("worker", work),
 )
-WEIGHTS = (20, 30, 14, 5, 4, 5, 2, 3, 24)
+WEIGHTS = (20, 30, 14, 5, 4, 7, 3, 2, 3, 24)
 
 
 # Campaigns ----------------------------------------------------------------------------------------

@@ -7,33 +7,21 @@ that a mistake there cannot excuse itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from floodmark.control.events import Event
-from floodmark.model.marks import decoded
 from floodmark.model.window import Window
-
-FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC)
-
-Span = tuple[int, int]
-"""Versions, inclusive at both ends; empty where the second is smaller. Of an upstream without
-versions the values of its column, which the simulator counts as well."""
-
-
-def value_of(mark: str | None) -> int:
-    """The number of a value; marks of the simulator are days after the first one."""
-    return -1 if mark is None else (decoded(mark).instant - FIRST_DAY).days
-
-
-def span_of(window: Window) -> Span:
-    """What a window holds; nothing while its end is deferred."""
-    if window.kind == "version":
-        return window.after_version + 1, window.through_version
-    start = value_of(window.start_mark) + 1
-    return start, start - 1 if window.deferred else value_of(window.end_mark)
+from floodmark.testing.rows import (
+    SinkTruth,
+    Span,
+    Way,
+    first_run,
+    given_by,
+    span_of,
+    way_of,
+)
 
 
 class Violation(Exception):
@@ -54,6 +42,8 @@ class PlanTruth:
     windows: dict[str, Span]
     required: dict[str, tuple[str, ...]]
     kind: str = "forward"
+    ways: dict[tuple[str, str], list[Way]] = field(default_factory=dict)
+    """(pipeline, upstream) -> how it was planned to be read, then how that was amended."""
     leased: bool = False
     cancelled: bool = False
     advanced: set[str] = field(default_factory=set)
@@ -74,33 +64,51 @@ class PlanTruth:
     def is_ordered(self) -> bool:
         return self.kind in ("forward", "seed")
 
-    def spans(self, pipeline: str) -> dict[str, Span]:
-        """What a run of the pipeline has to read."""
-        return {u: self.windows[u] for u in self.reads[pipeline]}
+    def may_have_read(self, pipeline: str, ways: Mapping[str, Way]) -> bool:
+        """Whether a run has read what it had to, before an amendment or after it."""
+        same = ways.keys() == set(self.reads[pipeline])
+        return same and all(way in self.ways[pipeline, u] for u, way in ways.items())
+
+    def planned_ways(self, pipeline: str) -> dict[str, Way]:
+        return {u: self.ways[pipeline, u][0] for u in self.reads[pipeline]}
+
+    def is_first_run(self, pipeline: str, ways: Mapping[str, Way]) -> bool:
+        """Whether everything was read up to the ends of the batch, as to rebuild a target."""
+        wanted = {u: first_run(self.ways[pipeline, u]) for u in self.reads[pipeline]}
+        return ways == wanted
+
+    def readers_ever(self, upstream: str) -> list[str]:
+        return [p for p, upstreams in self.reads.items() if upstream in upstreams]
 
     def readers(self, upstream: str) -> list[str]:
         return [p for p, upstreams in self.required.items() if upstream in upstreams]
 
 
-@dataclass
-class SinkTruth:
-    """One write of a pipeline: which batches, and how far each upstream, are in its target."""
-
-    batches: set[int] = field(default_factory=set)
-    through: dict[str, int] = field(default_factory=dict)
-
-
 class Truth:
-    """What has happened so far. `writes` gives the names of the writes of each pipeline."""
+    """What has happened so far. `writes` gives names and targets of the writes of each pipeline,
+    `lost` through which version the changes of an upstream are gone.
+    """
 
-    def __init__(self, writes: Mapping[str, Sequence[str]], latest: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        writes: dict[str, dict[str, str]],
+        latest: Mapping[str, int],
+        lost: Mapping[str, int],
+        moment_of: Callable[[str, int], int],
+    ) -> None:
         self.latest = latest
+        self._lost = lost
+        self._moment_of = moment_of
         self.registry: dict[str, tuple[str, tuple[str, ...]]] = {}
         self.paused: set[str] = set()
         self.plans: dict[str, PlanTruth] = {}
         self.committed: dict[tuple[str, str], int] = {}
         self.status: dict[tuple[str, str], str] = {}
-        self.sinks = {(p, name): SinkTruth() for p, names in writes.items() for name in names}
+        self.sinks = {
+            (p, name): SinkTruth(target)
+            for p, own in writes.items()
+            for name, target in own.items()
+        }
         self._writes = writes
         self._planned: dict[tuple[str, str], int] = {}
         self._epochs: dict[str, int] = {}
@@ -118,7 +126,11 @@ class Truth:
             "PAUSE": self._paused,
             "RESUME": lambda body: self.paused.discard(body.pipeline),
             "REMOVE": self._removed,
+            "RENAME": self._renamed,
             "REFRESH": self._refreshed,
+            "RESET": self._reset,
+            "AMEND": self._amended,
+            "TARGET": self._target_settled,
             "LEASE": self._leased,
             "FREEZE": self._frozen,
             "SINK_DONE": self._sink_done,
@@ -142,35 +154,91 @@ class Truth:
         """Older events were folded; whoever lost an answer can no longer find it by its op id."""
         self._op_ids.clear()
 
-    def read(self, batch_id: str, pipeline: str, upstream: str, span: Span) -> None:
+    def read(self, batch_id: str, pipeline: str, window: Window) -> None:
         """A run reads a window of its batch."""
-        planned = self.plans[batch_id].windows[upstream]
-        is_frozen = upstream not in self.plans[batch_id].deferred
+        plan, upstream, way = self.plans[batch_id], window.upstream, way_of(window)
+        is_frozen = upstream not in plan.deferred
         ensure(is_frozen, f"G2 {pipeline} read {upstream} before its end was frozen")
-        ensure(span == planned, f"G6 {pipeline} read {upstream} {span}, planned was {planned}")
+        expected = plan.ways[pipeline, upstream][-1]
+        rebuilds = any(self.sinks[pipeline, write].rebuilds for write in self._writes[pipeline])
+        is_right = way == expected or (rebuilds and way == first_run(plan.ways[pipeline, upstream]))
+        ensure(is_right, f"G6 {pipeline} read {upstream} {way}, planned was {expected}")
 
-    def written(self, pipeline: str, write: str, seq: int, spans: Mapping[str, Span]) -> None:
+    def written(
+        self,
+        pipeline: str,
+        write: str,
+        seq: int,
+        ways: Mapping[str, Way],
+        moment: int = 0,
+        *,
+        replaces: bool = False,
+    ) -> None:
         """A sink has committed the rows of a batch."""
-        if (seq, pipeline) in self._abandoned:
-            return
         where, sink = f"{pipeline}/{write}, batch {seq}", self.sinks[pipeline, write]
+        is_left = (seq, pipeline) in self._abandoned
+        if replaces:
+            self._replaced(where, sink, is_left=is_left)
+        if is_left:
+            return
         plan = self._by_seq[seq]
-        ensure(seq not in sink.batches, f"G3 {where}: applied twice")
-        if plan.is_ordered:
-            self._in_sequence(where, sink, spans)
-        planned = plan.spans(pipeline)
-        ensure(spans == planned, f"G6 {where}: holds {spans}, planned was {planned}")
+        ensure(replaces or seq not in sink.there, f"G3 {where}: applied twice")
         given_up = plan.cancelled and plan.is_ordered
         ensure(not given_up, f"G2 {where}: the batch was cancelled")
+        if sink.rebuilds:
+            is_alone = replaces or not sink.holds_rows()
+            is_right = is_alone and plan.is_first_run(pipeline, ways)
+            ensure(is_right, f"G3 {where}: rebuilt with {ways}, which is not everything")
+            sink.rebuilds = False
+            sink.forget_rows()
+        else:
+            ensure(plan.may_have_read(pipeline, ways), f"G6 {where}: holds {ways}")
+        counted = ways if plan.is_ordered else {}
+        self._in_sequence(where, sink, counted)
         sink.batches.add(seq)
+        sink.there[seq] = (moment, {u: given_by(way) for u, way in counted.items()})
+        if plan.is_ordered and sink.lacks():
+            sink.over_a_loss.add(seq)
+        elif plan.is_ordered:
+            sink.losses = []
 
-    def _in_sequence(self, where: str, sink: SinkTruth, spans: Mapping[str, Span]) -> None:
-        for upstream, (start, end) in spans.items():
-            through = sink.through.get(upstream, -1)
+    def _replaced(self, where: str, sink: SinkTruth, *, is_left: bool) -> None:
+        """A rebuild takes every row of a target away: it may only have held rows of that write."""
+        for key, other in self.sinks.items():
+            if other.target == sink.target and (other is not sink or is_left):
+                ensure(not other.holds_rows(), f"G3 {where}: removes rows of {'/'.join(key)}")
+
+    def _in_sequence(self, where: str, sink: SinkTruth, ways: Mapping[str, Way]) -> None:
+        for upstream, way in ways.items():
+            (start, end), through = way[0], sink.through.get(upstream, -1)
+            again = set(range(start, min(through, end) + 1)) - sink.missing.get(upstream, set())
+            ensure(not again, f"G3 {where}: {upstream} {again} is there already")
             if start <= end:
-                ensure(start > through, f"G3 {where}: {upstream} {start} is there already")
-                ensure(start == through + 1, f"G7 {where}: {upstream} misses {through + 1}")
-                sink.through[upstream] = end
+                ensure(start <= through + 1, f"G7 {where}: {upstream} misses {through + 1}")
+            sink.add(upstream, way)
+
+    def dropped(self, target: str, moment: int) -> None:
+        """Somebody took all rows of a target away."""
+        for sink in self._sinks_of(target):
+            sink.lose_all(moment)
+
+    def restored(self, target: str, moment: int, kept: int) -> None:
+        """Somebody took all rows away that were committed after the moment `kept`."""
+        for sink in self._sinks_of(target):
+            sink.lose_since(moment, kept)
+
+    def _sinks_of(self, target: str) -> list[SinkTruth]:
+        return [sink for sink in self.sinks.values() if sink.target == target]
+
+    def may_be_named(self, pipeline: str, new_name: str) -> None:
+        """Somebody is about to give a pipeline another name, with the same writes."""
+        if new_name not in self._writes:
+            self._writes[new_name] = self._writes[pipeline]
+            for write, target in self._writes[pipeline].items():
+                self.sinks[new_name, write] = SinkTruth(target)
+
+    def has_losses(self) -> bool:
+        return any(sink.losses for sink in self.sinks.values())
 
     def _registered(self, body: Any) -> None:
         self.registry[body.pipeline] = (body.scope, body.upstreams)
@@ -185,6 +253,8 @@ class Truth:
         plan.deferred = {w.upstream for w in body.windows if w.deferred}
         plan.steps = {w.upstream: w.through_version for w in body.windows}
         plan.reads = dict(required)
+        planned_ways = {w.upstream: way_of(w) for w in body.windows}
+        plan.ways = {(p, u): [planned_ways[u]] for p, own in required.items() for u in own}
         if plan.kind == "forward":
             self._planned_forward(plan)
         else:
@@ -224,6 +294,8 @@ class Truth:
         ensure(start - 1 <= end <= self.latest[upstream], f"G1 {upstream} is frozen at {end}")
         plan.deferred.discard(upstream)
         plan.windows[upstream] = (start, end)
+        for pipeline in plan.readers_ever(upstream):
+            plan.ways[pipeline, upstream] = [way_of(body.window)]
         if plan.kind == "forward" and upstream not in plan.given_up:
             self._planned[plan.scope, upstream] = end
 
@@ -236,6 +308,11 @@ class Truth:
         plan.cancelled = not plan.leased or not plan.is_ordered
         for upstream in self._pending(plan) if plan.kind == "forward" else ():
             self._give_up(plan, upstream)
+
+    def _is_open(self, batch_id: str, plan: PlanTruth) -> bool:
+        owed = plan.debts if plan.kind == "forward" else {*plan.required, *plan.debts}
+        is_owed = any(self.status.get((batch_id, p)) != "SUCCESS" for p in owed)
+        return is_owed or (plan.kind == "forward" and bool(self._pending(plan)))
 
     def _pending(self, plan: PlanTruth) -> set[str]:
         return plan.fresh - plan.advanced - plan.given_up
@@ -258,7 +335,72 @@ class Truth:
     def _refreshed(self, body: Any) -> None:
         """What the pipeline loads from now on replaces its targets."""
         for write in self._writes[body.pipeline]:
-            self.sinks[body.pipeline, write].through.clear()
+            self.sinks[body.pipeline, write].start_again()
+
+    def _renamed(self, body: Any) -> None:
+        """The pipeline goes on in its targets; a later one of the old name begins anew."""
+        old, new = body.pipeline, body.new_name
+        ensure(new not in self._epochs and new not in self.registry, f"G8 {new} was there before")
+        for batch_id, plan in self.plans.items():
+            has_part = not plan.cancelled and (old in plan.required or old in plan.debts)
+            is_open = has_part and self._is_open(batch_id, plan)
+            ensure(not is_open, f"G4 {old} is renamed under batch {plan.seq}")
+            if old in plan.reads:
+                self._abandoned.add((plan.seq, old))
+        self.registry[new] = self.registry.pop(old)
+        if old in self.paused:
+            self.paused.remove(old)
+            self.paused.add(new)
+        for write, target in self._writes[old].items():
+            self.sinks[new, write] = self.sinks[old, write]
+            self.sinks[old, write] = SinkTruth(target)
+
+    def _reset(self, body: Any) -> None:
+        """Whoever stood at the mark, or beyond its new place, stands at the new one."""
+        key, upstream, version = (body.scope, body.upstream), body.upstream, body.version
+        for plan in self.plans.values():
+            is_open = plan.scope == body.scope and plan.kind == "forward" and not plan.cancelled
+            is_held = is_open and upstream in self._pending(plan)
+            ensure(not is_held, f"G2 the mark of {upstream} moves under batch {plan.seq}")
+        line = min(version, self.committed.get(key, -1))
+        for pipeline, (scope, upstreams) in self.registry.items():
+            for write in self._writes[pipeline] if scope == body.scope else ():
+                sink = self.sinks[pipeline, write]
+                is_known = upstream in upstreams or upstream in sink.through
+                if is_known and sink.through.get(upstream, -1) >= line:
+                    sink.move(upstream, version)
+        self.committed[key] = self._planned[key] = version
+
+    def _amended(self, body: Any) -> None:
+        """A range is read in another way; only what is gone may be declared lost."""
+        self._fence(body)
+        plan, upstream, way = self.plans[body.batch_id], body.window.upstream, way_of(body.window)
+        ways = plan.ways.get((body.pipeline, upstream))
+        ensure(ways is not None, f"G2 {body.pipeline} does not read {upstream}")
+        ensure(way[0] == plan.windows[upstream], f"G2 {upstream} is amended to {way[0]}")
+        gone = set(range(way[0][0], way[0][1] + 1)) - set(given_by(way))
+        is_gone = max(gone, default=-1) <= self._lost.get(upstream, -1)
+        ensure(is_gone, f"G2 {upstream} {gone} is declared lost although it is there")
+        if ways is not None:
+            ways.append(way)
+
+    def _target_settled(self, body: Any) -> None:
+        """An operator decided about rows that somebody took away."""
+        self._fence(body)
+        plan, found = self.plans[body.batch_id], body.sink
+        sink = self.sinks[body.pipeline, found.write_name]
+        ensure(sink.was_hurt, f"G3 {body.pipeline}/{found.write_name} has lost nothing")
+        if not plan.is_ordered:
+            ensure(found.settled == "accept", "G3 a replay would put the target back to its end")
+        if not plan.is_ordered or (plan.seq, body.pipeline) in self._abandoned:
+            return
+        # Where no table was found, nothing of ours can be in one that comes later.
+        seen = self._moment_of(found.table_id, found.version) if found.table_id else None
+        sink.losses = [at for at in sink.losses if seen is not None and at > seen]
+        sink.rebuilds = found.settled == "rebuild"
+        sink.over_a_loss.clear()
+        if found.settled == "accept":
+            sink.declare()
 
     def _take_out(self, body: Any, *, for_good: bool) -> None:
         name = body.pipeline
@@ -322,7 +464,13 @@ class Truth:
         self._fence(body)
         if (self.plans[body.batch_id].seq, body.pipeline) in self._abandoned:
             return
-        self._applied(body.batch_id, body.pipeline, [body.sink.write_name], "G3 SINK_DONE")
+        write, seq = body.sink.write_name, self.plans[body.batch_id].seq
+        self._applied(body.batch_id, body.pipeline, [write], "G3 SINK_DONE")
+        sink = self.sinks[body.pipeline, write]
+        ensure(
+            seq not in sink.over_a_loss,
+            f"G3 {body.pipeline}/{write} goes on over a loss nobody settled",
+        )
 
     def _succeeded(self, body: Any) -> None:
         self._fence(body)
@@ -373,4 +521,10 @@ class Truth:
                     for write in self._writes[pipeline]
                     if self.sinks[pipeline, write].through.get(upstream, -1) != latest
                 ]
+            for write in self._writes[pipeline]:
+                sink = self.sinks[pipeline, write]
+                if sink.losses or sink.rebuilds:
+                    late.append(f"{pipeline}/{write} lost rows")
+                else:
+                    ensure(not sink.lacks(), f"G3 {pipeline}/{write} lacks {sink.missing}")
         return late

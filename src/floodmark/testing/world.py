@@ -11,27 +11,32 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Self, cast
 
 import greenlet
 
-from floodmark.control.events import Event
+from floodmark.control.events import Event, Reset
 from floodmark.control.heartbeats import Pulse
 from floodmark.control.journal import CommitConflict, CommitUnknown, Tail
 from floodmark.coordinator import Coordinator
+from floodmark.errors import SinkError, SourceError
 from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.marks import TimeMark
 from floodmark.model.plan import PlanRequest, Probe, TimeFacts
 from floodmark.model.receipt import Receipt, WriteResult
-from floodmark.model.state import Holder, Mark, SinkDone
+from floodmark.model.state import Holder, Mark, OnLostTarget, SinkDone
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import Query, Window
+from floodmark.model.window import NOTHING_PROCESSED, Query, Settlement, Window
 from floodmark.model.write import WriteSpec
 from floodmark.run.engine import Engine
-from floodmark.testing.truth import FIRST_DAY, Span, Truth, span_of, value_of
+from floodmark.sinks.rules import Target
+from floodmark.sinks.target import DeltaTarget
+from floodmark.testing.rows import FIRST_DAY, value_of, way_of
+from floodmark.testing.targets import SimTargets, target_of
+from floodmark.testing.truth import Truth
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TTL_SECONDS = 60.0
@@ -59,6 +64,11 @@ class PipelineSpec:
     writes: tuple[tuple[str, str], ...]
     is_external: bool = False
 
+    @property
+    def spare(self) -> str:
+        """An upstream that no pipeline of another origin reads: it may be turned to at any time."""
+        return f"/u/spare-{self.name.partition('-')[0]}"
+
 
 @dataclass(eq=False)
 class Process:
@@ -74,6 +84,8 @@ class Process:
     pulses: list[SimPulse] = field(default_factory=list)
     doing: tuple[str, str] = ("", "")
     """(batch id, pipeline) of its run."""
+    hopeless: str | None = None
+    """A target whose loss could not be settled as it was asked for."""
 
 
 class World:
@@ -84,11 +96,13 @@ class World:
         self.faults = faults
         self.pipelines = {p.name: p for p in pipelines}
         self.latest: dict[str, int] = {}
-        writes = {p.name: [name for name, _ in p.writes] for p in pipelines}
-        self.truth = Truth(writes, self.latest)
+        self.lost: dict[str, int] = {}
+        """The version through which the changes of an upstream are gone; snapshots are kept."""
+        self.targets = SimTargets()
+        writes = {p.name: dict(p.writes) for p in pipelines}
+        self.truth = Truth(writes, self.latest, self.lost, self.targets.moment_of)
         self.elapsed = 0.0
         self.log = SimLog(self)
-        self.receipts: dict[tuple[str, str], int] = {}
         self.heartbeats = SimHeartbeats(self)
         self.trace: deque[str] = deque(maxlen=TRACE_LINES)
         self.acting: Process | None = None
@@ -104,6 +118,11 @@ class World:
         if process.is_dead:
             raise greenlet.GreenletExit
         self.trace.append(f"{self.elapsed:8.2f} {process.name}: {what}")
+
+    def add_versions(self) -> None:
+        """A lost target is noticed by the next write, so there has to be one."""
+        for upstream in self.latest:
+            self.latest[upstream] += 1
 
     def happens(self, chance: float) -> bool:
         """Whether a fault of that chance strikes now."""
@@ -316,7 +335,7 @@ class Frame:
 
     pipeline: str
     write: str
-    spans: Mapping[str, Span]
+    reads: Mapping[str, Window]
 
 
 @dataclass(frozen=True)
@@ -328,59 +347,105 @@ class SimSource:
 
     def check(self, window: Window) -> TableFacts:
         self.world.pause(f"source check {window.upstream}")
+        if self._is_lost(window):
+            raise SourceError("FM-SOURCE-006", "data files are gone", where=window.upstream)
         return facts_of(window.upstream, self.world.latest[window.upstream])
 
-    def read(self, window: Window) -> Span:
-        span = span_of(window)
+    def settled(self, window: Window, choice: Settlement) -> Window | None:
+        self.world.pause(f"source settle {window.upstream}")
+        if not self._is_lost(window):
+            return None
+        if choice == "snapshot":
+            return replace(window, method="snapshot", feed_after_version=None)
+        last = self.world.lost[window.upstream]
+        return replace(
+            window, method="lost", feed_after_version=last if last < window.end else None
+        )
+
+    def _is_lost(self, window: Window) -> bool:
+        pipeline = self.process.doing[1]
+        if window.kind != "version" or self.world.pipelines[pipeline].is_external:
+            return False  # a program of its own has its own way out
+        first = window.feed_start
+        return first is not None and first <= self.world.lost.get(window.upstream, -1)
+
+    def read(self, window: Window) -> Window:
         batch_id, pipeline = self.process.doing
-        self.world.truth.read(batch_id, pipeline, window.upstream, span)
-        return span
+        self.world.truth.read(batch_id, pipeline, window)
+        return window
 
     def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:
         """See `QuerySource.look`."""
         self.world.pause(f"look into {window.upstream}")
         return time_facts(value_of(window.start_mark), self.world.latest[window.upstream])
 
-    def table(self, window: Window, at_version: int) -> Span:
-        return (0, at_version)
-
 
 @dataclass(frozen=True)
 class SimSink:
-    """Delta's semantics: a receipt is a high-water mark, a concurrent writer is a conflict."""
+    """The product's look at a target, and Delta's semantics of a commit: it fails if the same
+    receipt, or more than an append, came in between.
+    """
 
     world: World
     spec: WriteSpec
+    windows: tuple[Window, ...]
+    previous: SinkDone | None
+
+    @property
+    def _target(self) -> DeltaTarget:
+        return target_of(self.world.targets, self.spec.target, self.previous)
 
     def committed(self, receipt: Receipt) -> WriteResult | None:
         self.world.pause(f"sink look {self.spec.name}")
-        return self._result() if self._stored(receipt) >= receipt.seq else None
+        return self._target.committed(receipt)
+
+    def loss(self, receipt: Receipt) -> SinkError | None:
+        self.world.pause(f"sink search {self.spec.name}")
+        return self._target.loss(receipt)
+
+    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+        self.world.pause(f"sink settle {choice} {self.spec.name}")
+        return self._target.settled(choice, receipt, next_app_id)
 
     def write(self, frame: Frame, receipt: Receipt) -> WriteResult:
         while True:
-            self.world.pause(f"sink snapshot {self.spec.name}")
-            seen = self._stored(receipt)
-            if seen >= receipt.seq:
-                return self._result()
+            earlier = self.committed(receipt)
+            if earlier is not None:
+                return earlier
+            seen = self._target.seen(receipt, self.windows)
+            stored = self._stored(receipt)
             self.world.pause(f"sink commit {frame.pipeline}/{frame.write} #{receipt.seq}")
             if self.world.happens(0.03):
                 raise UserError("the sink's commit failed")
-            if self._stored(receipt) == seen:
-                return self._commit(frame, receipt)
+            if self._stored(receipt) == stored and self._is_undisturbed(seen):
+                return self._commit(frame, receipt, seen)
 
-    def _commit(self, frame: Frame, receipt: Receipt) -> WriteResult:
-        self.world.receipts[self.spec.target, receipt.app_id] = receipt.seq
-        self.world.truth.written(frame.pipeline, frame.write, receipt.seq, frame.spans)
-        if self.world.happens(0.03):
-            self.world.note("the sink's answer is lost")
+    def _stored(self, receipt: Receipt) -> int | None:
+        table = self.world.targets.find(self.spec.target)
+        return table.transaction_version(receipt.app_id) if table else None
+
+    def _is_undisturbed(self, seen: Target) -> bool:
+        table = self.world.targets.find(self.spec.target)
+        if table is None or not seen.exists:
+            return table is None and not seen.exists
+        newest = table.latest if seen.is_replaced else table.disturbed_at
+        return table.table_id == seen.table_id and newest <= seen.version
+
+    def _commit(self, frame: Frame, receipt: Receipt, seen: Target) -> WriteResult:
+        world, replaces = self.world, seen.is_replaced
+        moment = world.targets.write(self.spec.target, receipt, replaces=replaces)
+        world.truth.written(
+            frame.pipeline,
+            frame.write,
+            receipt.seq,
+            {upstream: way_of(window) for upstream, window in frame.reads.items()},
+            moment,
+            replaces=replaces,
+        )
+        if world.happens(0.03):
+            world.note("the sink's answer is lost")
             raise LostAnswer(self.spec.target)
-        return self._result()
-
-    def _stored(self, receipt: Receipt) -> int:
-        return self.world.receipts.get((self.spec.target, receipt.app_id), 0)
-
-    def _result(self) -> WriteResult:
-        return WriteResult(self.spec.target, "t", 1, None, already_applied=False)
+        return self._target.read_back(receipt, seen, {})
 
 
 @dataclass(frozen=True)
@@ -397,7 +462,7 @@ class SimEngine:
     def sink(
         self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None
     ) -> SimSink:
-        return SimSink(self.world, spec)
+        return SimSink(self.world, spec, tuple(windows), previous)
 
     def is_lost_file(self, error: BaseException) -> bool:
         return False
@@ -444,6 +509,13 @@ class SimCoordinator(Coordinator):
         more = latest if request.max_versions is None else mark.version + 1 + request.max_versions
         last = min(latest, more)
         return Probe(facts, tuple(version_of(v) for v in range(mark.version + 1, last + 1)))
+
+    def _reset_of(self, upstream: str, scope: str, version: int | None) -> Reset:
+        self._world.pause(f"look at {upstream} for a reset")
+        if version is None:
+            return Reset(scope, upstream, NOTHING_PROCESSED)
+        facts = facts_of(upstream, version)
+        return Reset(scope, upstream, version, facts.table_id, facts.feed_enabled, "f")
 
     def _probe_between(self, upstream: str, after: int, mark: Mark | None) -> Probe:
         self._world.pause(f"probe {upstream} from {after}")
