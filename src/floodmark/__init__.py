@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from floodmark.config.twin import Node, Pipeline
     from floodmark.coordinator import Coordinator
     from floodmark.engines.spark import local_session
     from floodmark.errors import FloodmarkError
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from floodmark.model.window import Window
     from floodmark.project import Project
     from floodmark.sinks.changes import deletes, upserts
+    from floodmark.transforms.registry import transform
 
 __version__ = "0.1.0"
 
@@ -23,12 +25,15 @@ _HOMES = {
     "Coordinator": "floodmark.coordinator",
     "FloodmarkError": "floodmark.errors",
     "Metrics": "floodmark.model.results",
+    "Node": "floodmark.config.twin",
+    "Pipeline": "floodmark.config.twin",
     "Project": "floodmark.project",
     "RunResult": "floodmark.model.results",
     "Upstream": "floodmark.model.upstream",
     "Window": "floodmark.model.window",
     "deletes": "floodmark.sinks.changes",
     "local_session": "floodmark.engines.spark",
+    "transform": "floodmark.transforms.registry",
     "upserts": "floodmark.sinks.changes",
 }
 
@@ -37,12 +42,15 @@ __all__ = [
     "Coordinator",
     "FloodmarkError",
     "Metrics",
+    "Node",
+    "Pipeline",
     "Project",
     "RunResult",
     "Upstream",
     "Window",
     "deletes",
     "local_session",
+    "transform",
     "upserts",
 ]
 

@@ -46,9 +46,10 @@ class StepContext:
 
         Nothing runs before the rows are asked for. Raises what Spark raises.
         """
-        known = {**self.frames, **more}
-        self._capture(text, tuple(name for name in known if name.lower() in sql.words_of(text)))
-        return frames.query(self.session, text, known)
+        known, words = {**self.frames, **more}, sql.words_of(text)
+        used = tuple(name for name in known if name.lower() in words)
+        self._capture(text, used)
+        return frames.query(self.session, text, known) if used else self.session.sql(text)
 
     def _capture(self, text: str, names: tuple[str, ...] = ()) -> None:
         self.captured.append(Statement(self.step, text, names))

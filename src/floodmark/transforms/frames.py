@@ -35,7 +35,8 @@ def query(session: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> 
     """The rows of a query in which names stand for frames; nothing runs before they are asked for.
 
     The query reaches Spark as it is written, inside the names that it may use: no view is left
-    in the session, and no table of the catalog is hidden from other queries.
+    in the session, and no table of the catalog is hidden from other queries. A statement that is
+    no query is refused by Spark's parser.
     """
     used = {name: frame for name, frame in frames.items() if name.lower() in sql.words_of(text)}
     slots: dict[str, Any] = {f"frame_{number}": frame for number, frame in enumerate(used.values())}
@@ -45,8 +46,9 @@ def query(session: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> 
     ]
     # Braces of the user's own are no slots.
     body = text.replace("{", "{{").replace("}", "}}")
-    bound = f"WITH {', '.join(names)}\n(\n{body}\n)" if names else body
-    return session.sql(bound if names else text, **slots)
+    if names:
+        return session.sql(f"WITH {', '.join(names)}\n(\n{body}\n)", **slots)
+    return session.sql(f"(\n{text}\n)")
 
 
 def refused_by_spark(error: Exception, text: str) -> Exception:

@@ -20,6 +20,7 @@ from floodmark.errors import FloodmarkError, TransformError
 from floodmark.transforms import faults
 from floodmark.transforms.params import Params, parse
 from floodmark.transforms.relation import INPUT, Built, Relation
+from floodmark.transforms.sql import NotSqlError
 
 ENTRY_POINTS = "floodmark.transforms"
 FAMILIES = ("columns", "rows", "text", "dates", "joins", "groups", "shapes", "checks")
@@ -80,7 +81,10 @@ class Transform:
 
     def build(self, relation: Relation, params: BaseModel) -> Built | str:
         """The query for this input; pure. Raises TransformError if the columns do not fit."""
-        built: Built | str = self.call(params, relation)
+        try:
+            built: Built | str = self.call(params, relation)
+        except NotSqlError as error:
+            raise faults.wrong_parameters(str(error)) from error
         return built
 
     def on_frame(self, params: BaseModel) -> Callable[[Any, Any], Any]:
@@ -139,7 +143,10 @@ def _params_model(
     function: Function, name: str, parameters: Sequence[inspect.Parameter]
 ) -> tuple[type[BaseModel], bool]:
     """The model of the parameters, and whether they are handed over one by one."""
-    hints = get_type_hints(function, include_extras=True)
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise _unusable(f"a type of {name}'s parameters cannot be found", str(error)) from error
     kinds = [hints.get(parameter.name) for parameter in parameters]
     if len(kinds) == 1 and isinstance(kinds[0], type) and issubclass(kinds[0], BaseModel):
         return kinds[0], False

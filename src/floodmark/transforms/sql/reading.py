@@ -139,20 +139,32 @@ def sources_of_query(
     """
     known: dict[str, object] = {name: dict(columns) for name, columns in schemas.items()}
     try:
-        query = qualify(_parsed(text), schema=known, dialect=DIALECT)
+        parsed = _parsed(text)
+        query = qualify(parsed.copy(), schema=known, dialect=DIALECT)
         names = query.named_selects if isinstance(query, exp.Query) else []
         if not names or "*" in names:
             raise NotSqlError("its columns cannot be listed")
         nodes = lineage(None, query, known, dialect=DIALECT)
     except SqlglotError as error:
         raise NotSqlError(str(error).splitlines()[0][:200]) from error
-    return {name: _leaves(nodes[name].walk()) for name in names}
+    spelled = _spelled(parsed, schemas)
+    return {spelled.get(name, name): _leaves(nodes[name].walk(), spelled) for name in names}
 
 
-def _leaves(nodes: Iterable[Node]) -> tuple[ColumnRef, ...]:
-    tables = (node for node in nodes if isinstance(node.expression, exp.Table))
-    found = (ColumnRef(node.expression.name, exp.to_column(node.name).name) for node in tables)
-    return tuple(dict.fromkeys(found))
+def _spelled(parsed: Expr, schemas: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Names as they are written, by what sqlglot makes of them: it writes all of them small."""
+    written = [*schemas, *(name for columns in schemas.values() for name in columns)]
+    written += parsed.named_selects if isinstance(parsed, exp.Query) else []
+    return {name.lower(): name for name in written}
+
+
+def _leaves(nodes: Iterable[Node], spelled: Mapping[str, str]) -> tuple[ColumnRef, ...]:
+    found: dict[ColumnRef, None] = {}
+    for node in nodes:
+        if isinstance(node.expression, exp.Table):
+            frame, column = node.expression.name, exp.to_column(node.name).name
+            found[ColumnRef(spelled.get(frame, frame), spelled.get(column, column))] = None
+    return tuple(found)
 
 
 def tables_of(text: str) -> tuple[str, ...]:
