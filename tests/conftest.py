@@ -92,4 +92,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _group(item: pytest.Item) -> str | None:
     if "spark" in getattr(item, "fixturenames", ()):
         return "spark"
+    if "postgres" in getattr(item, "fixturenames", ()):
+        return "postgres"
     return "commands" if "cli" in item.path.parent.parts else None
