@@ -56,13 +56,18 @@ def unbound(found: str, allowed: str) -> SourceError:
     )
 
 
+def sqlglot_name(dialect: SqlDialect) -> str:
+    """What sqlglot calls the dialect."""
+    return _SQLGLOT.get(dialect, dialect)
+
+
 def tokens_of(dialect: SqlDialect, query: str) -> list[Any]:
     """The tokens of a query; raises FM-SOURCE-030 if a string or comment in it does not end."""
     import sqlglot
     from sqlglot.errors import TokenError
 
     try:
-        found = sqlglot.Dialect.get_or_raise(_SQLGLOT.get(dialect, dialect)).tokenize(query)
+        found = sqlglot.Dialect.get_or_raise(sqlglot_name(dialect)).tokenize(query)
     except TokenError as error:
         raise unbound(str(error), f"SQL of {dialect}") from error
     return list(found)
