@@ -1,7 +1,7 @@
 # ruff: noqa: INP001
 """Writes the reference pages that follow from the code.
 
-    python docs/generate.py            write errors.md, failpoints.md and metrics.md of docs/reference
+    python docs/generate.py            write the pages of docs/reference that follow from the code
     python docs/generate.py --check    fail if one of them is stale
 
 Codes, meanings and points come from the code; what to do about them from reference/notes.yaml.
@@ -17,6 +17,9 @@ import yaml
 
 from floodmark import errors, failpoints
 from floodmark.report.metrics import METRICS
+from floodmark.transforms import Example, Table, Transform, standard
+from floodmark.transforms.params import described
+from floodmark.transforms.registry import FAMILIES
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTES = REFERENCE / "notes.yaml"
@@ -27,7 +30,10 @@ ROOMS: dict[str, tuple[type[errors.FloodmarkError], str]] = {
     "PLAN": (errors.PlanError, "A batch cannot be planned as asked; nothing was journaled."),
     "SOURCE": (errors.SourceError, "An upstream cannot be read exactly; nothing was written."),
     "SINK": (errors.SinkError, "A target cannot be written exactly once."),
-    "TRANSFORM": (errors.TransformError, "A step of a node cannot be applied; nothing was written."),
+    "TRANSFORM": (
+        errors.TransformError,
+        "A step of a node cannot be applied; nothing was written.",
+    ),
     "CONTROL": (errors.ControlError, "The control store cannot be used, or protects a guarantee."),
     "RUN": (errors.RunError, "A run failed; it is recorded and can be retried."),
     "CLI": (errors.FloodmarkError, "The command line itself."),
@@ -51,6 +57,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "errors.md": _page(_errors(written["errors"])),
         REFERENCE / "failpoints.md": _page(_failpoints(written["failpoints"])),
         REFERENCE / "metrics.md": _page(_metrics()),
+        REFERENCE / "transforms.md": _page(_transforms()),
     }
 
 
@@ -135,6 +142,57 @@ def _metrics() -> Iterator[str]:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         rows.append(f"| `{metric.name}` | {metric.kind} | {labels} | {_cell(metric.text)} |")
     yield "\n".join(rows)
+
+
+def _transforms() -> Iterator[str]:
+    yield "# Transforms"
+    yield GENERATED
+    yield (
+        "The named transforms of a node's `transform` list ([guide](../guides/transforms.md)). Each "
+        "example is run by the tests. Where `name: value` is shown, the value stands for the first "
+        "parameter. Unknown parameters are refused, and texts and numbers are never converted."
+    )
+    by_family: dict[str, list[Transform]] = {family: [] for family in FAMILIES}
+    for each in standard().values():
+        by_family[each.function.__module__.rpartition(".")[2]].append(each)
+    for family, members in by_family.items():
+        yield f"## {family.capitalize()}"
+        for each in members:
+            yield f"### {each.name}"
+            yield each.text
+            yield "\n".join(_parameters(each))
+            yield from _example(each.name, each.example) if each.example else ()
+
+
+def _parameters(each: Transform) -> Iterator[str]:
+    yield "| parameter | default | meaning |"
+    yield "| --- | --- | --- |"
+    for name, default, text in described(each.params):
+        yield f"| `{name}` | {_cell(default)} | {_cell(text)} |"
+
+
+def _example(name: str, example: Example) -> Iterator[str]:
+    step = yaml.safe_dump([{name: example.params}], sort_keys=False, default_flow_style=None)
+    yield f"```yaml\n{step}```"
+    yield "\n".join(_rows("input", example.given))
+    for other, table in example.others.items():
+        yield "\n".join(_rows(other, table))
+    yield "\n".join(_rows("gives", example.gives))
+
+
+def _rows(title: str, table: Table) -> Iterator[str]:
+    kinds = (f"`{name}` {kind}" for name, kind in table.columns.items())
+    yield f"| {title}: {' | '.join(kinds)} |"
+    yield f"| {' | '.join('---' for _ in table.columns)} |"
+    for row in table.rows:
+        yield f"| {' | '.join(_cell(_value(value)) for value in row)} |"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        return f"`{value!r}`" if value != value.strip() or not value else value
+    words = {"None": "NULL", "True": "true", "False": "false"}
+    return words.get(str(value), str(value))
 
 
 def _page(parts: Iterator[str]) -> str:
