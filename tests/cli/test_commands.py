@@ -465,12 +465,15 @@ def test_an_interrupt_is_exit_code_130_and_says_what_stays(
     (shop / "jobs.py").write_text(
         "import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(60)\n"
     )
+    # A test run in the background of a shell ignores Ctrl-C, and its children would as well.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, "-m", "floodmark", "validate"],
         cwd=shop,
         stderr=subprocess.PIPE,
         text=True,
     )
+    signal.signal(signal.SIGINT, before)
     deadline = time.monotonic() + 60
     while not (shop / "started").exists() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,13 +58,21 @@ STEPS = (
 """One statement each; those that change nothing may commit nothing."""
 
 
-@pytest.fixture(scope="module", params=["plain", "vectors", "partitioned"])
-def table(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> str:
-    path = str(tmp_path_factory.mktemp("deltalog") / request.param)
-    vectors = str(request.param == "vectors").lower()
-    partitioned = "partitioned by (g)" if request.param == "partitioned" else ""
+@pytest.fixture(scope="module")
+def built(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The table of each shape, built when it is first asked for: tests come in any order."""
+    folder = tmp_path_factory.mktemp("deltalog")
+    return cache(lambda shape: _build(spark, str(folder / shape), shape))
+
+
+@pytest.fixture(params=["plain", "vectors", "partitioned"])
+def table(request: pytest.FixtureRequest, built: Callable[[str], str]) -> str:
+    return built(request.param)
+
+
+def _build(spark: SparkSession, path: str, shape: str) -> str:
+    vectors = str(shape == "vectors").lower()
+    partitioned = "partitioned by (g)" if shape == "partitioned" else ""
     spark.sql(
         f"create table delta.`{path}` (id long, v string, g int) using delta {partitioned}"
         " tblproperties ('delta.enableChangeDataFeed' = 'true',"
