@@ -372,9 +372,11 @@ def finalize_batch(actor: Actor, batch_id: str) -> None:
 
 
 def cancel(actor: Actor) -> None:
+    """Give up an open batch, a seed rather than another one: there are few."""
     found = actor.coordinator.current_plan()
+    seeds = [batch for batch in found if batch.kind == "seed"]
     if found:
-        actor.coordinator.cancel(str(actor.world.rng.choice(found).batch_id))
+        actor.coordinator.cancel(str(actor.world.rng.choice(seeds or found).batch_id))
 
 
 def register(actor: Actor) -> None:
@@ -413,13 +415,25 @@ def rename(actor: Actor, pipeline: str) -> None:
 
 
 def reset(actor: Actor) -> None:
-    """Put a watermark elsewhere, as an operator may."""
-    world = actor.world
-    upstream = world.rng.choice(UPSTREAMS)
-    version = world.rng.randint(-1, world.latest[upstream])
+    """Put a watermark elsewhere, as an operator may; rather one that a newcomer has not reached."""
+    world, rng = actor.world, actor.world.rng
+    scope = "other" if rng.random() < 0.2 else "default"
+    behind = not_reached(actor.coordinator.state())
+    scope, upstream = rng.choice(behind) if behind else (scope, rng.choice(UPSTREAMS))
+    version = rng.randint(-1, world.latest[upstream])
     is_forgotten = version < 0 or upstream == WITHOUT_VERSIONS
-    scope = "other" if world.rng.random() < 0.2 else "default"
     actor.coordinator.reset(upstream, scope=scope, to_version=None if is_forgotten else version)
+
+
+def not_reached(state: State) -> list[tuple[str, str]]:
+    """Scopes and upstreams whose watermark a pipeline has not reached yet."""
+    return [
+        (pipeline.scope, upstream)
+        for pipeline in state.pipelines.values()
+        for upstream in pipeline.upstreams
+        if state.processed_through(pipeline.name, upstream)
+        < state.committed_version(pipeline.scope, upstream)
+    ]
 
 
 def replay(actor: Actor) -> None:
