@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+    WithJsonSchema,
+)
 
 from floodmark.config.fields import (
     Name,
@@ -86,9 +94,14 @@ def _web_address(value: str) -> str:
     return _address(value)
 
 
+def _plain_options(options: dict[str, Any]) -> dict[str, Any]:
+    return {k: str(v.reference) if isinstance(v, Secret) else v for k, v in options.items()}
+
+
 Options = Annotated[
     dict[str, Any],
     BeforeValidator(_options),
+    PlainSerializer(_plain_options, when_used="json"),
     WithJsonSchema(
         {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
     ),

@@ -98,9 +98,7 @@ def _missing_key(path: KeyPath, document: Document, report: Report) -> None:
     )
 
 
-def _unknown_key(
-    path: KeyPath, document: Document, report: Report, model: type[BaseModel]
-) -> None:
+def _unknown_key(path: KeyPath, document: Document, report: Report, model: type[BaseModel]) -> None:
     name = str(path[-1])
     report.add(
         "FM-CONFIG-003",

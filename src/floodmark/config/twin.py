@@ -1,0 +1,78 @@
+"""Projects built in Python: the same models, rules and hashes as from files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from floodmark.config.faults import add_fault
+from floodmark.config.layers import PROJECT_FILE, Layers
+from floodmark.config.load import LoadedFile, loaded_from
+from floodmark.config.models import PipelineSettings
+from floodmark.config.nodes import NodeSettings
+from floodmark.config.places import Place, Report
+from floodmark.config.tree import Document, Entry
+
+PYTHON = "<python>"
+"""What stands in the place of a file."""
+
+
+class Node(NodeSettings):
+    """A node, with the keys of a file: `fm.Node("load", read={...}, write={...})`.
+
+    Raises ConfigError, all errors at once.
+    """
+
+    def __init__(self, name: str, **keys: Any) -> None:
+        _checked(super().__init__, NodeSettings, {"name": name, **keys})
+
+
+class Pipeline(PipelineSettings):
+    """A pipeline, with the keys of a file: `fm.Pipeline("daily", nodes=[fm.Node(...)])`.
+
+    Raises ConfigError, all errors at once.
+    """
+
+    def __init__(self, pipeline: str, **keys: Any) -> None:
+        _checked(super().__init__, PipelineSettings, {"pipeline": pipeline, **keys})
+
+
+def built(
+    root: Path, project: str, pipelines: Sequence[PipelineSettings], **keys: Any
+) -> LoadedFile:
+    """What `load_file` gives for files that say the same; `root` is where relative paths start.
+
+    Raises ConfigError, all errors at once. References are filled in as they are from files.
+    """
+    said = {"project": project, **keys, "pipelines": list(pipelines)}
+    report = Report(PYTHON)
+    layers = Layers(Document(_entry(said)), (root.absolute() / PROJECT_FILE,))
+    return loaded_from(layers, report)
+
+
+def _checked(make: Callable[..., None], model: type[BaseModel], said: dict[str, Any]) -> None:
+    try:
+        make(**said)
+    except ValidationError as error:
+        document = Document(_entry(said))
+        report = Report(PYTHON)
+        for details in error.errors(include_url=False):
+            add_fault(details, document, document, report, model)
+        report.raise_if_any()
+        raise
+
+
+def _entry(value: Any) -> Entry:
+    """A value of Python as an entry; every value stands at the same place."""
+    place = Place(file=PYTHON)
+    if isinstance(value, BaseModel):
+        value = value.model_dump(by_alias=True, exclude_unset=True)
+    if isinstance(value, dict):
+        values = {str(key): _entry(each) for key, each in value.items()}
+        return Entry(values, place, dict.fromkeys(values, place))
+    if isinstance(value, list | tuple):
+        return Entry([_entry(each) for each in value], place)
+    return Entry(value, place)
