@@ -116,8 +116,10 @@ class Report:
 
     def where(self, place: Place, key: str = "") -> str:
         """A place as editors and terminals understand it."""
-        file = place.file or self.file
-        return f"{file}:{place.line}:{place.column}{f': {key}' if key else ''}"
+        at = place.file or self.file
+        if place.line:  # there is none where a project is built in Python
+            at += f":{place.line}:{place.column}"
+        return f"{at}: {key}" if key else at
 
     def raise_if_any(self) -> None:
         """Raise what was found: the error itself if it is one, all of them together if more."""

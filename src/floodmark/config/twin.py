@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +67,17 @@ def _checked(make: Callable[..., None], model: type[BaseModel], said: dict[str, 
 
 
 def _entry(value: Any) -> Entry:
-    """A value of Python as an entry; every value stands at the same place."""
-    place = Place(file=PYTHON)
+    return _numbered(value, count(1))
+
+
+def _numbered(value: Any, numbers: Iterator[int]) -> Entry:
+    """A value of Python as an entry; the number tells its place from those of the others."""
+    place = Place(0, next(numbers), PYTHON)
     if isinstance(value, BaseModel):
         value = value.model_dump(by_alias=True, exclude_unset=True)
     if isinstance(value, dict):
-        values = {str(key): _entry(each) for key, each in value.items()}
-        return Entry(values, place, dict.fromkeys(values, place))
+        values = {str(key): _numbered(each, numbers) for key, each in value.items()}
+        return Entry(values, place, {key: entry.place for key, entry in values.items()})
     if isinstance(value, list | tuple):
-        return Entry([_entry(each) for each in value], place)
+        return Entry([_numbered(each, numbers) for each in value], place)
     return Entry(value, place)
