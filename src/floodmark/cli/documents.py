@@ -52,6 +52,7 @@ def plan(batch: Batch) -> Document:
         "batch_kind": batch.kind,
         "seeds": list(batch.seeds),
         "unresolved": list(batch.unresolved),
+        "after": list(batch.after),
     }
 
 

@@ -33,6 +33,7 @@ from floodmark.plan.refusals import (
 from floodmark.run.deferred import freeze_ends
 from floodmark.run.engine import spark_engine
 from floodmark.run.external import ExternalReport
+from floodmark.run.landing import Landing
 from floodmark.run.leases import (
     batch_for_run,
     known_batch,
@@ -147,9 +148,12 @@ class Running(Store):
     def finalize(self, batch_id: str) -> Finalized:
         """Like `finalize_batch`, and says what is held and why."""
         store = self._writer()
+        landing = Landing(self.control, self.storage)
         if not self._batch(batch_id).is_open:
+            landing.sweep(store.state)
             return Finalized(batch_id, advanced=(), held=())
         outcome = advance_watermarks(store, batch_id)
+        landing.sweep(store.state)
         self._publish()
         return outcome
 
@@ -225,6 +229,7 @@ class Running(Store):
             on_lease=lambda: self._publish_running(store),
             on_lost_target=on_lost_target,
             targets=TargetNames(self.spark, self.storage, self.home_schema, self._lake()),
+            landing=Landing(self.control, self.storage),
         )
 
     def _publish_running(self, store: Journal) -> None:

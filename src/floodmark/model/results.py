@@ -33,6 +33,8 @@ class Batch:
     """Pipelines that are first brought to where the batch starts, each by a seed batch."""
     unresolved: tuple[str, ...] = ()
     """Catalog names that a preview could not look at without Spark: they may have news."""
+    after: tuple[str, ...] = ()
+    """Pipelines of this plan that write what is read here: planned again when they have run."""
 
     def window(self, upstream: str) -> Window:
         """The window of an upstream; raises KeyError if the batch has none."""

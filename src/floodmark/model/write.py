@@ -9,6 +9,9 @@ WriteMode = Literal["append", "overwrite", "merge"]
 Changes = Literal["latest", "log", "handled"]
 Missing = Literal["delete", "keep"]
 Deletes = Literal["apply", "soft", "ignore"]
+Strategy = Literal["upsert", "append_only", "delete_match"]
+"""upsert: update and insert. append_only: insert keys that are not there. delete_match: delete those
+that are."""
 
 CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 """The columns every input frame carries and `run.write` drops."""
@@ -33,3 +36,14 @@ class WriteSpec:
     partition_by: tuple[str, ...] = ()
     table: str | None = None
     """The name of a catalog by which the target was given; None for a path."""
+    strategy: Strategy = "upsert"
+    """What a merge does with rows that match and rows that do not."""
+    created_at: str | None = None
+    """A column of the target that a merge sets when it inserts a row."""
+    updated_at: str | None = None
+    """A column of the target that a merge sets whenever it writes a row."""
+    cluster_by: tuple[str, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+    """Properties that a new target gets, beside floodmark's own."""
+    adds_columns: bool = False
+    """Whether columns of the frame that the target does not have are added to it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from floodmark.config import (
     survey_file,
 )
 from floodmark.config.models import MAX_JOBS
+from floodmark.config.node_reads import with_upstreams
 from floodmark.config.places import Report, choices
+from floodmark.config.twin import built
 from floodmark.coordinator import Coordinator
 from floodmark.engines.catalog import is_in_memory
 from floodmark.errors import ConfigError, ControlError, FloodmarkError, SetupError
@@ -33,12 +36,14 @@ from floodmark.project import naming, planfile
 from floodmark.project.checks import (
     Checks,
     function_of,
+    not_run,
     place_finding,
     refuse_elsewhere,
     refuse_nodes,
     strays,
 )
 from floodmark.project.crew import Crew
+from floodmark.project.following import with_followers
 from floodmark.project.outcomes import (
     BatchOutcome,
     Nobody,
@@ -81,8 +86,8 @@ class Project:
     """
 
     def __init__(self, file: LoadedFile, session: Callable[[], Any] | None = None) -> None:
-        self.file = file
-        self.settings = file.settings
+        self.file = replace(file, settings=with_upstreams(file.settings))
+        self.settings = self.file.settings
         self.root = file.root
         self._session = session or partial(_local_session, file.settings.spark)
         self._has_session = False
@@ -97,6 +102,22 @@ class Project:
         FM-CONFIG-001 if there is no project, and every error of its files at once.
         """
         return cls(load_file(_project_file(path), env))
+
+    @classmethod
+    def of(
+        cls,
+        project: str,
+        pipelines: Sequence[PipelineSettings],
+        *,
+        root: str | Path = ".",
+        **settings: Any,
+    ) -> Project:
+        """A project built in Python: the same settings and plans as from files that say the same.
+
+        `settings` are the other keys of floodmark.yaml; relative paths start at `root`. Raises
+        every error at once.
+        """
+        return cls(built(Path(root), project, pipelines, **settings))
 
     @classmethod
     def check(
@@ -122,6 +143,8 @@ class Project:
             Checks(project.file, project.coordinator, report).run()
         report.raise_if_any()
         assert project is not None  # noqa: S101  (nothing is missing without an error)
+        later = not_run(project.file, project.settings.pipelines)
+        project.file = replace(project.file, warnings=(*project.file.warnings, *later))
         return project
 
     @cached_property
@@ -165,7 +188,7 @@ class Project:
     def _to_run(
         self, selectors: Iterable[str] = (), exclude: Iterable[str] = ()
     ) -> dict[str, list[PipelineSettings]]:
-        """The same for work; raises FM-CONFIG-016 where a scope of them has nodes."""
+        """The same for work; raises FM-CONFIG-016 for nodes of them that are not run."""
         scopes = self.select(selectors, exclude)
         refuse_nodes(self.file, [each for scope in scopes for each in self._scopes[scope]])
         return scopes
@@ -239,7 +262,8 @@ class Project:
         method = self.freeze_scope if freeze else self.preview_scope
         make = partial(method, on_lost_range=on_lost_range)
         if not freeze:
-            return [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
+            plans = [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
+            return with_followers(plans, scopes, self.settings)
         self.connect_names(scopes, watcher or Nobody())
         with self.coordinator.coalesce():
             return [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]

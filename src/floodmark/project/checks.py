@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from floodmark.config import LoadedFile, PipelineSettings, load_function
 from floodmark.config.chains import table_name, written_by
+from floodmark.config.node_reads import upstream_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.places import Report
 from floodmark.coordinator import Coordinator
-from floodmark.deltalog import DeltaLog
 from floodmark.errors import ConfigError, ControlError, FloodmarkError
 from floodmark.model.results import Finding, bad
 from floodmark.model.state import State
+from floodmark.run.nodes.support import unsupported
+from floodmark.sources.logs import log_of
 from floodmark.sources.times import probe_place
 
 
@@ -67,7 +70,7 @@ class Checks:
         to_come = {table for each in settings.pipelines for table in written_by(each, settings)}
         for position, pipeline in self._pipelines():
             for index, upstream in enumerate(pipeline.upstreams):
-                path = ("pipelines", position, "upstreams", index)
+                path = self._path_of(position, pipeline, index)
                 try:
                     table_id = self._table_id(upstream, pipeline)
                 except FloodmarkError as error:
@@ -82,6 +85,19 @@ class Checks:
                 if other != stored:
                     self._add(path, _two_names(other, stored, table_id))
 
+    def _path_of(
+        self, position: int, pipeline: PipelineSettings, index: int
+    ) -> tuple[str | int, ...]:
+        """Where an upstream is named: in its list, or by the first node that reads it."""
+        if not pipeline.nodes:
+            return ("pipelines", position, "upstreams", index)
+        name = pipeline.upstreams[index]
+        for number, node in enumerate(pipeline.nodes):
+            found = upstream_of(node.read, self.file.settings) if node.read else None
+            if found is not None and found.name == name:
+                return ("pipelines", position, "nodes", number, "read")
+        return ("pipelines", position, "nodes")
+
     def _table_id(self, upstream: str, pipeline: PipelineSettings) -> str:
         if self.coordinator.spark is not None:
             self.coordinator.names.learn([upstream], journals=False)
@@ -91,7 +107,8 @@ class Checks:
         said = next((d.upstream() for d in pipeline.declared or () if d.name == upstream), None)
         if said is not None and said.time_column is not None:
             return probe_place(place, said.options, self.coordinator.storage).facts.table_id
-        return DeltaLog(place, self.coordinator.storage).facts().table_id
+        log = log_of(place, self.coordinator.storage, self.coordinator.spark)
+        return log.facts().table_id
 
     def _check_place(self) -> None:
         try:
@@ -120,25 +137,50 @@ def function_of(
 ) -> Callable[..., Any]:
     """The function of a pipeline; raises FM-CONFIG-006 with its place in the file."""
     refuse_nodes(file, [pipeline])
+    if pipeline.nodes:
+        # Imported here: reading SQL takes a quarter of a second to load, and most verbs need none.
+        from floodmark.run.nodes.graph import node_function
+
+        place = partial(_place_of, file, position, pipeline)
+        return node_function(pipeline, file.settings, file.root, place)
     path = ("pipelines", position, "function")
     where = report.where(file.place(*path), file.key(*path))
     return load_function(file.root, pipeline.function or "", where)
 
 
 def refuse_nodes(file: LoadedFile, pipelines: Sequence[PipelineSettings]) -> None:
-    """Raise FM-CONFIG-016 for a pipeline of nodes: the one place that says they are not run yet."""
+    """Raise FM-CONFIG-016 for the first key of these pipelines' nodes that is not run."""
+    for error in not_run(file, pipelines):
+        raise error
+
+
+def not_run(file: LoadedFile, pipelines: Sequence[PipelineSettings]) -> Iterator[ConfigError]:
+    """What of the nodes of these pipelines this version does not run, with its place.
+
+    `validate` warns of it; `plan` and `run` refuse the pipeline.
+    """
     names = {pipeline.pipeline for pipeline in pipelines if pipeline.nodes}
     for position, pipeline in zip(file.positions, file.settings.pipelines, strict=True):
-        if pipeline.pipeline in names:
-            path = ("pipelines", position, "nodes")
-            raise ConfigError(
-                "FM-CONFIG-016",
-                f"pipeline {pipeline.pipeline} has nodes, which this version does not run",
+        for finding in unsupported(pipeline, file.settings) if pipeline.pipeline in names else ():
+            path = file.document.known(("pipelines", position, *finding.path))
+            yield ConfigError(
+                finding.code,
+                finding.title,
                 where=file.report().where(file.place(*path), file.key(*path)),
-                allowed="pipelines with upstreams and a function",
+                allowed=finding.allowed,
                 state="nothing was read or written",
-                next="select pipelines with a function; floodmark graph shows the nodes",
+                next="change the key, or select other pipelines",
             )
+
+
+def _place_of(
+    file: LoadedFile, position: int, pipeline: PipelineSettings, node: str, step: int | None
+) -> str:
+    """Where a node, or a step of it, stands in the files."""
+    index = next(i for i, each in enumerate(pipeline.nodes) if each.name == node)
+    of_step = () if step is None else ("transform", step)
+    path = file.document.known(("pipelines", position, "nodes", index, *of_step))
+    return file.report().where(file.place(*path), file.key(*path))
 
 
 # A project that is not where its store was filled --------------------------------------------------

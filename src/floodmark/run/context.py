@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from floodmark import failpoints
 from floodmark.control.events import SinkWritten, TargetSettled
-from floodmark.deltalog import absolute
+from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.errors import ConfigError, RunError, SinkError
 from floodmark.model.names import is_catalog_name
 from floodmark.model.receipt import (
@@ -24,6 +24,7 @@ from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Window
 from floodmark.model.write import Changes, Deletes, Missing, WriteMode, WriteSpec
 from floodmark.run.engine import Engine
+from floodmark.run.landing import Landing
 from floodmark.run.leases import Lease
 from floodmark.run.lost_targets import (
     OtherPass,
@@ -55,6 +56,8 @@ class Run:
         on_lost_target: OnLostTarget | None = None,
         rebuilds_from: Mapping[str, UpstreamOptions] | None = None,
         targets: TargetNames = NO_CATALOG,
+        landing: Landing | None = None,
+        options: Mapping[str, UpstreamOptions] | None = None,
     ) -> None:
         self.batch = batch
         self.pipeline = pipeline
@@ -68,6 +71,8 @@ class Run:
         if rebuilds_from is not None:
             self.windows = first_run_windows(self.windows, rebuilds_from)
         self._rebuilds = rebuilds_from is not None
+        self._landing = landing
+        self._options = options or {}
         self._on_lost_target = on_lost_target
         self.needs_other_pass = False
         """Whether a write has to be made in a pass of the other kind; see `run.lost_targets`."""
@@ -117,7 +122,78 @@ class Run:
             allow_partial=allow_partial,
             partition_by=tuple(partition_by),
         )
-        return self._write_once(frame, spec)
+        return self.write_spec(spec, lambda: frame)
+
+    def write_spec(
+        self,
+        spec: WriteSpec,
+        make: Callable[[], Any],
+        windows: Sequence[Window] | None = None,
+    ) -> WriteResult:
+        """The same for a write that is a value; `make` is called only if the rows are not there yet.
+
+        `windows` are those that the rows come from, where that is not all of the run's.
+        """
+        return self._write_once(make, spec, self.windows if windows is None else tuple(windows))
+
+    # For pipelines of nodes -----------------------------------------------------------------------
+
+    @property
+    def rebuilds(self) -> bool:
+        """Whether this pass writes lost targets anew, from the windows of a first run."""
+        return self._rebuilds
+
+    def read(self, window: Window) -> Any:
+        """The rows of any window, proven readable first."""
+        return self._engine.source().read(window)
+
+    def first_window(self, window: Window) -> Window | None:
+        """The window as a first run would have it; None if it is that already."""
+        if not self.batch.is_ordered or self._rebuilds:
+            return None
+        (first,) = first_run_windows([window], self._options)
+        is_same = (first.after_version, first.start_mark) == (
+            window.after_version,
+            window.start_mark,
+        )
+        return None if is_same else first
+
+    def wrote_before(self, name: str) -> bool:
+        """Whether an earlier batch of the pipeline made a write of this name."""
+        ours = forward_app_id(self._control_id, self.pipeline, name)[:-1]
+        sinks = self._lease.ensure_held().sinks
+        known = [sink.seq for app_id, sink in sinks.items() if app_id.startswith(ours)]
+        return any(seq is None or seq < self.batch.seq for seq in known)
+
+    def path_of(self, target: str) -> str:
+        """The absolute path of a target that is given by path."""
+        return absolute(target, self._name_of("."))
+
+    def log_of(self, path: str) -> DeltaLog:
+        """The log of a table."""
+        return DeltaLog(path, self._landing.storage if self._landing else Storage())
+
+    def has_table(self, target: str) -> bool:
+        """Whether there is a Delta table at a target that is given by path."""
+        storage = self._landing.storage if self._landing else Storage()
+        return is_delta_table(self.path_of(target), storage)
+
+    def land(self, name: str, make: Callable[[], Any], windows: Sequence[Window]) -> WriteResult:
+        """Put rows aside, once for all attempts of this batch; the same table comes back each time.
+
+        It is removed when the batch is finished. `make` is called only if it is not there yet.
+        """
+        if self._landing is None:
+            raise ValueError("this run has no place for landing")
+        self._lease.ensure_held()
+        write_name = f"{name}.{'rebuild' if self._rebuilds else 'landing'}"
+        path = self._landing.path(self.batch.batch_id, self.pipeline, write_name)
+        spec = WriteSpec(path, "append", write_name, changes="handled")
+        receipt = self._receipt(spec)
+        sink = self._engine.sink(spec, tuple(windows), None)
+        landed = sink.committed(receipt) or sink.write(make(), receipt)
+        failpoints.reached("landing.after_write")
+        return landed
 
     def table(self, name: str, at: Literal["end", "before"] = "end") -> Any:
         """The whole upstream, without change columns, at the batch's frozen version.
@@ -152,7 +228,9 @@ class Run:
             next=f"register {name} as an upstream of {self.pipeline}",
         )
 
-    def _write_once(self, frame: Any, spec: WriteSpec) -> WriteResult:
+    def _write_once(
+        self, make: Callable[[], Any], spec: WriteSpec, windows: tuple[Window, ...]
+    ) -> WriteResult:
         """1 fence, 2 target and name, 3 receipt, 4 look or write, 5 record."""
         begun = spec.name or spec.target
         self._unfinished.setdefault(begun, spec)
@@ -165,9 +243,9 @@ class Run:
             del self._unfinished[begun]
             raise _same_name(spec)
         refuse_harm(spec, self.batch, state)
-        self._check_sources()
-        receipt, sink = self._place(spec)
-        result = sink.committed(receipt) or self._write_new(sink, frame, receipt)
+        self._check_sources(windows)
+        receipt, sink = self._place(spec, windows)
+        result = sink.committed(receipt) or self._write_new(sink, make, receipt)
         if spec.table and not is_registered:
             self._targets.register(spec.table, spec.target)
         failpoints.reached("run.before_done")
@@ -181,7 +259,8 @@ class Run:
         """The write with its target's path and its own name; and whether a catalog knows both."""
         if not is_catalog_name(spec.target):
             path = absolute(spec.target, self._name_of("."))
-            return replace(spec, target=path, name=spec.name or self._stream(path)), True
+            spec = replace(spec, target=path, name=spec.name or self._stream(path))
+            return spec, spec.table is None or self._targets.stands_for(spec.table, path)
         table = spec.target
         place = self._targets.place(table, last_write(self._sinks.values(), table))
         name = spec.name or self._stream(place.path, table)
@@ -207,9 +286,9 @@ class Run:
         spelled = table or relative
         return spelled if spelled in known or not known else min(known)
 
-    def _place(self, spec: WriteSpec) -> tuple[Receipt, Sink]:
+    def _place(self, spec: WriteSpec, windows: tuple[Window, ...]) -> tuple[Receipt, Sink]:
         """The receipt and the sink of a write; a lost target is settled first, if that was asked."""
-        receipt, sink = self._found(spec)
+        receipt, sink = self._found(spec, windows)
         loss = sink.loss(receipt) if self._on_lost_target else None
         if self._on_lost_target is None or loss is None:
             return receipt, sink
@@ -220,22 +299,22 @@ class Run:
         run = self._lease.run
         body = TargetSettled(run.batch_id, run.pipeline, run.epoch, done, loss.title)
         self._sinks = self._lease.record(lambda _: body).sinks
-        return self._found(spec)
+        return self._found(spec, windows)
 
-    def _found(self, spec: WriteSpec) -> tuple[Receipt, Sink]:
+    def _found(self, spec: WriteSpec, windows: tuple[Window, ...]) -> tuple[Receipt, Sink]:
         receipt = self._receipt(spec)
-        return receipt, self._engine.sink(spec, self.windows, self._sinks.get(receipt.app_id))
+        return receipt, self._engine.sink(spec, windows, self._sinks.get(receipt.app_id))
 
-    def _write_new(self, sink: Sink, frame: Any, receipt: Receipt) -> WriteResult:
+    def _write_new(self, sink: Sink, make: Callable[[], Any], receipt: Receipt) -> WriteResult:
         if awaits_rebuild(self._sinks.get(receipt.app_id)) != self._rebuilds:
             self.needs_other_pass = True
             raise OtherPass
-        return sink.write(frame, receipt)
+        return sink.write(make(), receipt)
 
-    def _check_sources(self) -> None:
+    def _check_sources(self, windows: tuple[Window, ...]) -> None:
         """Prove the feed windows again: frames are read only now, and Spark tolerates holes."""
         source = self._engine.source()
-        for window in self.windows:
+        for window in windows:
             if window.has_news and window.feed_start is not None:
                 source.check(window)
 

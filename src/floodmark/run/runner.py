@@ -20,6 +20,7 @@ from floodmark.model.window import Settlement, Window
 from floodmark.run.context import NameOf, Run
 from floodmark.run.deferred import freeze_ends
 from floodmark.run.engine import Engine
+from floodmark.run.landing import Landing
 from floodmark.run.leases import Lease, LeaseOffice
 from floodmark.run.limits import NO_LIMITS, Limits, SparkJobs, TookTooLong, call_within
 from floodmark.run.lost_ranges import settle_lost_ranges
@@ -49,6 +50,8 @@ class Runner:
     """The way forward that the operator chose for ranges that upstreams have lost."""
     targets: TargetNames = NO_CATALOG
     """The catalog of the session, for targets that are given by name."""
+    landing: Landing | None = None
+    """Where rows are put aside that must not be read twice."""
 
     def run(
         self,
@@ -134,6 +137,8 @@ class Runner:
             on_lost_target=self.on_lost_target,
             rebuilds_from=options if rebuilds else None,
             targets=self.targets,
+            landing=self.landing,
+            options=options,
         )
 
     def _read(self, run: Run, engine: Engine) -> Mapping[str, Any]:

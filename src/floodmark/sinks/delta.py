@@ -112,7 +112,7 @@ class DeltaSink:
             earlier = self.committed(receipt)
             if earlier is not None:
                 return earlier
-            seen = self._admit(frame, receipt)
+            seen = self._with_new_columns(frame, receipt, self._admit(frame, receipt))
             # 3.
             with _retelling(self._spec.target, receipt):
                 notes = self._commit(frame, receipt, seen)
@@ -126,6 +126,19 @@ class DeltaSink:
         if self._spec.mode == "merge" and seen.has_feed and _with_backtick(seen.columns):
             raise _unmergeable(self._spec, _with_backtick(seen.columns))
         return seen
+
+    def _with_new_columns(self, frame: DataFrame, receipt: Receipt, seen: Target) -> Target:
+        """The target with the frame's columns, added by a commit of its own without rows.
+
+        A crash after it leaves columns that are NULL, which the next attempt finds there.
+        """
+        added = rules.new_columns(self._spec, frame.columns, seen)
+        if not added:
+            return seen
+        empty = frame.select(*map(quoted, added)).limit(0)
+        writer = empty.write.format("delta").mode("append").option("mergeSchema", "true")
+        writer.save(self._spec.target)
+        return self._admit(frame, receipt)
 
     def _commit(self, frame: DataFrame, receipt: Receipt, seen: Target) -> dict[str, str]:
         if self._spec.mode == "merge":
@@ -163,22 +176,28 @@ class DeltaSink:
         from pyspark.sql import functions as fn
 
         data = [c for c in winners.columns if not c.startswith(rules.RESERVED_PREFIX)]
+        audit = [fn.current_timestamp().alias(name) for name in rules.audit_columns(self._spec)]
         if self._spec.deletes != "soft":
-            return winners.where(~fn.col(changes.DELETED)).select(*map(quoted, data))
+            return winners.where(~fn.col(changes.DELETED)).select(*map(quoted, data), *audit)
         is_deleted, deleted_at = rules.SOFT_DELETE_COLUMNS
         return winners.select(
             *map(quoted, data),
             fn.col(changes.DELETED).alias(is_deleted),
             fn.col(changes.DELETED_AT).alias(deleted_at),
+            *audit,
         )
 
     def _save(self, rows: DataFrame, receipt: Receipt, seen: Target) -> None:
         replaces = self._spec.mode == "overwrite" or seen.is_replaced
         mode = "overwrite" if replaces else "append"
         is_new = not seen.exists
-        if is_new and _needs_column_mapping(rows.columns):
-            self._create_mapped(rows)
+        is_mapped = _needs_column_mapping(rows.columns)
+        if is_new and (is_mapped or self._spec.cluster_by):
+            self._create_empty(rows, is_mapped=is_mapped)
             is_new = False
+        # A crash may have come between the empty table and its clustering.
+        if self._spec.cluster_by and seen.version < 1 and not seen.holds_ours:
+            self._cluster(rows.columns)
         writer = rows.write.format("delta").mode(mode)
         writer = writer.option("txnAppId", receipt.app_id).option("txnVersion", str(receipt.seq))
         writer = writer.option("userMetadata", receipt.user_metadata)
@@ -190,21 +209,35 @@ class DeltaSink:
         failpoints.reached("sink.before_commit")
         writer.save(self._spec.target)
 
-    def _create_mapped(self, rows: DataFrame) -> None:
-        """An empty target with column mapping, as a commit of its own without a receipt.
+    def _create_empty(self, rows: DataFrame, *, is_mapped: bool) -> None:
+        """An empty target, as a commit of its own without a receipt.
 
         Delta refuses to create a table with column mapping, change feed and rows in one commit. A
         crash after this one leaves an empty table, which the next attempt writes to.
         """
         empty = self._spark.createDataFrame([], rows.schema)
         writer = empty.write.format("delta").mode("append")
-        writer = writer.option("delta.columnMapping.mode", "name")
+        if is_mapped:
+            writer = writer.option("delta.columnMapping.mode", "name")
         self._with_creation(writer, rows.columns).save(self._spec.target)
 
+    def _cluster(self, columns: Sequence[str]) -> None:
+        """Liquid clustering of a table that has no rows of ours yet; again it changes nothing.
+
+        Delta does not take it together with rows that are saved by path.
+        """
+        by = ", ".join(map(quoted, _resolved(self._spec.cluster_by, columns)))
+        self._spark.sql(f"ALTER TABLE delta.{quoted(self._spec.target)} CLUSTER BY ({by})")
+
+    def _feed(self, columns: Sequence[str]) -> str:
+        """Whether a new target has the change feed on; see the class."""
+        return "false" if self._spec.mode == "merge" and _with_backtick(columns) else "true"
+
     def _with_creation(self, writer: DataFrameWriter, columns: Sequence[str]) -> DataFrameWriter:
-        feed = "false" if self._spec.mode == "merge" and _with_backtick(columns) else "true"
-        writer = writer.option("delta.enableChangeDataFeed", feed)
+        writer = writer.option("delta.enableChangeDataFeed", self._feed(columns))
         writer = writer.option("delta.enableDeletionVectors", "false")
+        for key, value in self._spec.properties:
+            writer = writer.option(key, value)
         partitions = _resolved(self._spec.partition_by, columns)
         return writer.partitionBy(*partitions) if partitions else writer
 
@@ -214,7 +247,8 @@ class DeltaSink:
         from delta.tables import DeltaTable
 
         keys = _resolved(self._spec.keys, data)
-        names = {column: _resolved([column], seen.columns)[0] for column in data}
+        known = [column for column in data if _resolved([column], seen.columns)]
+        names = {column: _resolved([column], seen.columns)[0] for column in known}
         on = " AND ".join(f"t.{quoted(names[k])} <=> s.{quoted(k)}" for k in keys)
         with _receipt_session(self._spark, receipt) as session:
             table = DeltaTable.forPath(session, self._spec.target).alias("t")
@@ -227,11 +261,21 @@ class DeltaSink:
         values: dict[str, Any] = {quoted(n): f"s.{quoted(c)}" for c, n in names.items()}
         newer = self._newer(names)
         gone = f"s.{quoted(changes.DELETED)}"
+        if self._spec.strategy == "delete_match":
+            return self._delete_clauses(builder, f"NOT {gone} AND {newer}")
+        if self._spec.strategy == "append_only":
+            flags = dict(
+                zip(map(quoted, rules.SOFT_DELETE_COLUMNS), ("false", "NULL"), strict=True)
+            )
+            flags = flags if self._spec.deletes == "soft" else {}
+            return builder.whenNotMatchedInsert(f"NOT {gone}", {**values, **flags, **self._came()})
         if self._spec.deletes == "soft":
             return self._soft_clauses(builder, values, gone, newer)
         builder = builder.whenMatchedDelete(f"{gone} AND {newer}")
-        builder = builder.whenMatchedUpdate(f"NOT {gone} AND {newer}", values)
-        builder = builder.whenNotMatchedInsert(f"NOT {gone}", values)
+        builder = builder.whenMatchedUpdate(
+            f"NOT {gone} AND {newer}", {**values, **self._changed()}
+        )
+        builder = builder.whenNotMatchedInsert(f"NOT {gone}", {**values, **self._came()})
         if rules.deletes_missing(self._spec, self._windows):
             builder = builder.whenNotMatchedBySourceDelete()
         return builder
@@ -243,16 +287,43 @@ class DeltaSink:
         flags: dict[str, Any] = {
             is_deleted: gone,
             deleted_at: f"s.{quoted(changes.DELETED_AT)}",
+            **self._changed(),
         }
         builder = builder.whenMatchedUpdate(f"{gone} AND {newer}", flags)
         builder = builder.whenMatchedUpdate(f"NOT {gone} AND {newer}", {**values, **flags})
-        builder = builder.whenNotMatchedInsert(values={**values, **flags})
+        builder = builder.whenNotMatchedInsert(values={**values, **flags, **self._came()})
         if rules.deletes_missing(self._spec, self._windows):
             builder = builder.whenNotMatchedBySourceUpdate(
                 f"NOT coalesce(t.{is_deleted}, false)",
-                {is_deleted: "true", deleted_at: _timestamp_sql(_seen_at(self._windows))},
+                {
+                    is_deleted: "true",
+                    deleted_at: _timestamp_sql(_seen_at(self._windows)),
+                    **self._changed(),
+                },
             )
         return builder
+
+    def _delete_clauses(self, builder: DeltaMergeBuilder, applies: str) -> DeltaMergeBuilder:
+        if self._spec.deletes != "soft":
+            return builder.whenMatchedDelete(applies)
+        is_deleted, deleted_at = map(quoted, rules.SOFT_DELETE_COLUMNS)
+        flags: dict[str, Any] = {
+            is_deleted: "true",
+            deleted_at: _timestamp_sql(_seen_at(self._windows)),
+            **self._changed(),
+        }
+        return builder.whenMatchedUpdate(
+            f"{applies} AND NOT coalesce(t.{is_deleted}, false)", flags
+        )
+
+    def _came(self) -> dict[str, Any]:
+        """What a row that is inserted has beside its own values."""
+        return {quoted(name): "current_timestamp()" for name in rules.audit_columns(self._spec)}
+
+    def _changed(self) -> dict[str, Any]:
+        """What a row that is written again has beside its own values."""
+        name = self._spec.updated_at
+        return {quoted(name): "current_timestamp()"} if name else {}
 
     def _newer(self, names: Mapping[str, str]) -> str:
         """The condition under which a row of the frame may replace the target's."""

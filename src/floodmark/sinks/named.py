@@ -73,6 +73,28 @@ class TargetNames:
         if table.what != "delta" or absolute(table.location) != path:
             raise _elsewhere(name, path, table.location or table.found)
 
+    def stands_for(self, name: str, path: str) -> bool:
+        """Whether the catalog shows the table at `path` by this name already.
+
+        Raises FM-SINK-025 if the name stands for something else. Without Spark there is no catalog
+        to be told, and so nothing to do.
+        """
+        if self.spark is None:
+            return True
+        table = catalog.describe(self.spark, name)
+        if table.what == "missing":
+            self._ensure_schema(self.spark, name)
+            return False
+        if table.what != "delta" or absolute(table.location) != path:
+            raise _elsewhere(name, path, table.location or table.found, is_written=False)
+        return True
+
+    def _ensure_schema(self, spark: SparkSession, name: str) -> None:
+        """A name that YAML asks for gets its schema: it says nothing about where the table is."""
+        with _asking(name, _STATE):
+            schema = catalog.identifier(catalog.schema_of(spark, name))
+            spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+
     def _session(self, name: str) -> SparkSession:
         if self.spark is None:
             raise _no_target(name, "no Spark session, and so no catalog")
@@ -138,14 +160,16 @@ def _moved(name: str, known: SinkDone, place: Place) -> SinkError:
     )
 
 
-def _elsewhere(name: str, path: str, found: str) -> SinkError:
+def _elsewhere(name: str, path: str, found: str, *, is_written: bool = True) -> SinkError:
     return SinkError(
         "FM-SINK-025",
-        f"the name {name} was taken by another table meanwhile",
+        f"the name {name} was taken by another table{' meanwhile' if is_written else ''}",
         where=path,
         found=found,
         allowed=f"a name that is free, or stands for {path}",
-        state="the rows and their receipt are in the table; only the catalog does not name it so",
+        state="the rows and their receipt are in the table; only the catalog does not name it so"
+        if is_written
+        else _STATE,
         next=f"drop the other table or give it another name, then retry; or write to {path!r}",
     )
 

@@ -13,7 +13,15 @@ from typing import get_args
 from floodmark.errors import SinkError
 from floodmark.model.names import matching, quoted
 from floodmark.model.window import Window
-from floodmark.model.write import CHANGE_COLUMNS, Changes, Deletes, Missing, WriteMode, WriteSpec
+from floodmark.model.write import (
+    CHANGE_COLUMNS,
+    Changes,
+    Deletes,
+    Missing,
+    Strategy,
+    WriteMode,
+    WriteSpec,
+)
 
 SOFT_DELETE_COLUMNS = ("is_deleted", "deleted_at")
 """Columns that `deletes="soft"` adds to the target: a boolean and a timestamp."""
@@ -73,6 +81,7 @@ def check_options(spec: WriteSpec) -> None:
     _one_of("changes", spec.changes, (None, *get_args(Changes)))
     _one_of("missing", spec.missing, (None, *get_args(Missing)))
     _one_of("deletes", spec.deletes, get_args(Deletes))
+    _one_of("strategy", spec.strategy, get_args(Strategy))
     needs_keys = spec.mode == "merge" or spec.changes == "latest"
     if needs_keys and not spec.keys:
         what = "merge" if spec.mode == "merge" else 'changes="latest"'
@@ -98,6 +107,14 @@ def _check_merge_options(spec: WriteSpec) -> None:
             spec,
             'deletes="apply" or "soft" with missing="delete"; or missing="keep"',
         )
+    if spec.strategy != "upsert" and spec.missing == "delete":
+        raise _option(
+            f'missing="delete" has no meaning for strategy {spec.strategy}',
+            spec,
+            'strategy upsert with missing="delete"; or missing="keep"',
+        )
+    if spec.created_at and spec.created_at.lower() == (spec.updated_at or "").lower():
+        raise _option("created_at and updated_at are one column", spec, "two names")
     is_pointless = spec.allow_full and spec.missing != "delete"
     _refuse_flags(spec, allow_full=is_pointless, allow_partial=spec.allow_partial)
 
@@ -114,6 +131,9 @@ def _check_plain_options(spec: WriteSpec) -> None:
         missing=spec.missing is not None,
         deletes=spec.deletes != "apply",
         sequence_by=spec.sequence_by is not None,
+        strategy=spec.strategy != "upsert",
+        created_at=spec.created_at is not None,
+        updated_at=spec.updated_at is not None,
         allow_full=spec.allow_full and spec.mode != "append",
         allow_partial=spec.allow_partial and spec.mode != "overwrite",
     )
@@ -136,6 +156,7 @@ def check_columns(spec: WriteSpec, columns: Sequence[str]) -> None:
     named = [("keys", key) for key in spec.keys]
     named += [("sequence_by", spec.sequence_by)] if spec.sequence_by else []
     named += [("partition_by", column) for column in spec.partition_by]
+    named += [("cluster_by", column) for column in spec.cluster_by]
     data = data_columns(columns)
     for option, name in named:
         if matching(name, data) is None:
@@ -269,14 +290,31 @@ def check_retention(spec: WriteSpec, target: Target) -> None:
 def check_schema(spec: WriteSpec, columns: Sequence[str], target: Target) -> None:
     """The frame has the columns of the target, in any order and case (FM-SINK-011)."""
     if not target.exists:
+        _check_creation(spec)
         return
     written = [*data_columns(columns), *added_columns(spec)]
     extra = [c for c in written if matching(c, target.columns) is None]
     absent = [c for c in target.columns if matching(c, written) is None]
+    if spec.mode == "merge" and spec.strategy == "delete_match":
+        extra, absent = [], []  # only keys and the column of the order are looked at
+    if spec.adds_columns:
+        extra = [c for c in extra if c not in new_columns(spec, columns, target)]
     if extra or absent:
         parts = [f"not in the target: {_names(extra)}"] if extra else []
         parts += [f"not in the frame: {_names(absent)}"] if absent else []
         raise _misfit(spec, "; ".join(parts), f"the target's columns: {_names(target.columns)}")
+
+
+def _check_creation(spec: WriteSpec) -> None:
+    if spec.mode == "merge" and spec.strategy == "delete_match":
+        raise _misfit(spec, "no table", "a target that exists: delete_match adds no row")
+
+
+def new_columns(spec: WriteSpec, columns: Sequence[str], target: Target) -> list[str]:
+    """The columns of a frame that a write adds to its target before it writes."""
+    if not (spec.adds_columns and target.exists) or spec.strategy == "delete_match":
+        return []
+    return [c for c in data_columns(columns) if matching(c, target.columns) is None]
 
 
 def data_columns(columns: Sequence[str]) -> list[str]:
@@ -287,8 +325,13 @@ def data_columns(columns: Sequence[str]) -> list[str]:
 def added_columns(spec: WriteSpec) -> tuple[str, ...]:
     """The columns that the sink adds to those of the frame."""
     if spec.mode == "merge":
-        return SOFT_DELETE_COLUMNS if spec.deletes == "soft" else ()
+        return (*(SOFT_DELETE_COLUMNS if spec.deletes == "soft" else ()), *audit_columns(spec))
     return LOG_COLUMNS if spec.changes == "log" else ()
+
+
+def audit_columns(spec: WriteSpec) -> tuple[str, ...]:
+    """The columns in which a merge keeps when rows came and when they were written."""
+    return tuple(name for name in (spec.created_at, spec.updated_at) if name)
 
 
 def changed_upstreams(windows: Iterable[Window]) -> list[Window]:

@@ -139,6 +139,8 @@ class ArrowSink:
                 return earlier
             seen = self._target.seen(receipt, self._windows)
             rules.check_write(self._spec, self._windows, frame.column_names, seen)
+            if self._adds_columns(frame, seen):
+                continue
             try:
                 notes = self._commit(frame, receipt, seen)
             except CommitFailedError:
@@ -151,6 +153,19 @@ class ArrowSink:
             failpoints.reached("sink.after_commit")
             return self._target.read_back(receipt, seen, notes)
         raise AssertionError("unreachable")
+
+    def _adds_columns(self, frame: pa.Table, seen: Target) -> bool:
+        from deltalake import write_deltalake
+
+        added = rules.new_columns(self._spec, frame.column_names, seen)
+        if added:
+            empty = frame.select(added).slice(0, 0)
+            options = self._options
+            place = self._spec.target
+            write_deltalake(
+                place, empty, mode="append", schema_mode="merge", storage_options=options
+            )
+        return bool(added)
 
     def _commit(self, frame: pa.Table, receipt: Receipt, seen: Target) -> dict[str, str]:
         if self._spec.mode != "merge":
@@ -214,7 +229,8 @@ class ArrowSink:
             _refuse_moved(place, receipt)
             rows = _like(rows, seen.columns)
         else:
-            creation["configuration"] = {"delta.enableChangeDataFeed": "true"}
+            feed = {"delta.enableChangeDataFeed": "true"}
+            creation["configuration"] = {**feed, **dict(self._spec.properties)}
             creation["partition_by"] = list(self._spec.partition_by) or None
         failpoints.reached("sink.before_commit")
         if not seen.exists:
@@ -259,6 +275,10 @@ class ArrowSink:
         values = {_quoted(name): f"s.{_quoted(column)}" for column, name in names.items()}
         gone, newer = f"s.{_quoted(_DELETED)}", self._newer(names)
         missing = rules.deletes_missing(self._spec, self._windows)
+        if self._spec.strategy == "append_only":
+            return merger.when_not_matched_insert(values, predicate=f"NOT {gone}")
+        if self._spec.strategy == "delete_match":
+            return merger.when_matched_delete(predicate=f"NOT {gone} AND {newer}")
         if self._spec.deletes == "soft":
             return self._soft_clauses(merger, values, gone, newer, missing=missing)
         merger = merger.when_matched_delete(predicate=f"{gone} AND {newer}")

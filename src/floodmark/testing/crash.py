@@ -112,11 +112,11 @@ def append_rows(root: Path, name: str, rows: Sequence[tuple[int, int]]) -> None:
     write_deltalake(str(root / name), data, mode="append", configuration=feed)
 
 
-def open_table(root: Path, name: str) -> Any:
-    """A table of the story, by its name, as delta-rs sees it."""
+def open_table(root: Path, name: str, version: int | None = None) -> Any:
+    """A table of the story, by its name, as delta-rs sees it; without a version the newest."""
     from deltalake import DeltaTable
 
-    return DeltaTable(str(root / name))
+    return DeltaTable(str(root / name), version)
 
 
 # The normal commands ------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def end_state(root: str, pipelines: Sequence[str] = tuple(PIPELINES)) -> dict[st
     targets = [target for pipeline in pipelines for _, target in WRITES[pipeline]]
     return {
         "rows": {target: _sink_rows(place / target) for target in targets},
-        "receipts": {target: _receipts(place / target) for target in targets},
+        "receipts": {target: receipts_of(place / target) for target in targets},
         "marks": {_short(root, c.upstream): c.version for c in coordinator.checkpoints()},
         "watermarks": _published_watermarks(place),
         "committed": _published(
@@ -225,7 +225,7 @@ def _sink_rows(path: Path) -> list[Any]:
     return _texts(read_published(str(path), Storage(), f"SELECT {kept} FROM t"))
 
 
-def _receipts(path: Path) -> list[Any]:
+def receipts_of(path: Path) -> list[Any]:
     """(write name, batch number, commits): one commit of each, or a batch was applied twice."""
     log = DeltaLog(str(path), Storage())
     facts = log.facts()

@@ -1,0 +1,61 @@
+"""Landing: rows that must not be read twice, put aside for one batch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from floodmark import failpoints
+from floodmark.deltalog import Storage
+from floodmark.model.state import State
+
+log = logging.getLogger("floodmark")
+
+FOLDER = "landing"
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """The folder `<control>/landing/<batch>/<pipeline>/<name>`, one Delta table for each name.
+
+    A table there is complete once it shows its receipt, like any other target of a write.
+    """
+
+    control: str
+    storage: Storage
+
+    def path(self, batch_id: str, pipeline: str, name: str) -> str:
+        """Where the rows of one name are."""
+        return f"{self._root}/{batch_id}/{pipeline}/{name}"
+
+    def sweep(self, state: Callable[[], State]) -> None:
+        """Remove what finished batches left; called again it finds nothing.
+
+        Whoever finalizes sweeps all of them, so a crash in between leaves nothing for ever.
+        """
+        found = self._batches()
+        # Asked for after the look: what has landed by then belongs to a batch that it knows.
+        open_ones = {batch.batch_id for batch in state().open_batches()} if found else set()
+        for name in found:
+            if name not in open_ones:
+                failpoints.reached("landing.before_remove")
+                self._remove(f"{self._root}/{name}")
+
+    def _remove(self, folder: str) -> None:
+        try:
+            self.storage.delete_dir(folder)
+        except OSError as error:  # the batch is finished all the same; the next sweep tries again
+            log.warning("%s cannot be removed: %s", folder, error)
+
+    @property
+    def _root(self) -> str:
+        return f"{self.control}/{FOLDER}"
+
+    def _batches(self) -> list[str]:
+        """The batches that have something there; whatever else is in the folder is not ours."""
+        try:
+            found = self.storage.names(self._root)
+        except FileNotFoundError:
+            return []
+        return [name for name in found if name.startswith("batch_")]

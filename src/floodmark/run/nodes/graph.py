@@ -1,0 +1,130 @@
+"""A pipeline of nodes as a function: every node after those it depends on, for one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from floodmark.config.graph import graph_of
+from floodmark.config.models import PipelineSettings, ProjectSettings
+from floodmark.config.nodes import NodeSettings, Step
+from floodmark.errors import FloodmarkError, RunError
+from floodmark.run.context import Run
+from floodmark.run.lost_targets import OtherPass
+from floodmark.run.nodes.node import NodeRun
+from floodmark.run.nodes.outputs import Output
+from floodmark.transforms import Registry, parse_steps, standard
+from floodmark.transforms import Step as ParsedStep
+
+MAX_FOUND = 800
+
+PlaceOf = Callable[[str, int | None], str]
+"""Where a node, or one of its steps by position, stands in the project's files."""
+
+
+@dataclass(frozen=True)
+class NodeFunction:
+    """What the runner calls: inputs and run in, metrics out.
+
+    Called again for a batch it writes what is missing: a node whose write is found by its receipt
+    hands its committed rows to the nodes below, as in the first attempt.
+    """
+
+    pipeline: PipelineSettings
+    project: ProjectSettings
+    root: Path
+    steps: Mapping[str, Sequence[ParsedStep]]
+    place_of: PlaceOf
+
+    def __call__(self, inputs: Mapping[str, Any], run: Run) -> dict[str, object]:
+        """Run every node; the first error ends the run, with the writes before it in place."""
+        graph = graph_of(self.pipeline.nodes)
+        nodes = {node.name: node for node in self.pipeline.nodes}
+        outputs: dict[str, Output] = {}
+        metrics: dict[str, object] = {}
+        marks: dict[str, tuple[NodeSettings, int]] = {}
+        for name in graph.order():
+            node = NodeRun(
+                settings=nodes[name],
+                project=self.project,
+                root=self.root,
+                steps=self.steps[name],
+                run=run,
+                inputs=inputs,
+                parents={parent: outputs[parent] for parent in graph.parents[name]},
+                siblings=nodes,
+                children=graph.children(name),
+                marks=marks,
+            )
+            try:
+                outputs[name] = node.execute(metrics)
+            except OtherPass:
+                raise
+            except FloodmarkError as error:
+                raise self._placed(error, name, run) from error.__cause__
+            # The boundary to Spark and to the user's SQL: whatever they raise is told by node.
+            except Exception as error:
+                raise self._failed(error, name, run) from error
+        return metrics
+
+    def _placed(self, error: FloodmarkError, node: str, run: Run) -> FloodmarkError:
+        """The error with the node, and the step, as they stand in the files."""
+        step = getattr(error, "step", None)
+        place = self.place_of(node, step - 1 if step else None)
+        error.where = f"{place}, {error.where}" if error.where else place
+        if step:
+            error.state = "this node wrote nothing; earlier writes of this run stand"
+            error.next = f"correct the step, then: floodmark retry {run.batch.batch_id}"
+        return error
+
+    def _failed(self, error: Exception, node: str, run: Run) -> RunError:
+        """An error of the engine; its text may hold values, which sensitive columns forbid."""
+        kind = type(error).__name__
+        is_sensitive = any(c.sensitive for n in self.pipeline.nodes for c in n.columns.values())
+        text = "" if is_sensitive else f": {str(error).strip()}"
+        return RunError(
+            "FM-RUN-005",
+            f"node {node} failed with {kind}",
+            where=self.place_of(node, None),
+            found=f"{kind}{text}"[:MAX_FOUND],
+            state="this node wrote nothing, unless its receipt tells the retry otherwise; earlier"
+            " writes of this run stand and are not repeated",
+            next=f"correct the cause, then: floodmark retry {run.batch.batch_id}",
+        )
+
+
+def node_function(
+    pipeline: PipelineSettings,
+    project: ProjectSettings,
+    root: Path,
+    place_of: PlaceOf,
+) -> NodeFunction:
+    """The function of a pipeline of nodes; raises TransformError for a step that cannot be read."""
+    registry = _registry(project, root)
+    steps = {node.name: _steps(node, registry, place_of) for node in pipeline.nodes}
+    return NodeFunction(pipeline, project, root, steps, place_of)
+
+
+def _registry(project: ProjectSettings, root: Path) -> Registry:
+    known = standard().with_packages()
+    return known.with_modules(root, project.plugins) if project.plugins else known
+
+
+def _steps(node: NodeSettings, registry: Registry, place_of: PlaceOf) -> tuple[ParsedStep, ...]:
+    try:
+        return parse_steps([_written(step) for step in node.transform], registry)
+    except FloodmarkError as error:
+        step = getattr(error, "step", None)
+        error.where = f"{place_of(node.name, step - 1 if step else None)}, {error.where}"
+        raise
+
+
+def _written(step: Step) -> dict[str, Any]:
+    """A step as a file says it."""
+    if step.sql is not None:
+        return {"sql": step.sql}
+    if step.python is not None:
+        return {"python": {"function": step.python.function, "params": step.python.params}}
+    return {step.name: step.params}

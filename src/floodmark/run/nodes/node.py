@@ -1,0 +1,172 @@
+"""One node of one run: read, transform, expect, write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from floodmark.config.models import ProjectSettings
+from floodmark.config.node_reads import upstream_of
+from floodmark.config.nodes import NodeSettings
+from floodmark.model.names import is_catalog_name
+from floodmark.model.receipt import WriteResult
+from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
+from floodmark.run.context import Run
+from floodmark.run.nodes import expect
+from floodmark.run.nodes.outputs import (
+    Output,
+    committed,
+    landed,
+    read_by,
+    refuse_without_feed,
+)
+from floodmark.run.nodes.writes import quarantine_of, write_of
+from floodmark.transforms import Step, apply_steps
+
+
+@dataclass(frozen=True)
+class NodeRun:
+    """A node with all it needs for one batch."""
+
+    settings: NodeSettings
+    project: ProjectSettings
+    root: Path
+    steps: Sequence[Step]
+    run: Run
+    inputs: Mapping[str, Any]
+    parents: Mapping[str, Output]
+    siblings: Mapping[str, NodeSettings]
+    children: Sequence[str]
+    marks: dict[str, tuple[NodeSettings, int]]
+    """What checks raise from inside a plan, of all nodes: one without a write fails in another's."""
+
+    def execute(self, metrics: dict[str, object]) -> Output:
+        """Do what the node says, and give what the nodes below read; adds to `metrics`.
+
+        1 what it reads, 2 its steps, 3 its checks, 4 its write: only then does anything run.
+        """
+        # 1.
+        source = self._source()
+        # 2.
+        made = self._transformed(source)
+        spec = write_of(self.settings, self.project)
+        if spec is None:
+            return self._handed_on(made)
+        if made.whole is not None and not self.run.wrote_before(self.settings.name):
+            made = made.whole
+        # 3.
+        checked = self._checked(made)
+        # 4.
+        result = self._write(spec, checked)
+        counts = {} if result.already_applied else checked.counts()
+        metrics.update(expect.report(self.run, self.settings, counts))
+        metrics[f"rows.{self.settings.name}"] = (
+            "" if result.rows_written is None else result.rows_written
+        )
+        if not self.children:
+            return checked.passed
+        return committed(self.run, self.settings.name, result)
+
+    # Input ----------------------------------------------------------------------------------------
+
+    def _source(self) -> Output:
+        """The rows that the node is about: what it reads, or those of its first parent."""
+        read = self.settings.read
+        if read is not None and read.node is not None:
+            return self.parents[read.node]
+        if read is None:
+            return self.parents[self.settings.depends_on[0]]
+        upstream = upstream_of(read, self.project)
+        assert upstream is not None  # noqa: S101  # what is not run was refused before
+        window = self.run.window(upstream.name)
+        return read_by(self.run, window, lambda: self.inputs[upstream.name])
+
+    def _transformed(self, source: Output) -> Output:
+        if not self.steps:
+            return source
+        others = self._others()
+        made = self._through(source, others)
+        if all(output.whole is None for output in (source, *others.values())):
+            return made
+        wholes = {name: other.whole or other for name, other in others.items()}
+        return replace(made, whole=self._through(source.whole or source, wholes))
+
+    def _through(self, source: Output, others: Mapping[str, Output]) -> Output:
+        def make() -> Any:
+            frames = {name: other.make() for name, other in others.items()}
+            return apply_steps(self.steps, source.make(), others=frames, root=self.root).frame
+
+        above = [source, *others.values()]
+        windows = dict.fromkeys(window for output in above for window in output.windows)
+        return Output(make, tuple(windows), all(output.is_replayable for output in above))
+
+    def _others(self) -> dict[str, Output]:
+        """The other parents, by name, as joins, unions and SQL see them: without change columns."""
+        read = self.settings.read
+        primary = read.node if read is not None else self.settings.depends_on[0]
+        return {n: self._other(n, out) for n, out in self.parents.items() if n != primary}
+
+    def _other(self, name: str, output: Output) -> Output:
+        """A table that is read whole is whole here too, with news or without; it decides nothing."""
+        parent = self.siblings[name]
+        is_plain = not (parent.write or parent.transform or parent.expect)
+        if is_plain and parent.read is not None and parent.read.method == "snapshot":
+            upstream = upstream_of(parent.read, self.project)
+            if upstream is not None:
+                return Output(lambda: self.run.table(upstream.name), (), is_replayable=True)
+        return _without_changes(output)
+
+    # Output ---------------------------------------------------------------------------------------
+
+    def _checked(self, made: Output, suffix: str = "") -> expect.Checked:
+        checked = expect.checked(self.run, self.settings, made, f"{self.settings.name}{suffix}")
+        self.marks.update(checked.marks)
+        return checked
+
+    def _handed_on(self, made: Output, suffix: str = "") -> Output:
+        """Rows without a write: computed again by every reader, or landed once for all of them."""
+        output = self._checked(made, suffix).passed
+        if not output.is_replayable and self.children:
+            output = landed(self.run, f"{self.settings.name}{suffix}", output)
+        whole = self._handed_on(made.whole, ".whole") if made.whole is not None else None
+        return replace(output, whole=whole)
+
+    def _write(self, spec: WriteSpec, checked: expect.Checked) -> WriteResult:
+        if self.children and not self._is_new(spec):
+            refuse_without_feed(self.run, spec.name, self._path(spec), list(self.children))
+        passed = checked.passed
+        try:
+            result = self.run.write_spec(spec, passed.make, passed.windows)
+        # The boundary to the plan: a check that stopped it is told in the words of the check.
+        except Exception as error:
+            found = expect.failed_check(error, self.marks)
+            if found is None:
+                raise
+            raise expect.broken(self.run, *found) from error
+        if checked.quarantined is not None:
+            rejected = checked.quarantined
+            self.run.write_spec(quarantine_of(spec), rejected.make, rejected.windows)
+        return result
+
+    def _is_new(self, spec: WriteSpec) -> bool:
+        """Whether floodmark creates the target; names of a catalog are looked at by the write."""
+        return is_catalog_name(spec.target) or not self.run.has_table(spec.target)
+
+    def _path(self, spec: WriteSpec) -> str:
+        return self.run.path_of(spec.target)
+
+
+def _without_changes(output: Output) -> Output:
+    whole = _without_changes(output.whole) if output.whole is not None else None
+    return replace(output, make=lambda: _rows_only(output.make()), whole=whole)
+
+
+def _rows_only(frame: Any) -> Any:
+    """The rows that inserts and updates left behind, without the change columns."""
+    from floodmark.sinks import changes
+
+    if CHANGE_COLUMNS[0] in frame.columns:
+        return changes.upserts(frame)
+    return frame.drop(*CHANGE_COLUMNS)

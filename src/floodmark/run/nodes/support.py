@@ -1,0 +1,116 @@
+"""What of a pipeline of nodes is not run: said by key, before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from floodmark.config.connections import LakeConnection
+from floodmark.config.models import PipelineSettings, ProjectSettings
+from floodmark.config.node_reads import table_of, upstream_of
+from floodmark.config.nodes import NodeSettings
+from floodmark.config.reads import IncrementalSettings, ReadSettings
+from floodmark.config.rules import Finding
+from floodmark.config.upstreams import UpstreamSettings
+from floodmark.config.writes import WriteSettings
+
+NOT_RUN = "FM-CONFIG-016"
+
+
+def unsupported(pipeline: PipelineSettings, settings: ProjectSettings) -> Iterator[Finding]:
+    """Every key of the pipeline's nodes that this version does not run, with its path."""
+    tables: dict[str, UpstreamSettings] = {}
+    for position, node in enumerate(pipeline.nodes):
+        found = [*_node(node, settings), *_other_words(node, settings, tables)]
+        yield from (each.below("nodes", position) for each in found)
+
+
+def _node(node: NodeSettings, settings: ProjectSettings) -> Iterator[Finding]:
+    if node.read is not None and node.read.node is None:
+        yield from (each.below("read") for each in _read(node.read, settings))
+    if node.write is not None:
+        yield from (each.below("write") for each in _write(node.write, settings))
+    for position, check in enumerate(node.expect):
+        needs_rows = check.action in ("drop", "quarantine")
+        if check.row_count is not None and needs_rows:
+            yield _not_run("expect", position, "action", allowed="warn or fail: no row is to blame")
+        if check.action == "quarantine" and node.write is None:
+            yield _not_run("expect", position, "action", allowed="quarantine with a write")
+
+
+def _read(read: ReadSettings, settings: ProjectSettings) -> Iterator[Finding]:
+    if table_of(read, settings) is None:
+        key = "format" if read.format else "connection"
+        yield _not_run(key, allowed="a Delta table of a lake connection, by path or catalog name")
+        return
+    for key, yaml_key in (("query", "query"), ("ddl", "schema")):
+        if getattr(read, key) is not None:
+            yield _not_run(yaml_key, allowed="path or table, and a sql step in transform")
+    for key in ("options", "params"):
+        if getattr(read, key):
+            yield _not_run(key, allowed="no options for a Delta table")
+    yield from _lake(read, settings)
+    if read.incremental is not None:
+        yield from (each.below("incremental") for each in _cursor(read.incremental))
+    if upstream_of(read, settings) is None:
+        yield _not_run(allowed="settings that go together: a cursor has no method and no version")
+
+
+def _cursor(cursor: IncrementalSettings) -> Iterator[Finding]:
+    """A cursor over a Delta table is a window of time, read by query."""
+    for key in ("overlap", "keys"):
+        if getattr(cursor, key):
+            yield _not_run(key, allowed="no overlap: versions of a Delta table miss nothing")
+    if cursor.on_null_cursor == "include":
+        yield _not_run("on_null_cursor", allowed="fail or skip")
+    if cursor.type not in (None, "timestamp", "date"):
+        yield _not_run("type", allowed="timestamp or date")
+    if cursor.settle and not isinstance(cursor.settle, str):
+        yield _not_run("settle", allowed="a duration")
+
+
+def _write(write: WriteSettings, settings: ProjectSettings) -> Iterator[Finding]:
+    if table_of(write, settings) is None:
+        key = "format" if write.format else "connection"
+        yield _not_run(key, allowed="a Delta table of a lake connection, by path or catalog name")
+        return
+    if write.write_mode == "replace_where":
+        yield _not_run("mode", allowed="append, overwrite, merge")
+    if write.first_run_query is not None:
+        yield _not_run(
+            "first_run_query", allowed="a Delta read: its first batch is the whole table"
+        )
+    if write.table is not None and write.register_table is not None:
+        yield _not_run("register_table", allowed="path with register_table, or table")
+    if write.options.zorder_by:
+        allowed = "cluster_by; or OPTIMIZE ... ZORDER BY in a job of its own"
+        yield _not_run("options", "zorder_by", allowed=allowed)
+    if write.options.writer:
+        yield _not_run("options", "writer", allowed="table_properties")
+    yield from _lake(write, settings)
+
+
+def _lake(place: ReadSettings | WriteSettings, settings: ProjectSettings) -> Iterator[Finding]:
+    connection = settings.connections.get(place.connection or "")
+    if not isinstance(connection, LakeConnection):
+        return
+    if connection.storage_options:
+        yield _not_run("connection", allowed="a lake without storage_options of its own")
+    if place.path is not None and ".." in place.path.split("/"):
+        yield _not_run("path", allowed="a path below the root of the connection")
+
+
+def _other_words(
+    node: NodeSettings, settings: ProjectSettings, tables: dict[str, UpstreamSettings]
+) -> Iterator[Finding]:
+    """Two nodes that read one table share its windows, so they say the same about it."""
+    found: Any = upstream_of(node.read, settings) if node.read is not None else None
+    if found is not None and tables.setdefault(found.name, found) != found:
+        yield _not_run("read", allowed=f"the same settings in every node that reads {found.name}")
+
+
+def _not_run(*path: str | int, allowed: str) -> Finding:
+    key = next((part for part in reversed(path) if isinstance(part, str)), "read")
+    return Finding(
+        path, NOT_RUN, f'"{key}" as it is said here is not run by this version', "", allowed
+    )

@@ -1,0 +1,76 @@
+"""The writes of a node, as values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from floodmark.config.models import ProjectSettings
+from floodmark.config.node_reads import table_of
+from floodmark.config.nodes import NodeSettings
+from floodmark.config.writes import MergeSettings, WriteOptions, WriteSettings
+from floodmark.model.write import WriteSpec
+
+OPTIMIZE_WRITE = "delta.autoOptimize.optimizeWrite"
+QUARANTINE = "quarantine"
+
+
+def write_of(node: NodeSettings, settings: ProjectSettings) -> WriteSpec | None:
+    """What a node writes, under the node's name; None if it writes nothing."""
+    write = node.write
+    target = table_of(write, settings) if write is not None else None
+    if write is None or target is None:
+        return None
+    return WriteSpec(
+        target=target,
+        mode=write.write_mode,  # type: ignore[arg-type]  # what is not run was refused before
+        name=node.name,
+        changes=write.changes,  # type: ignore[arg-type]
+        table=write.register_table,
+        adds_columns=write.on_schema_change == "add_columns",
+        **_keys(write),
+        **_layout(write.options),
+        **(_merge(write.merge) if write.merge is not None else {}),
+    )
+
+
+def quarantine_of(spec: WriteSpec) -> WriteSpec:
+    """Where the rows go that do not pass: a table beside the target, rows of every batch."""
+    return WriteSpec(
+        target=f"{spec.target}_{QUARANTINE}",
+        mode="append",
+        name=f"{spec.name}.{QUARANTINE}",
+        changes="handled",
+        allow_full=True,
+    )
+
+
+def _keys(write: WriteSettings) -> dict[str, Any]:
+    keys = write.merge.keys if write.merge is not None else write.keys
+    return {"keys": tuple(keys or ())}
+
+
+def _merge(merge: MergeSettings) -> dict[str, Any]:
+    audit = merge.audit
+    return {
+        "strategy": merge.strategy,
+        "sequence_by": merge.sequence_by,
+        "deletes": merge.deletes,
+        "missing": merge.missing,
+        "created_at": audit.created_at if audit else None,
+        "updated_at": audit.updated_at if audit else None,
+    }
+
+
+def _layout(options: WriteOptions) -> dict[str, Any]:
+    properties = {key: _property(value) for key, value in options.table_properties.items()}
+    if options.optimize_write is not None:
+        properties[OPTIMIZE_WRITE] = _property(options.optimize_write)
+    return {
+        "partition_by": tuple(options.partition_by or ()),
+        "cluster_by": tuple(options.cluster_by or ()),
+        "properties": tuple(sorted(properties.items())),
+    }
+
+
+def _property(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,82 @@
+"""The command line over a project of nodes: the verbs are those of every pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from floodmark.cli import work
+from floodmark.cli.call import Call
+from floodmark.testing import crash
+from floodmark.testing.node_projects import open_project
+
+Command = Callable[..., Any]
+
+SHOP = """\
+project: shop
+connections: {lake: {type: lake, root: lake}}
+pipelines:
+  - pipeline: report
+    nodes:
+      - name: report
+        read: {connection: lake, path: raw/orders}
+        write: {connection: lake, path: gold/orders, merge: {keys: [id]}}
+  - pipeline: orders
+    nodes:
+      - name: raw
+        read: {connection: lake, path: orders}
+        write: {connection: lake, path: raw/orders, merge: {keys: [id]}}
+"""
+
+
+@pytest.fixture
+def lake(project: Path) -> Path:
+    (project / "floodmark.yaml").write_text(SHOP)
+    crash.append_rows(project, "lake/orders", [(1, 10), (2, 20)])
+    return project
+
+
+def run(root: Path) -> int:
+    call = Call(None, as_json=True, is_verbose=False)
+    call.project = open_project(root)
+    return work.run(call)
+
+
+def test_a_project_of_nodes_is_validated_planned_run_and_looked_at(
+    lake: Path, floodmark: Command
+) -> None:
+    assert floodmark("validate").code == 0
+    screen = floodmark("plan").out
+    assert "would run report" in screen
+    assert "after orders: what it writes is read here, and planned then" in screen
+    plans = {plan["scope"]: plan for plan in floodmark("plan", "--json").document["plans"]}
+    assert (plans["report"]["after"], plans["report"]["windows"]) == (["orders"], [])
+
+    assert run(lake) == 0
+
+    assert "everything is up to date" in floodmark("plan").out
+    batches = floodmark("status", "--json").document["batches"]
+    assert {each["status"] for each in batches} == {"COMPLETE"}
+    lag = floodmark("lag", "--json").document["upstreams"]
+    assert [each["versions_behind"] for each in lag] == [0, 0]
+    crash.append_rows(lake, "lake/orders", [(3, 30)])
+    assert run(lake) == 0
+    assert floodmark("verify").code == 0
+
+
+def test_validate_warns_of_what_is_not_run_and_run_refuses_it(
+    lake: Path, floodmark: Command
+) -> None:
+    text = SHOP.replace("path: orders}", "path: orders, query: SELECT 1}")
+    (lake / "floodmark.yaml").write_text(text)
+
+    found = floodmark("validate", "--json")
+    refused = floodmark("run", "--json")
+
+    assert found.code == 0
+    assert [w["code"] for w in found.document["warnings"]] == ["FM-CONFIG-016"]
+    assert refused.code == 2
+    assert "FM-CONFIG-016" in refused.out + refused.err
