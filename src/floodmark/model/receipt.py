@@ -22,6 +22,9 @@ class Receipt:
     seq: int
     user_metadata: str
     """JSON {control_id, batch_id, seq, pipeline, windows, ...}; lost state can be rebuilt from it."""
+    left_behind: frozenset[str] = frozenset()
+    """Batches that a removal ended while the pipeline ran for them: a write of theirs may be there
+    without a record."""
 
 
 def app_prefix(control_id: str, pipeline: str) -> str:

@@ -356,6 +356,14 @@ class State:
         """The open batches in which a pipeline has a part, finished or not, oldest first."""
         return [batch for batch in self.open_batches() if batch.upstreams_of(pipeline)]
 
+    def left_behind_by(self, pipeline: str) -> frozenset[str]:
+        """The batches that a pipeline of this name had begun when it was removed."""
+        return frozenset(
+            batch_id
+            for batch_id, batch in self.batches.items()
+            if pipeline in batch.runs and not batch.upstreams_of(pipeline)
+        )
+
     def batches_owed_by(self, pipeline: str) -> list[PlannedBatch]:
         """The batches that a pipeline has to finish, oldest first."""
         return [batch for batch in self.open_batches() if batch.owes(pipeline)]

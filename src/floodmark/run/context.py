@@ -77,6 +77,7 @@ class Run:
         self.needs_other_pass = False
         """Whether a write has to be made in a pass of the other kind; see `run.lost_targets`."""
         self._sinks: Mapping[str, SinkDone] = {}
+        self._left_behind: frozenset[str] = frozenset()
         self.writes: dict[str, WriteResult] = {}
         self._unfinished: dict[str, WriteSpec] = {}
         """Writes that raised and were not repeated with success."""
@@ -238,6 +239,7 @@ class Run:
             failpoints.reached("sink.between_sinks")
         state = self._lease.ensure_held()
         self._sinks = state.sinks
+        self._left_behind = state.left_behind_by(self.pipeline)
         spec, is_registered = self._located(spec)
         if spec.name in self.writes:
             del self._unfinished[begun]
@@ -361,6 +363,7 @@ class Run:
                 scope=self.batch.scope,
                 kind=self.batch.kind,
             ),
+            left_behind=self._left_behind,
         )
 
     def _app_id(self, spec: WriteSpec, *, next_one: bool = False) -> str:

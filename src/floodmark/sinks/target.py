@@ -73,8 +73,10 @@ class DeltaTarget:
         facts = log.facts()
         stored = log.transaction_version(receipt.app_id)
         last = self._last_write(log, receipt.app_id, stored)
-        self._refuse_unknown_receipt(stored, receipt)
-        if last is not None:
+        if last is None:
+            self._refuse_unknown_receipt(stored, receipt)
+        elif batch_of(last.user_metadata) not in receipt.left_behind:
+            self._refuse_unknown_receipt(stored, receipt)
             self._refuse_unknown_writes(last, receipt)
         counts_rows = not self.is_rebuilt
         return Target(

@@ -125,3 +125,22 @@ def test_a_replay_does_not_put_a_lost_target_back_to_where_it_ends(
         armed.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
 
     assert ids(target) == [1, 2, 3]
+
+
+def test_a_pipeline_that_was_removed_in_the_middle_of_a_run_can_come_back(
+    armed: fm.Coordinator, grow: Append, tmp_path: Path
+) -> None:
+    source, target = grow("orders", 1), str(tmp_path / "copy")
+    armed.register("p", [source])
+    function = copying(source, target, mode="overwrite")
+    batch_id = str(armed.create_batch([source]).batch_id)
+    with crash.armed("run.before_done"), pytest.raises(FailpointReached):
+        armed.run_pipeline("p", batch_id, function)
+    armed._is_gone = lambda _: True  # that process is dead
+    armed.unregister("p")
+    armed.register("p", [source])
+    grow("orders", 2)
+
+    applied(armed, source, function)
+
+    assert ids(target) == [1, 2]
