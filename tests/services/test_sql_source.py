@@ -17,10 +17,11 @@ from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import SetupError, SourceError
 from floodmark.model.cursor_marks import CursorMark, mark_of
-from floodmark.model.sql_names import qualified
+from floodmark.model.sql_names import qualified, quoted_for
 from floodmark.sources import jdbc
 from floodmark.sources.sql.edges import Edge, Identity, fresh, next_edge
 from floodmark.sources.sql.literals import literal
+from floodmark.sources.sql.parameters import bound
 from floodmark.sources.sql.probes import probe_postgres
 from floodmark.sources.sql.queries import SqlRelation, window_query
 
@@ -109,6 +110,33 @@ def selected(database: Database, conforming: str, mark: CursorMark) -> Any:
         connection.execute(f"SET standard_conforming_strings = {conforming}".encode())
         row = connection.execute(f"SELECT {literal('postgres', mark)}".encode()).fetchone()
     return row[0] if row else None
+
+
+pieces = st.lists(
+    st.sampled_from(
+        [":window_start", "@last_run_timestamp", "'", '"', "--", "/*", "*/", "\\", "$$"]
+    )
+    | st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=4)
+).map("".join)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(pieces, pieces, pieces)
+def test_parameters_are_bound_beside_any_text_and_never_in_it(
+    database: Database, text: str, name: str, note: str
+) -> None:
+    safe_note = note.replace("*/", "").replace("/*", "").replace("*", "").replace("/", "")
+    quoted_name = quoted_for("postgres", (name or "x")[:15])
+    query = (
+        f"SELECT {literal('postgres', mark_of(text, 'binary'))} AS {quoted_name} /* {safe_note} */,"
+        f":window_start AS a -- {' '.join(note.splitlines())}\n, :window_end AS b"
+    )
+
+    bound_query = bound("postgres", query, {"window_start": "1", "window_end": "2"})
+
+    assert database.run(bound_query) == [(text, 1, 2)]
 
 
 def test_an_empty_table_has_no_mark(database: Database) -> None:
