@@ -439,13 +439,13 @@ def success_before_the_writes() -> list[Patch]:
 
 @mutant
 def write_is_recorded_before_it_is_done() -> list[Patch]:
-    def write_once(self: Any, frame: Any, spec: Any) -> Any:
+    def write_once(self: Any, make: Any, spec: Any, windows: Any) -> Any:
         state = self._lease.ensure_held()
         receipt = self._receipt(spec)
-        sink = self._engine.sink(spec, self.windows, state.sinks.get(receipt.app_id))
+        sink = self._engine.sink(spec, windows, state.sinks.get(receipt.app_id))
         expected = WriteResult(spec.target, "t", 1, None, already_applied=False)
         self._record(spec, receipt, expected)
-        self.writes[spec.name] = sink.committed(receipt) or sink.write(frame, receipt)
+        self.writes[spec.name] = sink.committed(receipt) or sink.write(make(), receipt)
         return self.writes[spec.name]
 
     return [(context.Run, "_write_once", write_once)]
