@@ -173,7 +173,8 @@ def _parameters(each: Transform) -> Iterator[str]:
 
 def _example(name: str, example: Example) -> Iterator[str]:
     step = yaml.safe_dump([{name: example.params}], sort_keys=False, default_flow_style=None)
-    yield f"```yaml\n{step}```"
+    # Only YAML 1.1, which PyYAML writes, has to quote this word.
+    yield "```yaml\n{}```".format(step.replace("'on':", "on:"))
     yield "\n".join(_rows("input", example.given))
     for other, table in example.others.items():
         yield "\n".join(_rows(other, table))

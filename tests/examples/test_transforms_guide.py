@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from tests.properties.transform_frames import frame_of, quick, unordered
+from tests.properties.transform_frames import frame_of, quick
 
 from floodmark.errors import TransformError
 from floodmark.transforms import Table, apply_steps, parse_steps, standard
@@ -67,11 +67,11 @@ def test_the_page_does_what_it_says(spark: SparkSession, root: Path) -> None:
         try:
             steps = parse_steps(yaml.safe_load(text), registry)
             done = apply_steps(steps, orders, others={"customers": customers}, root=root)
-            results.append(unordered(shown(done.frame.collect())))
+            results.append(sorted(shown(done.frame.collect())))
         except TransformError as error:
-            results.append(unordered(str(error).splitlines()))
+            results.append(sorted(str(error).splitlines()))
 
-    assert results == [unordered(text.splitlines()) for text in blocks("text")]
+    assert results == [sorted(text.splitlines()) for text in blocks("text")]
 
 
 @pytest.mark.spark

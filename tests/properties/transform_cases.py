@@ -453,7 +453,7 @@ def date_diff(draw: Draw) -> Case:
     start, end = names_of(given)
     unit, into = draw(st.sampled_from([*MONTHS, *SPANS])), new_name(draw, given)
     params = {"start": start, "end": end, "unit": unit, "into": into}
-    return case_of(given, params, added(given, into, [between(*row, unit) for row in given.rows]))
+    return case_of(given, params, added(given, into, [between(a, b, unit) for a, b in given.rows]))
 
 
 def between(start: Any, end: Any, unit: str) -> int | None:
@@ -574,7 +574,7 @@ def window_calculation(draw: Draw) -> Case:
     numbered = [(row[0], place, row[2]) for place, row in enumerate(given.rows)]
     given = Table(given.columns, numbered)
     key, order, number = names_of(given)
-    params = {
+    params: dict[str, Any] = {
         "columns": {"number it": "row_number()", "so far": f"sum({quoted(number)})"},
         "partition_by": key,
         "order_by": order,

@@ -79,6 +79,7 @@ def test_steps_follow_one_another_and_start_no_job(session: SparkSession) -> Non
         [
             {"derive_columns": {"columns": {"vat": "amount * 2"}}},
             {"filter_rows": "vat IS NOT NULL"},
+            {"deduplicate": ["id", "vat", "amount"]},
             {
                 "sql": "WITH t AS (SELECT * FROM input) SELECT id, vat, '{x}' AS braces FROM t; -- end"
             },
@@ -91,7 +92,7 @@ def test_steps_follow_one_another_and_start_no_job(session: SparkSession) -> Non
 
     assert rows_of(done.frame) == [(2, -2, "{x}"), (1, 10, "{x}")]
     assert list(jobs) == []
-    assert [statement.step for statement in done.statements] == [1, 2, 3, 4]
+    assert [statement.step for statement in done.statements] == [1, 2, 3, 4, 5]
     assert done.statements[0].text == "SELECT `id`, `amount`, (amount * 2) AS `vat` FROM input"
     assert session.catalog.listTables() == []
 
@@ -189,6 +190,12 @@ def test_columns_that_differ_only_in_case_are_refused_unless_the_session_tells_t
     frame = frame_of(child, Table({"a": "int", "A": "int"}, [(1, 2)]))
 
     assert refused([{"limit": 1}], frame).code == "FM-TRANSFORM-005"
+    by_hand = apply_steps(parse_steps([{"sql": "SELECT * FROM input AS t(one, two)"}]), frame)
+    assert by_hand.frame.columns == ["one", "two"]
+    assert by_hand.lineage[0].level == "table"
+    unused = {"doubled": frame}
+    done = apply_steps(parse_steps([{"limit": 1}]), frame_of(child, ORDERS), others=unused)
+    assert done.frame.columns == ["id", "amount"]
     child.conf.set("spark.sql.caseSensitive", "true")
     done = apply_steps(
         parse_steps([{"drop": "a"}, {"derive_columns": {"columns": {"b": "A"}}}]), frame
@@ -239,7 +246,7 @@ def test_a_literal_is_what_it_was_in_any_dress(session: SparkSession) -> None:
 
     from floodmark.transforms import sql
 
-    values = ["it's", "${env:HOME}", "a\\b\n\t'\"`{}", "-- x", "", -(2**63), 2**63, -1, 1.5e-300,
+    values: list[Any] = ["it's", "${env:HOME}", "a\\b\n\t'\"`{}", "-- x", "", -(2**63), 2**63, -1, 1.5e-300,
               Decimal("-12.340"), b"\x00'", True, None, dt.date(1, 1, 1), "\u0000", "$", "${", "列"]  # fmt: skip
     columns = [(f"c{number}", sql.literal(value)) for number, value in enumerate(values)]
     text = sql.text_of(

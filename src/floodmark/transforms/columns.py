@@ -172,7 +172,12 @@ def _filled(column: Column, value: Any) -> Output:
 
 
 def _fits(value: Any, kind: str) -> bool:
-    """Whether a value can stand in a column of this kind without being misread."""
+    """Whether a value can stand in a column of this kind without being misread.
+
+    Dates and times may be text, as they are in a project's file.
+    """
+    if isinstance(value, str) and kind in ("date", *_TIMES):
+        return _is_moment(value, kind)
     kinds: tuple[tuple[type | tuple[type, ...], Sequence[str]], ...] = (
         (bool, ("boolean",)),
         (int, _NUMBERS),
@@ -182,6 +187,14 @@ def _fits(value: Any, kind: str) -> bool:
         (dt.date, ("date", *_TIMES)),
     )
     return next((kind in allowed for type_, allowed in kinds if isinstance(value, type_)), False)
+
+
+def _is_moment(text: str, kind: str) -> bool:
+    read = dt.date.fromisoformat if kind == "date" else dt.datetime.fromisoformat
+    try:
+        return bool(read(text))
+    except ValueError:
+        return False
 
 
 class CaseBranch(Params):

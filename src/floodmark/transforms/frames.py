@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from floodmark.transforms import faults, sql
@@ -19,6 +19,22 @@ def relation_of(frame: DataFrame, name: str = INPUT, **more: Any) -> Relation:
     is_case_sensitive = session.conf.get("spark.sql.caseSensitive", "false") == "true"
     columns = tuple(_column(field, name) for field in frame.schema.fields)
     return Relation(columns, name, is_case_sensitive=is_case_sensitive, **more)
+
+
+class Relations(Mapping[str, Relation]):
+    """What is known of frames by name; a frame is looked at only when it is asked for."""
+
+    def __init__(self, frames: Mapping[str, DataFrame]) -> None:
+        self._frames = frames
+
+    def __getitem__(self, name: str) -> Relation:
+        return relation_of(self._frames[name], name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._frames)
+
+    def __len__(self) -> int:
+        return len(self._frames)
 
 
 def _column(field: StructField, frame: str) -> Column:

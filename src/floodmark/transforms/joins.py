@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from floodmark.errors import TransformError
 from floodmark.transforms import faults, sql
@@ -50,6 +50,14 @@ class JoinParams(Params):
         None, description="Added to columns of the other node whose name is taken."
     )
     nulls_match: bool = Field(default=False, description="Whether NULL equals NULL.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _on_is_a_word(cls, value: Any) -> Any:
+        """YAML 1.1 reads the key `on` as true."""
+        if isinstance(value, dict) and True in value and "on" not in value:
+            return {"on" if key is True else key: each for key, each in value.items()}
+        return value
 
 
 @transform(

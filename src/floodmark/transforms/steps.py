@@ -234,12 +234,13 @@ def _outcome(built: Built | str, relation: Relation) -> tuple[tuple[Column, ...]
 
 def sql_lineage(text: str, relation: Relation) -> Lineage:
     """The lineage of a query over `input` and other frames; by table where it cannot be read."""
-    known = {relation.name: relation, **relation.others}
+    words, read = sql.words_of(text), sql.tables_of(text)
+    used = (name for name in relation.others if name.lower() in words)
+    known = {relation.name: relation, **{name: relation.others[name] for name in used}}
     schemas = {
         name: {column.name: column.type or "string" for column in each.columns}
         for name, each in known.items()
     }
-    read = sql.tables_of(text)
     try:
         columns = sql.sources_of_query(text, schemas)
     except sql.NotSqlError as error:
@@ -270,8 +271,8 @@ def _applied(
 
 
 def _relation_of(known: Mapping[str, DataFrame]) -> Relation:
-    others = {n: frames.relation_of(f, n) for n, f in known.items() if n != INPUT}
-    return frames.relation_of(known[INPUT], others=others)
+    others = {name: frame for name, frame in known.items() if name != INPUT}
+    return frames.relation_of(known[INPUT], others=frames.Relations(others))
 
 
 def _queried(
@@ -285,8 +286,15 @@ def _queried(
         raise frames.refused_by_spark(error, text) from error
     names = sql.words_of(text)
     statements.append(Statement(step.number, text, tuple(n for n in known if n.lower() in names)))
-    lineage = built.lineage if isinstance(built, Built) else sql_lineage(text, _relation_of(known))
-    return frame, lineage
+    return frame, built.lineage if isinstance(built, Built) else _lineage_of(text, known)
+
+
+def _lineage_of(text: str, known: Mapping[str, DataFrame]) -> Lineage:
+    try:
+        return sql_lineage(text, _relation_of(known))
+    except TransformError as error:
+        # Spark takes frames with doubled names; only lineage cannot tell their columns apart.
+        return Lineage("table", frames=sql.tables_of(text), note=error.title)
 
 
 def _called(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from floodmark.errors import TransformError
 from floodmark.model.lineage import ColumnRef
@@ -131,6 +132,7 @@ def test_what_is_wrong_whatever_the_columns_are(step: Any, code: str, told: str)
         ({"explode_list_column": {"column": "id"}}, "FM-TRANSFORM-004", "id", None),
         ({"date_add": {"column": "day", "amount": 1, "unit": "hour", "into": "x"}}, "FM-TRANSFORM-004", "day", None),
         ({"fill_nulls": {"columns": {"id": "x"}}}, "FM-TRANSFORM-004", "id", None),
+        ({"fill_nulls": {"columns": {"day": "2026-02-30"}}}, "FM-TRANSFORM-004", "day", None),
         ({"join": {"with": "customers", "on": {"day": "id"}}}, "FM-TRANSFORM-004", "day", None),
         ({"rename": {"columns": {"id": "Amount"}}}, "FM-TRANSFORM-005", "amount", None),
         ({"select": ["id", "ID"]}, "FM-TRANSFORM-005", "id", None),
@@ -156,6 +158,13 @@ def test_what_does_not_fit_the_columns_names_the_step_the_column_and_the_nearest
     assert (error.column, error.nearest) == (column, nearest)
     assert error.state == "nothing was read or written"
     assert error.next
+
+
+def test_the_key_on_is_understood_although_yaml_reads_it_as_true() -> None:
+    (step,) = yaml.safe_load("- join: {with: customers, on: {id: id}, columns: [name]}")
+
+    assert True in step["join"]
+    assert names(traced(step))[-1] == "name"
 
 
 def test_all_mistakes_are_told_at_once() -> None:
@@ -193,6 +202,13 @@ def test_what_sqlglot_cannot_read_goes_to_spark_and_depends_on_every_column() ->
     assert isinstance(built, Built)
     assert "(tags:field.sub::string) AS `x`" in built.sql()
     assert len(built.lineage.columns["x"]) == len(ORDERS)
+
+
+def test_dates_may_be_text_as_they_are_in_a_file() -> None:
+    found = traced({"fill_nulls": {"columns": {"day": "2026-02-28"}}})
+
+    assert found.columns is not None
+    assert found.columns[2].type == "date"
 
 
 def test_lineage_follows_expressions_joins_and_row_conditions() -> None:
