@@ -299,11 +299,11 @@ def gaps(screen: Screen, call: Call, found: Sequence[Gap]) -> None:
 
 
 def mark_text(mark: str | None) -> str:
-    """A mark to the second, for people; tables and JSON have all of it."""
+    """A mark to the minute, so that two fit into a line; reasons and JSON have all of it."""
     if mark is None:
         return "-"
     found = decoded(mark)
-    return found.text[:19].replace("T", " ") + ("Z" if found.type == "timestamp" else "")
+    return found.text[:16].replace("T", " ") + ("Z" if found.type == "timestamp" else "")
 
 
 def _version(version: int | None) -> str:
