@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import cache
 from typing import Annotated, Literal
 from zoneinfo import available_timezones
 
@@ -34,8 +35,13 @@ _NOON = dt.datetime.fromisoformat("2026-07-01 12:00:00")
 _SMALL = ("hour", "minute", "second")
 
 
+@cache
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
 def _zone(name: str) -> str:
-    known = available_timezones()
+    known = _zones()
     if known and name not in known:
         close = nearest(name, sorted(known))
         raise ValueError("no time zone is called so" + (f"; nearest: {close}" if close else ""))

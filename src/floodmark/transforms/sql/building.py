@@ -6,6 +6,7 @@ import datetime as dt
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Literal, TypeAlias, cast
 
 from sqlglot import exp
@@ -201,6 +202,7 @@ def data_type(text: str) -> exp.DataType:
         raise NotSqlError(f"no type is called {text}") from None
 
 
+@lru_cache(1024)
 def type_name(text: str) -> str:
     """The name Spark gives a type: `integer` is `int`, `decimal(3, 1)` is `decimal(3,1)`."""
     return data_type(text).sql(dialect=DIALECT).lower().replace(", ", ",").replace(": ", ":")
