@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -490,6 +490,12 @@ class SimCoordinator(Coordinator):
         # Half of the time the dead ran on another host, where nobody can tell.
         process = self._world.processes.get(holder.pid)
         return process is not None and process.is_dead and process.pid % 2 == 0
+
+    def stored_name(self, name: str) -> str:
+        return name  # nothing here moves, and no disk has to be asked
+
+    def _learn(self, names: Iterable[str], *, journals: bool) -> None:
+        """See `stored_name`."""
 
     def _pulse(self, run_id: str, ttl_seconds: float) -> Pulse:
         return SimPulse(self._world, self._process, run_id, ttl_seconds)
