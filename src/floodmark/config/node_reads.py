@@ -9,10 +9,12 @@ from pydantic import ValidationError
 from floodmark.config.chains import table_name
 from floodmark.config.connections import LakeConnection
 from floodmark.config.models import PipelineSettings, ProjectSettings
-from floodmark.config.reads import ReadSettings
+from floodmark.config.reads import IncrementalSettings, ReadSettings
 from floodmark.config.rules import format_of
 from floodmark.config.upstreams import DeltaReadSettings, UpstreamSettings
 from floodmark.config.writes import WriteSettings
+
+_SHARED = tuple(DeltaReadSettings.model_fields)
 
 
 def table_of(place: ReadSettings | WriteSettings, settings: ProjectSettings) -> str | None:
@@ -38,19 +40,19 @@ def upstream_of(read: ReadSettings, settings: ProjectSettings) -> UpstreamSettin
     table = table_of(read, settings) if read.node is None else None
     if table is None:
         return None
-    said: dict[str, Any] = {name: getattr(read, name) for name in DeltaReadSettings.model_fields}
+    said: dict[str, Any] = {name: getattr(read, name) for name in _SHARED}
+    if read.incremental is None:
+        # Checked already, as keys of the read: a second time takes half as long as all the rest.
+        return UpstreamSettings.model_construct(name=table, **said)
     said = {name: value for name, value in said.items() if value is not None}
     try:
-        return UpstreamSettings(name=table, **{**said, **_time_window(read)})
+        return UpstreamSettings(name=table, **{**said, **_time_window(read.incremental)})
     except ValidationError:
         return None
 
 
-def _time_window(read: ReadSettings) -> dict[str, Any]:
-    """A Delta table by a time column, where the read says a cursor."""
-    cursor = read.incremental
-    if cursor is None:
-        return {}
+def _time_window(cursor: IncrementalSettings) -> dict[str, Any]:
+    """A Delta table by a time column."""
     said = {
         "time_column": cursor.cursor,
         "baseline": cursor.baseline,

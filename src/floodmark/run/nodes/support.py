@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from floodmark.config.connections import LakeConnection
 from floodmark.config.models import PipelineSettings, ProjectSettings
@@ -21,13 +20,16 @@ def unsupported(pipeline: PipelineSettings, settings: ProjectSettings) -> Iterat
     """Every key of the pipeline's nodes that this version does not run, with its path."""
     tables: dict[str, UpstreamSettings] = {}
     for position, node in enumerate(pipeline.nodes):
-        found = [*_node(node, settings), *_other_words(node, settings, tables)]
+        upstream = upstream_of(node.read, settings) if node.read is not None else None
+        found = [*_node(node, upstream, settings), *_other_words(upstream, tables)]
         yield from (each.below("nodes", position) for each in found)
 
 
-def _node(node: NodeSettings, settings: ProjectSettings) -> Iterator[Finding]:
+def _node(
+    node: NodeSettings, upstream: UpstreamSettings | None, settings: ProjectSettings
+) -> Iterator[Finding]:
     if node.read is not None and node.read.node is None:
-        yield from (each.below("read") for each in _read(node.read, settings))
+        yield from (each.below("read") for each in _read(node.read, upstream, settings))
     if node.write is not None:
         yield from (each.below("write") for each in _write(node.write, settings))
     for position, check in enumerate(node.expect):
@@ -38,7 +40,9 @@ def _node(node: NodeSettings, settings: ProjectSettings) -> Iterator[Finding]:
             yield _not_run("expect", position, "action", allowed="quarantine with a write")
 
 
-def _read(read: ReadSettings, settings: ProjectSettings) -> Iterator[Finding]:
+def _read(
+    read: ReadSettings, upstream: UpstreamSettings | None, settings: ProjectSettings
+) -> Iterator[Finding]:
     if table_of(read, settings) is None:
         key = "format" if read.format else "connection"
         yield _not_run(key, allowed="a Delta table of a lake connection, by path or catalog name")
@@ -52,7 +56,7 @@ def _read(read: ReadSettings, settings: ProjectSettings) -> Iterator[Finding]:
     yield from _lake(read, settings)
     if read.incremental is not None:
         yield from (each.below("incremental") for each in _cursor(read.incremental))
-    if upstream_of(read, settings) is None:
+    if upstream is None:
         yield _not_run(allowed="settings that go together: a cursor has no method and no version")
 
 
@@ -101,10 +105,9 @@ def _lake(place: ReadSettings | WriteSettings, settings: ProjectSettings) -> Ite
 
 
 def _other_words(
-    node: NodeSettings, settings: ProjectSettings, tables: dict[str, UpstreamSettings]
+    found: UpstreamSettings | None, tables: dict[str, UpstreamSettings]
 ) -> Iterator[Finding]:
     """Two nodes that read one table share its windows, so they say the same about it."""
-    found: Any = upstream_of(node.read, settings) if node.read is not None else None
     if found is not None and tables.setdefault(found.name, found) != found:
         yield _not_run("read", allowed=f"the same settings in every node that reads {found.name}")
 
