@@ -1,4 +1,4 @@
-"""`python3 go.py bench [commands state crowd planning runs change]`: one table, one JSON file."""
+"""`python3 go.py bench [commands projects state crowd planning runs change]`: one table, one JSON file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import commands, crowd, planning, runs, state
+from bench import commands, crowd, planning, projects, runs, state
 from bench.harness import Figure, save, show
 
-PARTS = ("commands", "state", "crowd", "planning", "runs", "change")
+PARTS = ("commands", "projects", "state", "crowd", "planning", "runs", "change")
 
 
 def main(wanted: list[str]) -> int:
@@ -29,6 +29,8 @@ def measure(wanted: list[str], folder: Path) -> list[Figure]:
     figures: list[Figure] = []
     if "commands" in wanted:
         figures += commands.measure(folder / "commands")
+    if "projects" in wanted:
+        figures += projects.measure(folder / "projects")
     if "state" in wanted:
         figures += state.measure(folder / "state")
     if "crowd" in wanted:
