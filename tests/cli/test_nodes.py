@@ -80,3 +80,19 @@ def test_validate_warns_of_what_is_not_run_and_run_refuses_it(
     assert [w["code"] for w in found.document["warnings"]] == ["FM-CONFIG-016"]
     assert refused.code == 2
     assert "FM-CONFIG-016" in refused.out + refused.err
+
+
+def test_validate_names_a_step_that_cannot_be_read_by_its_place(
+    lake: Path, floodmark: Command
+) -> None:
+    steps = "transform: [{sql: SELECT 1}, {cast_columns: {colums: {id: int}}}]"
+    text = SHOP.replace("path: orders}", f"path: orders}}\n        {steps}")
+    (lake / "floodmark.yaml").write_text(text)
+
+    found = floodmark("validate", "--json")
+
+    assert found.code == 2
+    error = found.document["error"]
+    assert error["code"] == "FM-TRANSFORM-002"
+    assert "floodmark.yaml:14:" in error["where"]
+    assert "transform[1]" in error["where"]

@@ -56,6 +56,15 @@ class Checks:
                 if step.python is not None:
                     path = ("pipelines", position, "nodes", index, "transform", number, "python")
                     self._check_import(path, step.python.function)
+            if node.transform:
+                self._check_parameters(("pipelines", position, "nodes", index, "transform"), node)
+
+    def _check_parameters(self, path: tuple[str | int, ...], node: NodeSettings) -> None:
+        from floodmark.run.nodes.steps import step_problems
+
+        for error in step_problems(node, self.file.settings, self.file.root):
+            position = () if error.step is None else (error.step - 1,)
+            self._add(self.file.document.known((*path, *position)), error)
 
     def _check_import(self, path: tuple[str | int, ...], function: str) -> None:
         place = self.file.place(*path)

@@ -9,14 +9,14 @@ from typing import Any
 
 from floodmark.config.graph import graph_of
 from floodmark.config.models import PipelineSettings, ProjectSettings
-from floodmark.config.nodes import NodeSettings, Step
-from floodmark.errors import FloodmarkError, RunError
+from floodmark.config.nodes import NodeSettings
+from floodmark.errors import FloodmarkError, RunError, TransformError
 from floodmark.run.context import Run
 from floodmark.run.lost_targets import OtherPass
 from floodmark.run.nodes.node import NodeRun
 from floodmark.run.nodes.outputs import Output
-from floodmark.transforms import Registry, parse_steps, standard
-from floodmark.transforms import Step as ParsedStep
+from floodmark.run.nodes.steps import steps_of
+from floodmark.transforms import Step
 
 MAX_FOUND = 800
 
@@ -35,7 +35,7 @@ class NodeFunction:
     pipeline: PipelineSettings
     project: ProjectSettings
     root: Path
-    steps: Mapping[str, Sequence[ParsedStep]]
+    steps: Mapping[str, Sequence[Step]]
     place_of: PlaceOf
 
     def __call__(self, inputs: Mapping[str, Any], run: Run) -> dict[str, object]:
@@ -102,29 +102,12 @@ def node_function(
     place_of: PlaceOf,
 ) -> NodeFunction:
     """The function of a pipeline of nodes; raises TransformError for a step that cannot be read."""
-    registry = _registry(project, root)
-    steps = {node.name: _steps(node, registry, place_of) for node in pipeline.nodes}
+    steps = {}
+    for node in pipeline.nodes:
+        try:
+            steps[node.name] = steps_of(node, project, root)
+        except TransformError as error:
+            place = place_of(node.name, error.step - 1 if error.step else None)
+            error.where = f"{place}, {error.where}" if error.where else place
+            raise
     return NodeFunction(pipeline, project, root, steps, place_of)
-
-
-def _registry(project: ProjectSettings, root: Path) -> Registry:
-    known = standard().with_packages()
-    return known.with_modules(root, project.plugins) if project.plugins else known
-
-
-def _steps(node: NodeSettings, registry: Registry, place_of: PlaceOf) -> tuple[ParsedStep, ...]:
-    try:
-        return parse_steps([_written(step) for step in node.transform], registry)
-    except FloodmarkError as error:
-        step = getattr(error, "step", None)
-        error.where = f"{place_of(node.name, step - 1 if step else None)}, {error.where}"
-        raise
-
-
-def _written(step: Step) -> dict[str, Any]:
-    """A step as a file says it."""
-    if step.sql is not None:
-        return {"sql": step.sql}
-    if step.python is not None:
-        return {"python": {"function": step.python.function, "params": step.python.params}}
-    return {step.name: step.params}

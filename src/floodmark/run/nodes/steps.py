@@ -1,0 +1,45 @@
+"""The steps of a node, read with the transforms that the project knows."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from floodmark.config.models import ProjectSettings
+from floodmark.config.nodes import NodeSettings
+from floodmark.config.nodes import Step as Written
+from floodmark.errors import TransformError
+from floodmark.transforms import Registry, Step, parse_steps, problems, standard
+
+
+def steps_of(node: NodeSettings, project: ProjectSettings, root: Path) -> tuple[Step, ...]:
+    """The steps, ready to be applied; raises TransformError for the first that cannot be read."""
+    return parse_steps(_written(node), _registry(tuple(project.plugins), root))
+
+
+def step_problems(node: NodeSettings, project: ProjectSettings, root: Path) -> list[TransformError]:
+    """What is wrong with the steps whatever the columns are; imports the project's plug-ins."""
+    try:
+        return problems(_written(node), _registry(tuple(project.plugins), root))
+    except TransformError as error:
+        return [error]
+
+
+@lru_cache(maxsize=8)
+def _registry(plugins: tuple[str, ...], root: Path) -> Registry:
+    known = standard().with_packages()
+    return known.with_modules(root, plugins) if plugins else known
+
+
+def _written(node: NodeSettings) -> list[dict[str, Any]]:
+    return [_as_written(step) for step in node.transform]
+
+
+def _as_written(step: Written) -> dict[str, Any]:
+    """A step as a file says it."""
+    if step.sql is not None:
+        return {"sql": step.sql}
+    if step.python is not None:
+        return {"python": {"function": step.python.function, "params": step.python.params}}
+    return {step.name: step.params}
