@@ -536,10 +536,10 @@ def union(draw: Draw) -> Case:
     extra = new_name(draw, given)
     rows = draw(st.lists(st.tuples(st.none() | DATES, st.none() | NUMBERS), max_size=4))
     other = Table({extra: "date", number: "int"}, rows)
-    params = {"with": "the other", "missing": "null", "distinct": draw(st.booleans())}
+    params = {"with": "left", "missing": "null", "distinct": draw(st.booleans())}
     found = [(*row, None) for row in given.rows] + [(n, None, d) for d, n in rows]
     found = list(dict.fromkeys(found)) if params["distinct"] else found
-    return Case(params, given, [number, text, extra], found, others={"the other": other})
+    return Case(params, given, [number, text, extra], found, others={"left": other})
 
 
 # Groups and shapes

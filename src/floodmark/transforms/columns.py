@@ -282,14 +282,14 @@ class MappingParams(Params):
 def dict_based_mapping(input: Relation, params: MappingParams) -> Built:
     """Replace values by a mapping; a key `null` in it stands for NULL."""
     column = input.column(params.column)
-    branches = [(_is_key(column, k), sql.literal(v)) for k, v in params.mapping.items()]
+    branches = [(has_value(column, k), sql.literal(v)) for k, v in params.mapping.items()]
     otherwise = _unmapped(column, params) if params.keep_unmapped else sql.literal(params.default)
     output = Output(params.into or column.name, sql.case(branches, otherwise))
     return input.built(input.with_outputs([output]))
 
 
-def _is_key(column: Column, key: Any) -> sql.Expr:
-    """Whether the column has this value, compared as text where one of the two is text."""
+def has_value(column: Column, key: Any) -> sql.Expr:
+    """Whether a column has a value, NULL too; compared as text where one of the two is text."""
     value, is_text = column.sql, column.kind in TEXTS
     if isinstance(key, str) and not is_text:
         value = sql.cast_to(value, "string")

@@ -65,6 +65,9 @@ def _capturing(session: SparkSession, capture: Any) -> SparkSession:
             frame: DataFrame = session.sql(sqlQuery, *arguments, **keywords)
             return frame
 
+        def __del__(self) -> None:
+            """Whoever made the session closes it."""
+
     twin: SparkSession = object.__new__(CapturingSession)
     # Everything but `sql` is that of the one session: nothing is started, copied or stopped twice.
     twin.__dict__ = session.__dict__

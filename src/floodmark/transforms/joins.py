@@ -14,13 +14,13 @@ from floodmark.transforms.registry import Example, Table, transform
 from floodmark.transforms.relation import Built, Column, Output, Relation, ref
 
 _LEFT, _RIGHT = "_left", "_right"
-_FAMILIES = {
+_FAMILIES: dict[str, str | None] = {
     **dict.fromkeys(
         ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal"), "number"
     ),
     **dict.fromkeys(("string", "char", "varchar"), "text"),
     **dict.fromkeys(("date", "timestamp", "timestamp_ntz"), "time"),
-    **{kind: kind for kind in ("boolean", "binary")},
+    "void": None,
 }
 """Kinds that compare with one another without a cast that can fail."""
 
@@ -81,7 +81,7 @@ def join(input: Relation, params: JoinParams) -> Built:
     other = input.other(params.other)
     pairs = [(input.column(left), other.column(right)) for left, right in params.on.items()]
     for pair in pairs:
-        _require_comparable(*pair)
+        _require_alike(*pair)
     outputs = list(_outputs(input, other, pairs, params))
     query = sql.select(((o.name, o.value) for o in outputs), sql.table(input.name, _LEFT))
     on = sql.all_of(
@@ -95,7 +95,11 @@ def join(input: Relation, params: JoinParams) -> Built:
 def _outputs(
     input: Relation, other: Relation, pairs: Sequence[Pair], params: JoinParams
 ) -> Iterator[Output]:
-    merged = {left.name: right for left, right in pairs if left.name.lower() == right.name.lower()}
+    merged = {
+        left.name: right
+        for left, right in pairs
+        if input.has(right.name) and input.column(right.name) is left
+    }
     for column in input.columns:
         yield _left_output(column, merged.get(column.name), params.how)
     if params.how in ("semi", "anti"):
@@ -134,12 +138,14 @@ def _common(left: Column, right: Column) -> str | None:
     return left.type if left.type == right.type else None
 
 
-def _require_comparable(left: Column, right: Column) -> None:
-    kinds = [_FAMILIES.get(column.kind or "", column.kind) for column in (left, right)]
+def _require_alike(left: Column, right: Column) -> None:
+    """Refuse what Spark would cast in silence, and fail at a row that does not fit."""
+    kinds = [_FAMILIES.get(column.kind or "void", column.kind) for column in (left, right)]
     if None not in kinds and kinds[0] != kinds[1]:
         raise faults.fault(
             "FM-TRANSFORM-004",
-            f'the keys "{left.name}" and "{right.name}" have types that do not compare',
+            f'"{left.name}" of {left.frame} and "{right.name}" of {right.frame} have types that '
+            "do not go together",
             found=f"{left.type} and {right.type}",
             column=left.name,
             next="cast one of them in a step before this one (cast_columns)",
@@ -219,6 +225,8 @@ def _typed(frames: Sequence[Relation], name: str) -> list[Column]:
 
 def _stacked(frames: Sequence[Relation], name: str) -> Output:
     found = _typed(frames, name)
+    for column in found[1:]:
+        _require_alike(found[0], column)
     kind = found[0].type if len({column.type for column in found}) == 1 else None
     return Output(name, found[0].sql, kind, found[0].fields, tuple(map(ref, found)))
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from floodmark.transforms import faults, sql
+from floodmark.transforms.columns import has_value
 from floodmark.transforms.params import Name, Names, Params, Scalar
 from floodmark.transforms.registry import Example, Table, transform
 from floodmark.transforms.relation import Built, Column, Output, Relation, kept, ref
@@ -58,8 +59,7 @@ def pivot(input: Relation, params: PivotParams) -> Built:
 
 
 def _pivoted(column: Column, value: Any, of: Column | None, params: PivotParams) -> Output:
-    is_value = sql.same(column.sql, sql.literal(value), nulls_match=True)
-    taken = sql.case([(is_value, of.sql if of else sql.literal(1))])
+    taken = sql.case([(has_value(column, value), of.sql if of else sql.literal(1))])
     name = params.prefix + _name_of(value)
     return Output(name, sql.func(params.function.upper(), taken))
 

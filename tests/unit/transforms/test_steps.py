@@ -28,7 +28,9 @@ CUSTOMERS = (Column("id", "int"), Column("name", "string"), Column("amount", "in
 
 
 def traced(*steps: Any) -> Traced:
-    return trace(parse_steps(steps), ORDERS, {"customers": CUSTOMERS})
+    text_ids = (Column("id", "string"), *ORDERS[1:])
+    others = {"customers": CUSTOMERS, "other_orders": text_ids}
+    return trace(parse_steps(steps), ORDERS, others)
 
 
 def refused(*steps: Any) -> TransformError:
@@ -134,6 +136,7 @@ def test_what_is_wrong_whatever_the_columns_are(step: Any, code: str, told: str)
         ({"fill_nulls": {"columns": {"id": "x"}}}, "FM-TRANSFORM-004", "id", None),
         ({"fill_nulls": {"columns": {"day": "2026-02-30"}}}, "FM-TRANSFORM-004", "day", None),
         ({"join": {"with": "customers", "on": {"day": "id"}}}, "FM-TRANSFORM-004", "day", None),
+        ({"union": {"with": "other_orders"}}, "FM-TRANSFORM-004", "id", None),
         ({"rename": {"columns": {"id": "Amount"}}}, "FM-TRANSFORM-005", "amount", None),
         ({"select": ["id", "ID"]}, "FM-TRANSFORM-005", "id", None),
         ({"join": {"with": "customers", "on": "id"}}, "FM-TRANSFORM-005", "amount", None),

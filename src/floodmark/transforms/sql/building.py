@@ -286,9 +286,8 @@ def add_item(query: exp.Select, item: Expr) -> exp.Select:
 
 def table(name: str, alias: str | None = None) -> exp.Table:
     """A frame by its name."""
-    # A plain name stays plain: SQL that people read.
-    plain = name.isidentifier() and name.isascii()
-    this = exp.to_identifier(name, quoted=False) if plain else identifier(name)
+    # The name in every query stays plain, for people who read them; others may be key words.
+    this = exp.to_identifier(name, quoted=False) if name == "input" else identifier(name)
     return exp.Table(this=this, alias=_table_alias(alias))
 
 
