@@ -57,6 +57,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "errors.md": _page(_errors(written["errors"])),
         REFERENCE / "failpoints.md": _page(_failpoints(written["failpoints"])),
         REFERENCE / "metrics.md": _page(_metrics()),
+        REFERENCE / "project-file.md": _page(_project_file()),
         REFERENCE / "transforms.md": _page(_transforms()),
     }
 
@@ -194,6 +195,23 @@ def _value(value: object) -> str:
         return f"`{value!r}`" if value != value.strip() or not value else value
     words = {"None": "NULL", "True": "true", "False": "false"}
     return words.get(str(value), str(value))
+
+
+def _project_file() -> Iterator[str]:
+    from floodmark.config.schema import sections
+
+    yield "# Project file"
+    yield GENERATED
+    yield (
+        "Every key of floodmark.yaml, of the files of pipelines/ and of overlays. Unknown keys are "
+        "errors. How the files go together: [project files](../guides/project-files.md)."
+    )
+    for title, text, keys in sections():
+        yield f"## {title}"
+        yield text
+        rows = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
+        rows += [f"| `{key.name}` | {' | '.join(map(_cell, key[1:]))} |" for key in keys]
+        yield "\n".join(rows)
 
 
 def _page(parts: Iterator[str]) -> str:

@@ -372,4 +372,6 @@ def validated(screen: Screen, project: Project) -> None:
         screen.line(f"  {name}: {NOT_RESOLVED}; or: floodmark validate --connect")
     for warning in project.file.warnings:
         screen.line(("warning", "yellow"), f"  {warning.title}")
-        screen.line(f"  {warning.where}; found {warning.found}; better {warning.allowed}")
+        said = (("found", warning.found), ("better", warning.allowed))
+        more = "".join(f"; {word} {text}" for word, text in said if text)
+        screen.line(f"  {warning.where}{more}")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 
 from floodmark.config.connections import SPELLINGS
 from floodmark.config.models import ProjectSettings
@@ -78,3 +81,78 @@ def _walked(value: Any, *, is_partial: bool) -> Any:
         for key, each in value.items()
         if key not in dropped or isinstance(each, dict)
     }
+
+
+class Key(NamedTuple):
+    """One key of a mapping, in words."""
+
+    name: str
+    value: str
+    default: str
+    meaning: str
+
+
+def sections() -> Iterator[tuple[str, str, list[Key]]]:
+    """Every mapping of the files with its title, what it is, and its keys; the project first."""
+    schema = json_schema()
+    definitions = {"floodmark.yaml": schema, **schema["$defs"]}
+    for name, definition in definitions.items():
+        mapping = _mapping_of(definition)
+        if mapping is not None and name not in _NOT_SHOWN:
+            text = definition.get("description") or mapping.get("description", "")
+            yield _title(name), text, list(_keys(mapping))
+
+
+_NOT_SHOWN = ("Step", "NodeByName")
+
+
+def _mapping_of(definition: dict[str, Any]) -> dict[str, Any] | None:
+    either: list[dict[str, Any]] = [definition, *definition.get("anyOf", ())]
+    return next((each for each in either if "properties" in each), None)
+
+
+def _keys(mapping: dict[str, Any]) -> Iterator[Key]:
+    required = mapping.get("required", ())
+    for name, value in mapping["properties"].items():
+        if not value.get("deprecated"):
+            default = "required" if name in required else _default(value.get("default"))
+            yield Key(name, _kind(value), default, value.get("description", ""))
+
+
+def _default(value: Any) -> str:
+    return "" if value in (None, [], {}) else f"`{json.dumps(value)}`"
+
+
+def _kind(value: dict[str, Any]) -> str:
+    """What may stand there: a kind, the words of a choice, or a link to another mapping."""
+    if "$ref" in value:
+        title = _title(value["$ref"].rpartition("/")[2])
+        return "a step" if title == "Step" else f"[{title}](#{title.lower().replace(' ', '-')})"
+    if "enum" in value or "const" in value:
+        return ", ".join(f"`{word}`" for word in value.get("enum") or [value["const"]])
+    if "anyOf" in value:
+        kinds = [_kind(each) for each in value["anyOf"] if each.get("type") != "null"]
+        return " or ".join(dict.fromkeys(kinds))
+    kind = value.get("type", "anything")
+    if kind == "array":
+        return f"list: {_kind(value.get('items', {}))}"
+    inner = value.get("additionalProperties")
+    if kind == "object" and isinstance(inner, dict) and ("$ref" in inner or "anyOf" in inner):
+        return f"mapping: {_kind(inner)}"
+    return " or ".join(_WORDS[each] for each in (kind if isinstance(kind, list) else [kind]))
+
+
+_WORDS = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "`true`, `false`",
+    "object": "mapping",
+    "anything": "anything",
+}
+
+
+def _title(name: str) -> str:
+    """PostgresConnection as `Postgres connection`; the word Settings is left out."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.removesuffix("Settings")).split()
+    return " ".join([words[0], *(word.lower() for word in words[1:])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -217,3 +218,18 @@ def test_a_broken_base_and_a_broken_pipeline_come_at_once(shop: Path) -> None:
 
     with pytest.raises(ConfigErrors, match="2 errors in 2 files"):
         load_file(shop / "floodmark.yaml")
+
+
+def test_the_project_of_the_guide_loads_with_and_without_its_overlay(tmp_path: Path) -> None:
+    guide = Path(__file__).resolve().parents[3] / "docs/guides/project-files.md"
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", guide.read_text(), re.MULTILINE | re.DOTALL)
+    for name, text in zip(
+        ("floodmark.yaml", "pipelines/daily_orders.yaml", "env/prod.yaml"), blocks, strict=True
+    ):
+        write(tmp_path, name, text)
+
+    plain, prod = (load_file(tmp_path / "floodmark.yaml", env) for env in (None, "prod"))
+
+    assert plain.settings.pipelines[0].timeout is None
+    assert prod.settings.pipelines[0].timeout == "4h"
+    assert prod.warnings == ()
