@@ -288,7 +288,10 @@ class PostgresSink:
         sources = [*data, *(c.name for c in changes)]
         batches = _known_changes(record_batches(frame))
         copy_rows(cursor, sql.STAGE, [*columns, *changes], sources, batches)
-        run(cursor, sql.winners(merge))
+        run(cursor, sql.winners(merge, decides_ties=False))
+        if _ties(cursor, merge)[0]:
+            run(cursor, f"DROP TABLE {sql.WINNERS}")
+            run(cursor, sql.winners(merge, decides_ties=True))
         run(cursor, f"ANALYZE {sql.WINNERS}")
         return merge
 
@@ -308,7 +311,7 @@ class PostgresSink:
 
     def _merge(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> Effects:
         merge = self._staged(cursor, table, frame, schema)
-        tied, example = run(cursor, sql.ties(merge)).fetchone() or (0, None)
+        tied, example = _ties(cursor, merge)
         null_keys = bool((run(cursor, sql.has_null_keys(merge)).fetchone() or (False,))[0])
         counts = {"inserted": 0, "updated": 0, "deleted": 0}
         statements = sql.applied(merge, null_keys=False)
@@ -365,6 +368,12 @@ def _column(table: PgTable, name: str) -> PgColumn:
     if found is None:
         raise KeyError(name)
     return by_name[found]
+
+
+def _ties(cursor: Cursor, merge: sql.Merge) -> tuple[int, str | None]:
+    """How many keys had two last changes, and one of them."""
+    count, example = run(cursor, sql.ties(merge)).fetchone() or (0, None)
+    return int(count), example
 
 
 def _known_changes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -46,26 +46,28 @@ class Merge:
     ignores_deletes: bool = False
 
 
-def winners(merge: Merge) -> str:
+def winners(merge: Merge, *, decides_ties: bool) -> str:
     """One row per key, the last change, into WINNERS.
 
     The order is (_commit_version, then pre-image < delete < insert or post-image, then
-    `sequence_by`), as far as they are there. Rows equal in all of them are ties; the one applied is
-    chosen by its values.
+    `sequence_by`), as far as they are there. Rows equal in all of them are ties; with `decides_ties`
+    the one applied is chosen by its values, which makes every row a text and takes its time.
     """
     claims = _claims(merge)
-    order = ", ".join(f"{claim} DESC NULLS LAST" for claim in claims)
+    order = [f"{claim} DESC NULLS LAST" for claim in claims]
+    order += ['s::text COLLATE "C" DESC'] if decides_ties else []
     same = [f"lead({claim}) OVER w IS NOT DISTINCT FROM {claim}" for claim in claims]
     has_type = CHANGE_COLUMNS[0] in merge.changes
     kept = f" WHERE {_UPSERT}" if merge.ignores_deletes and has_type else ""
-    window = f"PARTITION BY {_list(merge.keys)} ORDER BY {order}{', ' if order else ''}"
+    window = f"PARTITION BY {_list(merge.keys)}"
+    window += f" ORDER BY {', '.join(order)}" if order else ""
     return (
         f"CREATE TEMPORARY TABLE {_bare(WINNERS)} ON COMMIT DROP AS"
         f" SELECT {_list(merge.columns)}, {_GONE}, {_GONE_AT}, {_TIED} FROM ("
         f"SELECT {_list(merge.columns)}, {_fate(merge)},"
         f" {' AND '.join(['lead(true) OVER w IS NOT NULL', *same])} AS {_TIED},"
         f" row_number() OVER w AS {_POSITION} FROM {STAGE} s{kept}"
-        f' WINDOW w AS ({window}s::text COLLATE "C" DESC)) ranked WHERE {_POSITION} = 1'
+        f" WINDOW w AS ({window})) ranked WHERE {_POSITION} = 1"
     )
 
 
