@@ -85,14 +85,21 @@ class Names:
         Raises FM-PLAN-030 where a new name cannot be asked for, FM-PLAN-031 where a name stands
         for another table than before, or a table that is being read has moved.
         """
-        known = _ids(self.reader().state())
-        for name in names:
+        asked = list(names)
+        known = _ids(self.reader().known_state())
+        if not all(self._is_known(name, known) for name in asked):
+            known = _ids(self.reader().state())
+        for name in asked:
             if not is_catalog_name(name):
                 self._learn_path(absolute(name, self.base), known, journals=journals)
             elif self.table(name) is None:
                 self._learn_name(name, known, journals=journals)
             elif self.spark() is not None and not self._is_in_place(name):
                 self._find_again(name, known, journals=journals)
+
+    def _is_known(self, name: str, known: Ids) -> bool:
+        """Whether nothing about a name can be learned from newer events."""
+        return not is_catalog_name(name) and self.stored(name) in known
 
     def _is_in_place(self, name: str) -> bool:
         table = self.table(name)
