@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -102,13 +102,17 @@ class Run:
         allow_full: bool = False,
         allow_partial: bool = False,
         partition_by: Sequence[str] = (),
+        upstreams: str | Sequence[str] | None = None,
     ) -> WriteResult:
         """Write a frame to a Delta table exactly once for this batch.
 
         A target with a slash is a path or URI, another one a name of the session's catalog, whose
-        table is created by the first write. The rows and their receipt are one commit. If an earlier attempt of this run already wrote
-        it, nothing is written and the earlier result comes back. Two writes of one run need two
-        names; the default is the target as it is written. See docs/guides/coordinator.md for the options.
+        table is created by the first write. The rows and their receipt are one commit. If an
+        earlier attempt of this run already wrote it, nothing is written and the earlier result
+        comes back. Two writes of one run need two names; the default is the target as it is
+        written. `upstreams` are those that the rows come from, where they are not all that the
+        pipeline reads: the rules for snapshots and changes then look at these alone. See
+        docs/guides/coordinator.md for the options.
         """
         spec = WriteSpec(
             target=target,
@@ -123,7 +127,10 @@ class Run:
             allow_partial=allow_partial,
             partition_by=tuple(partition_by),
         )
-        return self.write_spec(spec, lambda: frame)
+        if upstreams is None:
+            return self.write_spec(spec, lambda: frame)
+        named = [upstreams] if isinstance(upstreams, str) else upstreams
+        return self.write_spec(spec, lambda: frame, [self.window(name) for name in named])
 
     def write_spec(
         self,
@@ -179,22 +186,48 @@ class Run:
         storage = self._landing.storage if self._landing else Storage()
         return is_delta_table(self.path_of(target), storage)
 
-    def land(self, name: str, make: Callable[[], Any], windows: Sequence[Window]) -> WriteResult:
-        """Put rows aside, once for all attempts of this batch; the same table comes back each time.
+    def land(
+        self,
+        name: str,
+        make: Callable[[], Any],
+        windows: Sequence[Window],
+        readers: Sequence[WriteSpec],
+    ) -> WriteResult:
+        """Put rows aside, once for all attempts of this batch; the table is removed with the batch.
 
-        It is removed when the batch is finished. `make` is called only if it is not there yet.
+        It binds later attempts as soon as one of the writes that read it is committed; until then
+        every attempt makes it anew, so that what was corrected takes effect.
         """
         if self._landing is None:
             raise ValueError("this run has no place for landing")
-        self._lease.ensure_held()
+        self._sinks = self._lease.ensure_held().sinks
         write_name = f"{name}.{'rebuild' if self._rebuilds else 'landing'}"
-        path = self._landing.path(self.batch.batch_id, self.pipeline, write_name)
-        spec = WriteSpec(path, "append", write_name, changes="handled")
-        receipt = self._receipt(spec)
-        sink = self._engine.sink(spec, tuple(windows), None)
-        landed = sink.committed(receipt) or sink.write(make(), receipt)
+        folder = self._landing.folder(self.batch.batch_id, self.pipeline, write_name)
+        earlier = self._landing.numbers(folder)
+        is_binding = bool(earlier) and any(self._is_committed(spec) for spec in readers)
+        for number in reversed(earlier) if is_binding else ():
+            found = self._landing_sink(folder, number, windows).committed(self._landed(write_name))
+            if found is not None:
+                return found
+        sink = self._landing_sink(folder, max(earlier, default=0) + 1, windows)
+        landed = sink.write(make(), self._landed(write_name))
         failpoints.reached("landing.after_write")
         return landed
+
+    def _landing_sink(self, folder: str, number: int, windows: Sequence[Window]) -> Sink:
+        spec = WriteSpec(f"{folder}/{number}", "append", "landing", changes="handled")
+        return self._engine.sink(spec, tuple(windows), None)
+
+    def _landed(self, write_name: str) -> Receipt:
+        return self._receipt(WriteSpec("", "append", write_name))
+
+    def _is_committed(self, spec: WriteSpec) -> bool:
+        """Whether an attempt of this batch has made a write; a target that is lost has none."""
+        spec, _ = self._located(spec)
+        receipt, sink = self._found(spec, self.windows)
+        if self._on_lost_target is not None and sink.loss(receipt) is not None:
+            return False
+        return sink.committed(receipt) is not None
 
     def table(self, name: str, at: Literal["end", "before"] = "end") -> Any:
         """The whole upstream, without change columns, at the batch's frozen version.
@@ -245,7 +278,7 @@ class Run:
             del self._unfinished[begun]
             raise _same_name(spec)
         refuse_harm(spec, self.batch, state)
-        self._check_sources(windows)
+        self._check_sources({w.upstream: w for w in (*self.windows, *windows)}.values())
         receipt, sink = self._place(spec, windows)
         result = sink.committed(receipt) or self._write_new(sink, make, receipt)
         if spec.table and not is_registered:
@@ -313,7 +346,7 @@ class Run:
             raise OtherPass
         return sink.write(make(), receipt)
 
-    def _check_sources(self, windows: tuple[Window, ...]) -> None:
+    def _check_sources(self, windows: Iterable[Window]) -> None:
         """Prove the feed windows again: frames are read only now, and Spark tolerates holes."""
         source = self._engine.source()
         for window in windows:

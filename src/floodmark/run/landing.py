@@ -17,7 +17,7 @@ FOLDER = "landing"
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """The folder `<control>/landing/<batch>/<pipeline>/<name>`, one Delta table for each name.
+    """The folder `<control>/landing/<batch>/<pipeline>/<name>`, with Delta tables by number.
 
     A table there is complete once it shows its receipt, like any other target of a write.
     """
@@ -25,9 +25,13 @@ class Landing:
     control: str
     storage: Storage
 
-    def path(self, batch_id: str, pipeline: str, name: str) -> str:
-        """Where the rows of one name are."""
+    def folder(self, batch_id: str, pipeline: str, name: str) -> str:
+        """Where the tables of one name are, one for each attempt that made it."""
         return f"{self._root}/{batch_id}/{pipeline}/{name}"
+
+    def numbers(self, folder: str) -> list[int]:
+        """The attempts that have left something in a folder, complete or not."""
+        return sorted(int(name) for name in self._names(folder) if name.isdigit())
 
     def sweep(self, state: Callable[[], State]) -> None:
         """Remove what finished batches left; called again it finds nothing.
@@ -54,8 +58,10 @@ class Landing:
 
     def _batches(self) -> list[str]:
         """The batches that have something there; whatever else is in the folder is not ours."""
+        return [name for name in self._names(self._root) if name.startswith("batch_")]
+
+    def _names(self, folder: str) -> list[str]:
         try:
-            found = self.storage.names(self._root)
+            return self.storage.names(folder)
         except FileNotFoundError:
             return []
-        return [name for name in found if name.startswith("batch_")]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark.config.nodes import Expectation, NodeSettings
 from floodmark.engines.jvm import java_errors
 from floodmark.errors import RunError
+from floodmark.model.write import WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.nodes import checks
 from floodmark.run.nodes.outputs import Output, landed, without_columns
@@ -47,17 +48,19 @@ class Checked:
     marks: Marks = field(default_factory=dict)
 
 
-def checked(run: Run, node: NodeSettings, output: Output, name: str) -> Checked:
+def checked(
+    run: Run, node: NodeSettings, output: Output, name: str, readers: Sequence[WriteSpec]
+) -> Checked:
     """The rows that pass, those to set aside, and how to count; nothing runs yet.
 
-    Where they have to land first they do so under `name`.
+    Where they have to land first they do so under `name`, for the writes of `readers`.
     """
     if not node.expect:
         return Checked(output)
     counts_rows = any(check.action != "fail" for check in node.expect)
     must_land = any(c.action == "quarantine" or c.row_count is not None for c in node.expect)
     if must_land or (node.write is None and counts_rows):
-        return _landed(run, node, output, name)
+        return _landed(run, node, output, name, readers)
     return _in_plan(node, output)
 
 
@@ -134,11 +137,13 @@ def _observations(seen: Sequence[Any]) -> dict[int, int | None]:
 # Landed first -------------------------------------------------------------------------------------
 
 
-def _landed(run: Run, node: NodeSettings, output: Output, name: str) -> Checked:
+def _landed(
+    run: Run, node: NodeSettings, output: Output, name: str, readers: Sequence[WriteSpec]
+) -> Checked:
     def flag() -> DataFrame:
         return checks.flagged(output.make(), node.expect)
 
-    aside = landed(run, name, replace(output, make=flag))
+    aside = landed(run, name, replace(output, make=flag), readers)
     seen: dict[int, int | None] = {}
 
     @cache

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from floodmark.config.graph import graph_of
+from floodmark.config.graph import Graph, graph_of
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.nodes import NodeSettings
 from floodmark.errors import FloodmarkError, RunError, TransformError
+from floodmark.model.write import WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.lost_targets import OtherPass
 from floodmark.run.nodes.node import NodeRun
 from floodmark.run.nodes.outputs import Output
 from floodmark.run.nodes.steps import steps_of
+from floodmark.run.nodes.writes import write_of
 from floodmark.transforms import Step
 
 MAX_FOUND = 800
@@ -56,6 +58,7 @@ class NodeFunction:
                 parents={parent: outputs[parent] for parent in graph.parents[name]},
                 siblings=nodes,
                 children=graph.children(name),
+                readers=self._readers(name, graph, nodes),
                 marks=marks,
             )
             try:
@@ -68,6 +71,15 @@ class NodeFunction:
             except Exception as error:
                 raise self._failed(error, name, run) from error
         return metrics
+
+    def _readers(
+        self, name: str, graph: Graph, nodes: Mapping[str, NodeSettings]
+    ) -> list[WriteSpec]:
+        """The writes that the rows of a node go into: its own, or the next ones below it."""
+        own = write_of(nodes[name], self.project)
+        if own is not None:
+            return [own]
+        return [spec for n in graph.children(name) for spec in self._readers(n, graph, nodes)]
 
     def _placed(self, error: FloodmarkError, node: str, run: Run) -> FloodmarkError:
         """The error with the node, and the step, as they stand in the files."""

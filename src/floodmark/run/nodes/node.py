@@ -39,6 +39,8 @@ class NodeRun:
     parents: Mapping[str, Output]
     siblings: Mapping[str, NodeSettings]
     children: Sequence[str]
+    readers: Sequence[WriteSpec]
+    """The writes that its rows go into: its own, or those of the nodes below it."""
     marks: dict[str, tuple[NodeSettings, int]]
     """What checks raise from inside a plan, of all nodes: one without a write fails in another's."""
 
@@ -121,7 +123,8 @@ class NodeRun:
     # Output ---------------------------------------------------------------------------------------
 
     def _checked(self, made: Output, suffix: str = "") -> expect.Checked:
-        checked = expect.checked(self.run, self.settings, made, f"{self.settings.name}{suffix}")
+        name = f"{self.settings.name}{suffix}"
+        checked = expect.checked(self.run, self.settings, made, name, self.readers)
         self.marks.update(checked.marks)
         return checked
 
@@ -129,7 +132,7 @@ class NodeRun:
         """Rows without a write: computed again by every reader, or landed once for all of them."""
         output = self._checked(made, suffix).passed
         if not output.is_replayable and self.children:
-            output = landed(self.run, f"{self.settings.name}{suffix}", output)
+            output = landed(self.run, f"{self.settings.name}{suffix}", output, self.readers)
         whole = self._handed_on(made.whole, ".whole") if made.whole is not None else None
         return replace(output, whole=whole)
 

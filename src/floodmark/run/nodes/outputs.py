@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from floodmark.errors import RunError
 from floodmark.model.delta import enable_feed_command
 from floodmark.model.receipt import WriteResult
 from floodmark.model.window import Method, Window
-from floodmark.model.write import CHANGE_COLUMNS
+from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.run.context import Run
 
 Make = Callable[[], Any]
@@ -99,19 +100,15 @@ def refuse_without_feed(run: Run, node: str, target: str, children: list[str]) -
     )
 
 
-def landed(run: Run, name: str, output: Output) -> Output:
-    """The same rows, computed once and put aside: every attempt and every reader gets those."""
+def landed(run: Run, name: str, output: Output, readers: Sequence[WriteSpec]) -> Output:
+    """The same rows, computed once and put aside for the writes that read them."""
 
-    def make() -> Any:
-        result = run.land(name, lambda: stored(output.make()), output.windows)
-        return unstored(_whole(run, name, result))
+    @cache
+    def window() -> Window:
+        rows = run.land(name, lambda: stored(output.make()), output.windows, readers)
+        return committed_window(run, name, rows)
 
-    return Output(make, output.windows, is_replayable=True)
-
-
-def _whole(run: Run, name: str, result: WriteResult) -> Any:
-    window = committed_window(run, name, result)
-    return run.read(window)
+    return Output(lambda: unstored(run.read(window())), output.windows, is_replayable=True)
 
 
 def stored(frame: Any) -> Any:

@@ -141,6 +141,21 @@ def test_a_source_that_moves_is_read_once_for_every_reader_and_every_attempt(
     assert not list((tmp_path / "lake/_control/landing").iterdir())
 
 
+def test_what_landed_and_was_never_read_binds_nobody(
+    tmp_path: Path, make_project: MakeProject
+) -> None:
+    events = tmp_path / "lake/events"
+    add_events(events, 1, 2, 3)
+    project = make_project(MOVING)
+    with crash.armed("landing.after_write"), pytest.raises(failpoints.FailpointReached):
+        project.run()
+    DeltaTable(str(events)).delete("id = 2")
+
+    open_project(tmp_path).run()
+
+    assert rows(tmp_path / "lake/one", "id") == rows(tmp_path / "lake/two", "id") == [(1,), (3,)]
+
+
 def test_what_a_crash_left_in_the_landing_goes_with_the_next_finalize(
     tmp_path: Path, make_project: MakeProject
 ) -> None:
