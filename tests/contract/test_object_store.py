@@ -9,10 +9,12 @@ import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
@@ -210,6 +212,31 @@ def test_a_pipeline_runs_exactly_once_from_bucket_to_bucket(bucket: Bucket) -> N
 
     assert bucket.ids(target) == [1, 2]
     assert [finding.text for finding in coordinator.verify() if not finding.ok] == []
+
+
+def test_a_folder_of_parquet_in_a_bucket_is_read_by_time(bucket: Bucket) -> None:
+    storage, folder = Storage(bucket.options), f"{bucket.root}/events"
+
+    def add(number: int) -> None:
+        at = pa.array([datetime(2026, 1, number, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+        content = pa.BufferOutputStream()
+        pq.write_table(pa.table({"id": pa.array([number], pa.int64()), "at": at}), content)
+        storage.write(f"{folder}/day={number}/0.parquet", content.getvalue().to_pybytes())
+
+    coordinator = bucket.coordinator()
+    coordinator._engine = BucketEngine(bucket.options)
+    coordinator.register("p", [fm.Upstream(folder, time_column="at")])
+    seen: list[list[int]] = []
+    for number in (1, 2):
+        add(number)
+        batch_id = str(coordinator.create_batch().batch_id)
+        coordinator.run_pipeline(
+            "p", batch_id, lambda inputs, _: seen.append(inputs[folder]["id"].to_pylist())
+        )
+        coordinator.finalize_batch(batch_id)
+
+    assert seen == [[1], [2]]
+    assert coordinator.create_batch().status == "NOOP"
 
 
 def register_many(bucket: Bucket, actor: str, count: int) -> None:

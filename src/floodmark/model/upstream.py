@@ -55,8 +55,8 @@ class UpstreamOptions:
     def __post_init__(self) -> None:
         is_time = self.time_column is not None
         if not (_is_time_baseline if is_time else _is_baseline)(self.baseline):
-            allowed = _TIME_BASELINES if is_time else _BASELINES
-            raise _refused("baseline", self.baseline, allowed)
+            wanted = _TIME_BASELINES if is_time else _BASELINES
+            raise _refused("baseline", self.baseline, wanted)
         _check_time_options(self)
         for name, allowed in _CHOICES.items():
             value = getattr(self, name)

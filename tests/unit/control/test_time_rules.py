@@ -21,6 +21,7 @@ from floodmark.control.fold import fold
 from floodmark.control.rules.plans import check_window
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError
+from floodmark.model.state import PlannedBatch
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Query, Window
 
@@ -35,7 +36,7 @@ def mark(day: int | None) -> str | None:
 def step(after: int, start: int | None, end: int | None, **options: Any) -> Window:
     """The window after `after` steps, from one day to another."""
     plain = window("u", after, options.pop("through", after + 1))
-    marks = {"start_mark": mark(start), "end_mark": mark(end)}
+    marks: dict[str, Any] = {"start_mark": mark(start), "end_mark": mark(end)}
     return replace(plain, method="query", kind="time", query=AT, **marks, **options)
 
 
@@ -48,6 +49,10 @@ def story(**options: Any) -> Story:
     )
 
 
+def newest(told: Story) -> PlannedBatch:
+    return list(told.state.batches.values())[-1]
+
+
 def refused(told: Story, *bodies: Any) -> str:
     before = told.state
     with pytest.raises(ControlError) as caught:
@@ -57,13 +62,13 @@ def refused(told: Story, *bodies: Any) -> str:
 
 
 def leased(told: Story, pipeline: str, epoch: int = 1) -> Story:
-    batch = next(reversed(told.state.batches))
+    batch = newest(told).batch_id
     return told.then(Leased(batch, pipeline, epoch, f"run-{pipeline}-{epoch}", HOLDER, 60.0))
 
 
 def done(told: Story, *pipelines: str) -> Story:
     """The newest batch run by these pipelines, and advanced."""
-    batch = next(reversed(told.state.batches.values()))
+    batch = newest(told)
     for pipeline in pipelines:
         epoch = told.state.epochs.get(pipeline, 0) + 1
         leased(told, pipeline, epoch).then(Succeeded(batch.batch_id, pipeline, epoch))
@@ -124,7 +129,7 @@ def deferred() -> Story:
 
 
 def freeze(told: Story, window: Window, pipeline: str = "p", epoch: int = 1) -> Frozen:
-    return Frozen(next(reversed(told.state.batches)), pipeline, epoch, window)
+    return Frozen(newest(told).batch_id, pipeline, epoch, window)
 
 
 def test_an_end_is_frozen_once_for_all_pipelines() -> None:
@@ -132,7 +137,7 @@ def test_an_end_is_frozen_once_for_all_pipelines() -> None:
     told.then(freeze(told, step(-1, None, 4)))
     leased(told, "q")
 
-    batch = next(reversed(told.state.batches.values()))
+    batch = newest(told)
     assert batch.window_for("q", "u").end_mark == mark(4)
     assert "frozen already" in refused(told, freeze(told, step(-1, None, 5)))
     assert "frozen already" in refused(told, freeze(told, step(-1, None, 5), "q"))
@@ -161,7 +166,7 @@ def test_nothing_but_the_end_is_frozen(window: Window) -> None:
 
 def test_nothing_succeeds_or_advances_before_the_end_is_frozen() -> None:
     told = deferred()
-    batch = next(reversed(told.state.batches))
+    batch = newest(told).batch_id
     assert "not frozen" in refused(told, Succeeded(batch, "p", 1))
     assert "not frozen" in refused(told, Advanced(batch, {"u": 0}))
 
