@@ -209,8 +209,8 @@ def check_snapshot_append(spec: WriteSpec, windows: Sequence[Window], target: Ta
             "a snapshot would be appended to a target that already holds rows of ours",
             where=_where(spec),
             found=f"read as snapshot: {_upstreams(snapshots)}",
-            allowed="mode merge with keys, or overwrite; or allow_full=True if doubled rows are"
-            " meant",
+            allowed="mode merge with keys, or overwrite; upstreams=[...] if the rows come from"
+            " others alone; allow_full=True if doubled rows are meant",
             state=_STATE,
             next="change the write, then run the batch again",
         )
@@ -247,8 +247,9 @@ def check_missing(spec: WriteSpec, windows: Sequence[Window], target: Target) ->
             where=_where(spec),
             found=f"snapshot: {_upstreams(snapshots)}; only news: {_upstreams(partly)}",
             allowed='missing="keep" for this batch; missing="delete" where every upstream with'
-            " rows is read as snapshot; with an upstream without news also allow_full=True, which"
-            " says that the frame is whole all the same",
+            " rows is read as snapshot; upstreams=[...] if the rows come from some alone; with an"
+            " upstream without news also allow_full=True, which says that the frame is whole all"
+            " the same",
             state=_STATE,
             next="change the write, then run the batch again",
         )

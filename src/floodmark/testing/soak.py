@@ -26,6 +26,7 @@ from floodmark.control.reading import read_published
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import Storage
 from floodmark.errors import FloodmarkError
+from floodmark.model.results import RunResult
 from floodmark.run.context import Run
 from floodmark.run.runner import PipelineFunction
 from floodmark.testing import crash
@@ -34,6 +35,7 @@ from floodmark.testing.crash import CUSTOMERS, ORDERS, WRITES, Story
 TTL_SECONDS = 2.0
 STARVED_SECONDS = 30.0
 PAUSE_SECONDS = 0.2
+FEED = "delta.enableChangeDataFeed"
 EXPECTED = frozenset(
     {
         "FM-CONTROL-005",
@@ -106,7 +108,7 @@ def planner(root: Path, client: str) -> None:
     coordinator, diary, turns = _client(root, client)
 
     def plan() -> Facts:
-        batch = coordinator.create_batch()
+        batch = coordinator.create_batch(on_lost_range="snapshot")
         return {"batch_id": batch.batch_id, "reused": batch.reused}
 
     for _ in turns:
@@ -119,7 +121,7 @@ def runner(root: Path, client: str) -> None:
     coordinator, diary, turns = _client(root, client)
 
     def run(pipeline: str, batch_id: str) -> Facts:
-        result = coordinator.run_pipeline(pipeline, batch_id, function_of(pipeline))
+        result = run_batch(coordinator, pipeline, batch_id)
         return {"pipeline": pipeline, "batch_id": batch_id, "repeat": result.is_repeat}
 
     for _ in turns:
@@ -142,7 +144,7 @@ def finalizer(root: Path, client: str) -> None:
 
 
 def grower(root: Path, client: str) -> None:
-    """Adds orders; adds customers and changes them; rearranges files and properties of both."""
+    """Adds orders; adds customers and changes them; does to both tables what owners of tables do."""
     _, diary, turns = _client(root, client)
 
     def grow() -> Facts:
@@ -161,8 +163,40 @@ def grower(root: Path, client: str) -> None:
             )
         return {}
 
+    def fault() -> Facts:
+        return {"fault": random.choice(FAULTS)(root)}  # noqa: S311
+
     for _ in turns:
         diary.attempt("grow", grow)
+        if random.random() < 0.15:  # noqa: S311
+            diary.attempt("fault", fault)
+
+
+def change_without_feed(root: Path) -> str:
+    """A change that the feed does not show: only the whole table tells."""
+    customers = crash.open_table(root, CUSTOMERS)
+    customers.alter.set_table_properties({FEED: "false"})
+    crash.open_table(root, CUSTOMERS).update({"amount": "amount + 1"})
+    crash.open_table(root, CUSTOMERS).alter.set_table_properties({FEED: "true"})
+    return "feed off and on"
+
+
+def clean_log(root: Path) -> str:
+    """Log clean-up that reaches into what is planned; the end of every plan can still be read."""
+    coordinator = Story(root, "append", TTL_SECONDS).coordinator()
+    plans = coordinator.current_plan()
+    ends = [w.end for batch in plans for w in batch.windows if w.upstream.endswith(CUSTOMERS)]
+    marks = [c.version for c in coordinator.checkpoints() if c.upstream.endswith(CUSTOMERS)]
+    kept = min(ends or marks or [0])
+    crash.open_table(root, CUSTOMERS, kept).create_checkpoint()
+    for commit in (root / CUSTOMERS / "_delta_log").glob("*.json"):
+        if int(commit.stem) < kept:
+            commit.unlink()
+    return "log cleaned"
+
+
+FAULTS = (change_without_feed, clean_log)
+"""What happens to the customers; they are merged, so the whole table may be read again."""
 
 
 def operator(root: Path, client: str) -> None:
@@ -190,9 +224,19 @@ def function_of(pipeline: str) -> PipelineFunction:
 
     def write_all(inputs: Mapping[str, Any], run: Run) -> None:
         for upstream, target in WRITES[pipeline]:
-            crash.write(run, inputs, upstream, target, "append" if upstream == ORDERS else "merge")
+            write = partial(run.write, inputs[upstream], target, upstreams=upstream)
+            if upstream == ORDERS:
+                write(mode="append", changes="log")
+            else:
+                write(mode="merge", keys=["id"], missing="delete")
 
     return write_all
+
+
+def run_batch(coordinator: Coordinator, pipeline: str, batch_id: str) -> RunResult:
+    """A run that knows what to do where its range is lost."""
+    function = function_of(pipeline)
+    return coordinator.run_pipeline(pipeline, batch_id, function, on_lost_range="snapshot")
 
 
 def _marks(coordinator: Coordinator) -> Facts:
@@ -327,10 +371,10 @@ def recover(root: Path) -> None:
     coordinator = Story(root, "append", TTL_SECONDS).coordinator()
     for pipeline in WRITES:
         coordinator.resume(pipeline)
-    while coordinator.create_batch().batch_id is not None:
+    while coordinator.create_batch(on_lost_range="snapshot").batch_id is not None:
         for batch in coordinator.current_plan():
             for pipeline in batch.pipelines:
-                coordinator.run_pipeline(pipeline, str(batch.batch_id), function_of(pipeline))
+                run_batch(coordinator, pipeline, str(batch.batch_id))
             coordinator.finalize_batch(str(batch.batch_id))
 
 
@@ -358,6 +402,7 @@ def judge(root: Path, absences: list[tuple[str, float, float]], span: tuple[floa
         "events": len(events),
         "commands": len(done),
         "per_second": round(len(done) / (span[1] - span[0]), 1),
+        "faults": dict(Counter(line["fault"] for line in done if line["command"] == "fault")),
         "unknown": len({_id(line) for line in lines}) - len(_ended(lines)),
         "failed": dict(Counter(line["code"] for line in lines if line["kind"] == "fail")),
         "planned_or_reused": len(plans),

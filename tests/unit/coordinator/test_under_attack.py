@@ -172,6 +172,31 @@ def test_a_lost_control_store_does_not_append_everything_again(
     assert rows(target) == 2
 
 
+def test_a_write_that_names_its_upstreams_is_judged_by_these_alone(
+    armed: fm.Coordinator, grow: Append, tmp_path: Path
+) -> None:
+    orders, lists, target = grow("orders", 1), grow("lists", 7, feed=False), str(tmp_path / "copy")
+    armed.register("p", [orders, lists])
+
+    def batch(**options: Any) -> None:
+        batch_id = str(armed.create_batch().batch_id)
+        armed.run_pipeline("p", batch_id, copying(orders, target, **options))
+        armed.finalize_batch(batch_id)
+
+    batch()
+    grow("orders", 2)
+    grow("lists", 8)
+    with pytest.raises(fm.FloodmarkError) as unsaid:
+        batch()
+    with pytest.raises(fm.FloodmarkError) as stranger:
+        batch(upstreams=["./elsewhere"])
+    batch(upstreams=orders)
+
+    assert [unsaid.value.code, stranger.value.code] == ["FM-SINK-002", "FM-RUN-003"]
+    assert "upstreams=" in str(unsaid.value)
+    assert rows(target) == 2
+
+
 def test_every_spelling_of_a_target_is_one_write(
     armed: fm.Coordinator, grow: Append, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
