@@ -26,9 +26,12 @@ TWICE = (
     "run.after_done",
     "run.after_success",
     "finalize.after_commit",
-    *failpoints.NODE_POINTS,
 )
-CASES = [(point, 1) for point in ONCE] + [(point, n) for point in TWICE for n in (1, 3)]
+CASES = [
+    *((point, 1) for point in ONCE),
+    *((point, n) for point in TWICE for n in (1, 3)),
+    *((point, n) for point in failpoints.NODE_POINTS for n in (1, 2)),
+]
 
 
 def play(root: Path, failpoint: str | None) -> tuple[int, dict[str, Any], str]:
@@ -57,7 +60,7 @@ def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[tuple[str, int], Future[Any]]]:
     """Every case that was asked for, two at a time."""
-    wanted = [
+    wanted: list[tuple[Any, Any]] = [
         (item.callspec.params["point"], item.callspec.params["nth"])
         for item in request.session.items
         if isinstance(item, pytest.Function)

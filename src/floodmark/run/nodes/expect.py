@@ -148,7 +148,7 @@ def _landed(
 
     @cache
     def judged() -> DataFrame:
-        frame = aside.make()
+        frame: DataFrame = aside.make()
         seen.update(_counted(frame, node.expect))
         _refuse(run, node, seen)
         return frame
