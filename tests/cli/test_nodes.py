@@ -59,7 +59,7 @@ def test_a_project_of_nodes_is_validated_planned_run_and_looked_at(
 
     assert "everything is up to date" in floodmark("plan").out
     batches = floodmark("status", "--json").document["batches"]
-    assert {each["status"] for each in batches} == {"COMPLETE"}
+    assert {each["status"] for each in batches} == {"COMPLETED"}
     lag = floodmark("lag", "--json").document["upstreams"]
     assert [each["versions_behind"] for each in lag] == [0, 0]
     crash.append_rows(lake, "lake/orders", [(3, 30)])
@@ -94,5 +94,5 @@ def test_validate_names_a_step_that_cannot_be_read_by_its_place(
     assert found.code == 2
     error = found.document["error"]
     assert error["code"] == "FM-TRANSFORM-002"
-    assert "floodmark.yaml:14:" in error["where"]
+    assert "floodmark.yaml:13:" in error["where"]
     assert "transform[1]" in error["where"]
