@@ -16,6 +16,11 @@ from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sinks.rules import RESERVED_PREFIX, SOFT_DELETE_COLUMNS
 
 STAGE, WINNERS = "pg_temp.floodmark_stage", "pg_temp.floodmark_winners"
+MORE_MEMORY = (
+    "SELECT set_config('work_mem', '256MB', true)"
+    " WHERE pg_size_bytes(current_setting('work_mem')) < 256 * 1024 * 1024"
+)
+"""For this transaction: the default of 4 MB sorts on disk."""
 CHANGE_TYPES = ("update_preimage", "delete", "insert", "update_postimage")
 
 _TYPE, _VERSION, _TIMESTAMP = map(quoted, CHANGE_COLUMNS)
