@@ -97,10 +97,8 @@ def test_state_failed_means_what_failed_in_an_open_batch(
     assert [pipeline["name"] for pipeline in document["pipelines"]] == ["report"]
 
 
-@pytest.mark.parametrize(
-    "selector", ["+daily", "daily+", "tag:x", "@daily", "daily*", "1+daily", ""]
-)
-def test_selectors_of_a_graph_are_refused_clearly(
+@pytest.mark.parametrize("selector", ["@daily", "1+daily", "tag:", "+", ""])
+def test_selectors_of_another_grammar_are_refused_clearly(
     selector: str, shop: Path, floodmark: Command
 ) -> None:
     answer = floodmark("run", selector, "--json")

@@ -126,7 +126,8 @@ def _default(value: Any) -> str:
 def _kind(value: dict[str, Any]) -> str:
     """What may stand there: a kind, the words of a choice, or a link to another mapping."""
     if "$ref" in value:
-        title = _title(value["$ref"].rpartition("/")[2])
+        name = value["$ref"].rpartition("/")[2]
+        title = _title("Node" if name == "NodeByName" else name)
         return "a step" if title == "Step" else f"[{title}](#{title.lower().replace(' ', '-')})"
     if "enum" in value or "const" in value:
         return ", ".join(f"`{word}`" for word in value.get("enum") or [value["const"]])
