@@ -206,7 +206,7 @@ def place(file: str, node: Node) -> str:
 def replaced(text: str, node: Node, by: str) -> str:
     """The text with another value; a block keeps the line break and indentation that follow it."""
     start, end = node.start_mark.index, node.end_mark.index
-    is_block = not isinstance(node, ScalarNode) and not node.flow_style
+    is_block = not isinstance(node, ScalarNode) and not getattr(node, "flow_style", False)
     tail = "\n" + " " * node.end_mark.column if is_block else ""
     return text[:start] + by + tail + text[end:]
 

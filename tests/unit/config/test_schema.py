@@ -40,7 +40,9 @@ BROKEN, OLDER, LAYERS = map(
 
 @pytest.fixture(scope="module")
 def accepts() -> Callable[[str, str], bool]:
-    checks = {kind: fastjsonschema.compile(json_schema(kind), use_default=False) for kind in KINDS}
+    checks: dict[str, Callable[..., Any]] = {
+        kind: fastjsonschema.compile(json_schema(kind), use_default=False) for kind in KINDS
+    }
 
     def check(kind: str, text: str) -> bool:
         try:
