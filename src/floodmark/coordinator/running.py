@@ -157,6 +157,10 @@ class Running(Store):
         self._publish()
         return outcome
 
+    def sweep_landing(self) -> None:
+        """Remove what finished batches have put aside; each finalize does that too."""
+        Landing(self.control, self.storage).sweep(self.state)
+
     def cancel(self, batch_id: str) -> None:
         """Give up a batch that no runner has leased; its ranges will be planned again.
 

@@ -352,7 +352,10 @@ class Project:
         shift = self._shift(jobs, timeout, retry, watcher, on_lost_range=on_lost_range)
         self.connect_names(scopes, shift.watcher)
         with self.coordinator.coalesce():
-            return shift.run_scopes(scopes, max_versions)
+            summary = shift.run_scopes(scopes, max_versions)
+            if not summary.batches:  # no finalize has looked for what a crash left behind
+                self.coordinator.sweep_landing()
+            return summary
 
     def retry(
         self,
