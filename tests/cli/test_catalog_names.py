@@ -82,11 +82,15 @@ def test_a_project_with_a_metastore_of_its_own_reads_and_writes_names_in_every_p
 
     prepared = _python(project, "prepare.py")
     planned = _python(project, "-m", "floodmark", "plan")
+    checked = _python(project, "-m", "floodmark", "validate", "--connect")
     ran = _python(project, "-m", "floodmark", "run")
     again = _python(project, "-m", "floodmark", "verify")
 
     assert prepared.returncode == 0, prepared.stderr[-2000:]
     assert (planned.returncode, NOT_RESOLVED in planned.stdout) == (0, True)
+    assert "FM-PLAN-001" in checked.stderr  # sales.report, which the first run makes
+    assert "sales.orders" not in checked.stderr
+    assert "starting Spark" in checked.stderr
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert "starting Spark" in ran.stderr
     assert "advanced" in ran.stdout
