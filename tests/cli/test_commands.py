@@ -50,7 +50,7 @@ def test_plan_of_one_scope_has_the_keys_of_the_contract(shop: Path, floodmark: C
 
     assert document["schema_version"] == 1
     assert set(document) >= PLAN_KEYS
-    assert {frozenset(window) for window in document["windows"]} == {frozenset(WINDOW_KEYS)}
+    assert all(set(window) >= WINDOW_KEYS for window in document["windows"])
     assert document["batch_id"] is None
     assert document["seq"] is None
     assert document["status"] == "PENDING"

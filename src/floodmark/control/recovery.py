@@ -163,7 +163,14 @@ def rebuilt(
         if version != NOTHING_PROCESSED:
             table = tables.describe(upstream, version)
             marks[scope, upstream] = Mark(
-                scope, upstream, version, *table, trace.batch_id, now, actor, *tables.query(upstream)
+                scope,
+                upstream,
+                version,
+                *table,
+                trace.batch_id,
+                now,
+                actor,
+                *tables.query(upstream),
             )
             if marks[scope, upstream].query:
                 found = replace(marks[scope, upstream], mark=tables.mark_at(upstream, version))
@@ -364,7 +371,6 @@ class _Tables:
             latest_version=log.facts().latest_version,
             changes=frozenset(kind for version in versions for kind in version.kinds),
         )
-
 
     def _time_window(self, upstream: str, start: int, end: int) -> Window:
         told = self._told[upstream]

@@ -135,7 +135,10 @@ class Looking(Store):
         findings = [*examine_machine(), *store]
         if not store[0].ok:
             return findings  # a store that cannot be read tells nothing of the rest
-        state, lags = reader.state(), lag_of(reader, self.storage, self._clock.now(), self._look_time)
+        state, lags = (
+            reader.state(),
+            lag_of(reader, self.storage, self._clock.now(), self._look_time),
+        )
         names = [self.stored_name(u) for u in upstreams] + [u for _, u in state.marks]
         for name in dict.fromkeys(names):
             marks = [mark for mark in state.marks.values() if mark.upstream == name]

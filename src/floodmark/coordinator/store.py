@@ -289,7 +289,6 @@ class Store:
 
             register_control_tables(self.spark, self.control, self.schema)
 
-
     def _lake(self) -> str:
         """The folder beside the control store."""
         return self.control.rpartition("/")[0]

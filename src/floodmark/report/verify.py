@@ -73,7 +73,9 @@ class Evidence:
 
     def ends(self) -> dict[tuple[str, str], str | None]:
         """(batch, upstream) -> the mark through which an upstream without versions is read."""
-        found = {(b.batch_id, w.upstream): w.end_mark for b in self.bodies(Planned) for w in b.windows}
+        found = {
+            (b.batch_id, w.upstream): w.end_mark for b in self.bodies(Planned) for w in b.windows
+        }
         for body in self.bodies(Frozen):
             found[body.batch_id, body.window.upstream] = body.window.end_mark
         return found

@@ -52,7 +52,9 @@ def test_what_is_no_name_is_refused(text: str) -> None:
         name_parts("postgres", text) and column_name("postgres", text)
 
 
-@pytest.mark.parametrize(("dialect", "name"), [("postgres", ""), ("mysql", "a\0"), ("oracle", 'a"')])
+@pytest.mark.parametrize(
+    ("dialect", "name"), [("postgres", ""), ("mysql", "a\0"), ("oracle", 'a"')]
+)
 def test_what_a_database_cannot_name_is_refused(dialect: SqlDialect, name: str) -> None:
     with pytest.raises(ValueError, match="not a name"):
         quoted_for(dialect, name)
