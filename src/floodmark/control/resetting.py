@@ -53,11 +53,13 @@ def reset_of(
 def refuse_version(state: State, upstream: str, scope: str, version: int | None) -> None:
     """An upstream without versions can only begin from the beginning (FM-CONFIG-007)."""
     mark = state.marks.get((scope, upstream))
-    if version is not None and mark is not None and mark.kind != "version":
+    readers = state.pipelines_in(scope)
+    by_time = any(p.options_of(upstream).time_column is not None for p in readers)
+    if version is not None and (by_time or (mark is not None and mark.kind != "version")):
         raise ConfigError(
             "FM-CONFIG-007",
-            f"{upstream} has no versions",
-            found=f"version {version}; the watermark is {mark.mark}",
+            f"{upstream} is not read by versions",
+            found=f"version {version}; the watermark is {mark.mark if mark else 'not set'}",
             allowed="no version: everything is processed again, or what follows its baseline",
             state="nothing was changed",
             next=f"floodmark state reset --scope {scope} --upstream {upstream} --yes",

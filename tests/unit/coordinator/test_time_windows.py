@@ -352,6 +352,19 @@ def test_options_that_do_not_go_together_are_refused(lake: Lake, options: dict[s
     assert caught.value.code == "FM-CONFIG-007"
 
 
+def test_a_delta_table_read_by_time_is_not_reset_to_a_version_before_its_first_batch(
+    lake: Lake,
+) -> None:
+    write_deltalake(lake.up, pa.table({"id": [1], "at": pa.array([at(1)], INSTANT)}))
+    lake.register()
+
+    with pytest.raises(FloodmarkError) as caught:
+        lake.c.reset(str(lake.up), to_version=0)
+
+    assert caught.value.code == "FM-CONFIG-007"
+    assert lake.c.create_batch().windows[0].kind == "time"
+
+
 def test_a_time_upstream_is_neither_backfilled_nor_reset_by_versions(lake: Lake) -> None:
     lake.add((1, 1))
     lake.register()
