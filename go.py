@@ -65,7 +65,7 @@ def test(arguments):
     # Only the first word that is a path replaces the default; `-m spark` must not.
     where = [] if any((ROOT / a.split("::")[0]).exists() for a in arguments) else ["tests"]
     # Two workers: one has the Spark session, the other everything else (tests/conftest.py).
-    workers = ["-n", "2", "--dist", "loadgroup"] if where else []
+    workers = ["-n", "2", "--dist", "loadscope"] if where else []
     pytest = [PYTHON, "-m", "pytest", *workers, *where, *arguments]
     return prepare("full", FULL_LOCK) or run(pytest, environment)
 

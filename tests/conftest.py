@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -72,21 +72,42 @@ def tmp_lake(tmp_path: Path) -> Path:
     return lake
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """One worker has the one Spark session, and the other one starts with the commands.
-
-    A command that finds a session already there neither starts one nor says so, so commands are
-    played where none is (xdist hands out the largest groups first).
-    """
-    group = _group(item)
-    if group is not None:
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Without workers the tests of Spark come last; long ones come first, to share the work."""
+    """Without workers the tests of Spark come last: a process has one session, and it shows.
+
+    A command that finds a session already there neither starts one nor says so.
+    """
     items.sort(key=lambda item: (_group(item) == "spark", item.get_closest_marker("slow") is None))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Two workers: one has the one Spark session, the other one begins with the commands."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByNeed(LoadScopeScheduling):  # type: ignore[misc]
+        """Hands out the largest groups first; all other tests are groups of their own."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return next((group for place, group in PLACES if nodeid.startswith(place)), nodeid)
+
+    return ByNeed(config, log)
+
+
+PLACES = (
+    ("tests/spark/", "spark"),
+    ("tests/contract/test_sinks.py::TestDelta", "spark"),
+    ("tests/contract/test_sources.py::TestDelta", "spark"),
+    ("tests/contract/test_sources.py::TestNamed", "spark"),
+    ("tests/crash/test_spark_crashes.py::test_an_exception", "spark"),
+    ("tests/properties/test_changes.py", "spark"),
+    ("tests/properties/test_transforms.py", "spark"),
+    ("tests/examples/test_transforms_guide.py", "spark"),
+    ("tests/services/", "postgres"),
+    ("tests/cli/", "commands"),
+)
+"""Where tests of a group are; one that is elsewhere only starts what it needs once more."""
 
 
 def _group(item: pytest.Item) -> str | None:

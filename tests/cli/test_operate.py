@@ -83,6 +83,26 @@ def test_pause_and_resume(merging: Path, arrow_call: MakeCall, answer: Command) 
     assert rows_of(merging / "lake/gold/log") == rows_of(merging / "lake/gold/orders") == 5
 
 
+def test_a_pipeline_alone_in_its_scope_waits_while_it_is_paused_and_goes_on(
+    merging: Path, arrow_call: MakeCall, answer: Command
+) -> None:
+    (merging / "floodmark.yaml").write_text("".join(MERGING.splitlines(keepends=True)[:-1]))
+    answer(arrow_call(), work.run)
+    answer(arrow_call(), operate.pause, "orders")
+    grow(merging, 50)
+
+    _, planned = answer(arrow_call(), work.plan, freeze=True)
+    _, while_paused = answer(arrow_call(), work.run)
+    answer(arrow_call(), operate.resume, "orders")
+    _, after = answer(arrow_call(), work.run)
+
+    assert (planned["status"], planned["batch_id"]) == ("NOOP", None)
+    assert planned["windows"][0]["reason"] == "waits: orders paused"
+    assert (while_paused["pipelines"], while_paused["held"]) == ([], [])
+    assert after["advanced"] == [str(merging / "lake/orders")]
+    assert rows_of(merging / "lake/gold/orders") == 5
+
+
 def test_a_removed_pipeline_holds_nothing(
     merging: Path, floodmark: Command, arrow_call: MakeCall, answer: Command
 ) -> None:

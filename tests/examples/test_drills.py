@@ -60,7 +60,7 @@ import floodmark.coordinator, floodmark.engines.spark
 from floodmark.cli.main import main
 from floodmark.testing.crash import ArrowEngine
 floodmark.coordinator.running.spark_engine = lambda *_: ArrowEngine()
-floodmark.engines.spark.local_session = lambda: None
+floodmark.engines.spark.local_session = lambda *_: None
 main(["run"])
 """
 BATCH = re.compile(r"batch_\d{8}T\d{12}Z_[0-9a-f]{8}")

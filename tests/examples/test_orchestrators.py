@@ -62,7 +62,7 @@ import floodmark.coordinator, floodmark.engines.spark
 from floodmark.cli.main import main
 from floodmark.testing.crash import ArrowEngine
 floodmark.coordinator.running.spark_engine = lambda *_: ArrowEngine()
-floodmark.engines.spark.local_session = lambda: None
+floodmark.engines.spark.local_session = lambda *_: None
 sys.exit(main(sys.argv[1:]))
 """
 

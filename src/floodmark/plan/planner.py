@@ -10,7 +10,7 @@ from floodmark.model.plan import Draft, PlanRequest, Probe, Seed
 from floodmark.model.state import PlannedBatch, State
 from floodmark.model.window import Window
 from floodmark.plan.options import options_for
-from floodmark.plan.windows import next_window
+from floodmark.plan.windows import next_window, standing_window
 
 
 def open_batch(state: State, scope: str, upstreams: Iterable[str]) -> PlannedBatch | None:
@@ -58,20 +58,39 @@ def draft_batch(
     window cannot be read exactly, or if a pipeline is not where the batch starts.
     """
     refuse_two_names(state, request.scope, probes)
+    waiting = {} if request.fallback else _readers_that_are_paused(state, request.scope)
     windows = tuple(
-        next_window(
-            upstream,
-            probe,
-            state.marks.get((request.scope, upstream)),
-            request.max_versions,
-            options_for(state, request, upstream),
-        )
+        _window(state, request, upstream, probe, waiting.get(upstream, ()))
         for upstream, probe in probes.items()
     )
     required = state.required_pipelines(request.scope, windows)
     draft = Draft(request.scope, windows, required, tuple(seeds))
     refuse_latecomers(state, draft)
     return draft
+
+
+def _window(
+    state: State, request: PlanRequest, upstream: str, probe: Probe, paused: Sequence[str]
+) -> Window:
+    """What comes next of an upstream; nothing while all that read it are `paused`."""
+    mark = state.marks.get((request.scope, upstream))
+    options = options_for(state, request, upstream)
+    if paused:
+        # Planned, it would be held, and by nobody who could finish it.
+        reason = f"waits: {', '.join(paused)} paused"
+        return standing_window(upstream, probe, mark, options, reason)
+    return next_window(upstream, probe, mark, request.max_versions, options)
+
+
+def _readers_that_are_paused(state: State, scope: str) -> dict[str, list[str]]:
+    """The pipelines of each upstream that only paused ones read."""
+    read = {upstream for pipeline in state.active_in(scope) for upstream in pipeline.upstreams}
+    paused: dict[str, list[str]] = {}
+    for pipeline in state.pipelines_in(scope):
+        for upstream in pipeline.upstreams:
+            if upstream not in read:
+                paused.setdefault(upstream, []).append(pipeline.name)
+    return paused
 
 
 def recreated_upstreams(state: State, scope: str, probes: Mapping[str, Probe]) -> set[str]:

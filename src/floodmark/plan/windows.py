@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts, enable_feed_command
@@ -68,6 +68,15 @@ def next_window(
     if place.facts.earliest_version > place.after + 1:
         return _window_after_loss(place)
     return _following_window(place)
+
+
+def standing_window(
+    upstream: str, probe: Probe, mark: Mark | None, options: UpstreamOptions, reason: str
+) -> Window:
+    """The upstream at its watermark, whatever is new."""
+    if probe.query is not None:
+        return replace(times.standing_window(upstream, probe, mark), reason=reason)
+    return _standing(_place(upstream, probe, mark, None, options), reason)
 
 
 def _place(
@@ -300,11 +309,16 @@ def _no_news(place: _Place) -> Window:
     if facts.latest_version < place.after:
         beyond = faults.baseline_beyond if place.is_first else faults.older_than_processed
         raise beyond(place.upstream, facts, place.after)
+    return _standing(place, "no news")
+
+
+def _standing(place: _Place, reason: str) -> Window:
+    facts = place.facts
     return _window(
         place,
         method="feed" if facts.feed_enabled else "snapshot",
         through_version=place.after,
-        reason="no news",
+        reason=reason,
         feed_enabled=facts.feed_enabled,
         schema_fingerprint=facts.schema_fingerprint,
         bytes=0,

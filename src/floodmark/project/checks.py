@@ -208,7 +208,12 @@ def moved_from(file: LoadedFile, coordinator: Coordinator) -> str | None:
         stored = registered.get(pipeline.pipeline, ())
         for upstream in pipeline.upstreams:
             root = _other_root(upstream, coordinator.stored_name(upstream), stored)
-            if root is not None and Path(root).exists():
+            # A folder of the project itself is where a name was misspelled, not where it came from.
+            if (
+                root is not None
+                and not Path(root).is_relative_to(file.root)
+                and Path(root).exists()
+            ):
                 return root
     return None
 
@@ -233,7 +238,10 @@ def refuse_elsewhere(file: LoadedFile, coordinator: Coordinator) -> None:
 def elsewhere(before: str, root: Path, control: str) -> ControlError:
     is_copy = (Path(before) / "floodmark.yaml").exists()
     what = "copied" if is_copy else "moved"
-    back = f"remove what is left of {before}, then run the same command again"
+    back = (
+        f"put the project back to {before}; or, if it moved for good and nothing there is needed,"
+        f" take {before} away, then run the same command again"
+    )
     here = f"work in {before}; for a copy of its own name another control: and other targets"
     return ControlError(
         "FM-CONTROL-016",

@@ -31,6 +31,7 @@ from floodmark.run.lost_targets import (
     awaits_rebuild,
     first_run_windows,
     generation,
+    refuse_partial_rebuild,
     refuse_rebuild_again,
 )
 from floodmark.sinks import Sink
@@ -329,6 +330,8 @@ class Run:
             return receipt, sink
         if self._on_lost_target == "rebuild":
             refuse_rebuild_again(self.batch, spec.target)
+            held = self._lease.ensure_held()
+            refuse_partial_rebuild(held, self.batch, self.pipeline, spec.target)
         done = sink.settled(self._on_lost_target, receipt, self._app_id(spec, next_one=True))
         done = replace(done, write_name=spec.name)
         run = self._lease.run

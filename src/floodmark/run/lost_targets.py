@@ -14,7 +14,7 @@ from typing import get_args
 
 from floodmark.errors import SinkError
 from floodmark.model.delta import ChangeKind
-from floodmark.model.state import PlannedBatch, SinkDone
+from floodmark.model.state import PlannedBatch, SinkDone, State
 from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
 from floodmark.model.window import NOTHING_PROCESSED, Window
 
@@ -65,6 +65,27 @@ def refuse_rebuild_again(batch: PlannedBatch, target: str) -> None:
     )
 
 
+def refuse_partial_rebuild(state: State, batch: PlannedBatch, pipeline: str, target: str) -> None:
+    """Raise FM-SINK-018 if the pipeline has processed an upstream that the batch does not read.
+
+    Its rows would be missing afterwards, and the store would still count them as processed.
+    """
+    known = {upstream for name, upstream in state.seeded_through if name == pipeline}
+    left_out = sorted(known - set(batch.upstreams_of(pipeline)))
+    if not left_out:
+        return
+    raise SinkError(
+        "FM-SINK-018",
+        "a rebuild in this batch would leave out what the pipeline has processed before",
+        where=target,
+        found=f"batch {batch.batch_id} does not read {', '.join(left_out)}",
+        allowed="a batch that reads every upstream the pipeline has processed",
+        state="nothing was written; the target and the watermark are unchanged",
+        next=f"floodmark retry {batch.batch_id} --on-lost-target accept; then floodmark refresh"
+        f" {pipeline}, which loads everything anew",
+    )
+
+
 def too_many_passes(pipeline: str, batch_id: str) -> SinkError:
     return SinkError(
         "FM-SINK-018",
@@ -78,26 +99,18 @@ def too_many_passes(pipeline: str, batch_id: str) -> SinkError:
 
 
 def _first_run_window(window: Window, options: UpstreamOptions) -> Window:
-    if window.kind != "version" and window.end_mark is not None:
+    if window.through_version == NOTHING_PROCESSED:
+        return window  # nothing of it is processed yet: it is as empty in a first run
+    if window.kind != "version":
         return replace(
             window,
             after_version=NOTHING_PROCESSED,
-            start_mark=options.first_mark(window.end_mark),
+            start_mark=options.first_mark(window.end_mark) if window.end_mark else None,
             reason="a lost target is rebuilt: read as in a first run",
             start_at=None,
             rows=None,
         )
     after = options.first_after
-    if window.through_version == NOTHING_PROCESSED:
-        raise SinkError(
-            "FM-SINK-018",
-            "a target cannot be rebuilt from an upstream without versions",
-            where=window.upstream,
-            found=f"a window of {window.kind}",
-            allowed="upstreams whose whole content can be read at the batch's version",
-            state="nothing was written",
-            next="floodmark retry BATCH --on-lost-target accept",
-        )
     is_whole = after == NOTHING_PROCESSED
     return replace(
         window,

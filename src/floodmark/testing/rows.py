@@ -51,6 +51,8 @@ def given_by(way: Way) -> range:
 def first_run(ways: list[Way]) -> Way:
     """How a first run would read a range; `ways` begins with how it was planned."""
     (_, end), method, _ = ways[0]
+    if end < 0:
+        return ways[0]  # nothing of it is processed yet
     return (0, end), method if method == "query" else "snapshot", None
 
 
@@ -75,6 +77,8 @@ class SinkTruth:
     was_hurt: bool = False
     rebuilds: bool = False
     """Whether the next write has to bring everything."""
+    awaits_record: bool = False
+    """Whether a rebuild was decided and no record says that it is done."""
 
     def lacks(self) -> bool:
         return any(self._undeclared(u) for u in self.missing)
@@ -118,6 +122,7 @@ class SinkTruth:
 
     def _hurt(self, moment: int) -> None:
         self.was_hurt = True
+        self.rebuilds = self.rebuilds or self.awaits_record
         if self.there:
             self.losses.append(moment)
 

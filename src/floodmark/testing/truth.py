@@ -185,7 +185,7 @@ class Truth:
         ensure(replaces or seq not in sink.there, f"G3 {where}: applied twice")
         given_up = plan.cancelled and plan.is_ordered
         ensure(not given_up, f"G2 {where}: the batch was cancelled")
-        if sink.rebuilds:
+        if sink.rebuilds and plan.is_ordered:
             is_alone = replaces or not sink.holds_rows()
             is_right = is_alone and plan.is_first_run(pipeline, ways)
             ensure(is_right, f"G3 {where}: rebuilt with {ways}, which is not everything")
@@ -399,7 +399,7 @@ class Truth:
         # Where no table was found, nothing of ours can be in one that comes later.
         seen = self._moment_of(found.table_id, found.version) if found.table_id else None
         sink.losses = [at for at in sink.losses if seen is not None and at > seen]
-        sink.rebuilds = found.settled == "rebuild"
+        sink.rebuilds = sink.awaits_record = found.settled == "rebuild"
         sink.over_a_loss.clear()
         if found.settled == "accept":
             sink.declare()
@@ -419,6 +419,9 @@ class Truth:
         freed = set(body.released.get(batch_id, ()))
         plan.required.pop(name, None)
         plan.debts.discard(name)
+        heirs = {u: self._debtors(batch_id, plan, u) for u in alone}
+        begun = {u for u in freed if heirs.get(u)}
+        ensure(not begun, f"G2 {begun} of {batch_id} is given up, and {heirs} have begun it")
         if for_good:
             self._abandoned.add((plan.seq, name))
         elif (batch_id, name) in self.status:
@@ -426,6 +429,10 @@ class Truth:
             plan.debts.add(name)
             if alone:
                 plan.required[name] = tuple(alone)
+        if name not in plan.required:
+            for upstream, debtors in heirs.items():
+                for debtor in debtors:
+                    plan.required[debtor] = (*plan.required.get(debtor, ()), upstream)
         if plan.kind != "forward":
             plan.cancelled = not plan.required and not plan.debts
             return
@@ -434,6 +441,11 @@ class Truth:
             self._give_up(plan, upstream)
         if not self._pending(plan) and not plan.advanced and not plan.debts:
             plan.cancelled = True
+
+    def _debtors(self, batch_id: str, plan: PlanTruth, upstream: str) -> list[str]:
+        """Who has begun to process an upstream of a batch, and was paused."""
+        owing = [p for p in plan.debts if self.status.get((batch_id, p)) != "SUCCESS"]
+        return [p for p in owing if upstream in plan.reads[p]]
 
     def _leased(self, body: Any) -> None:
         plan, pipeline = self.plans[body.batch_id], body.pipeline
@@ -469,6 +481,8 @@ class Truth:
         write, seq = body.sink.write_name, self.plans[body.batch_id].seq
         self._applied(body.batch_id, body.pipeline, [write], "G3 SINK_DONE")
         sink = self.sinks[body.pipeline, write]
+        if self.plans[body.batch_id].is_ordered:
+            sink.awaits_record = False
         ensure(
             seq not in sink.over_a_loss,
             f"G3 {body.pipeline}/{write} goes on over a loss nobody settled",

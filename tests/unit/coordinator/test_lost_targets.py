@@ -220,6 +220,51 @@ def test_a_rebuild_leaves_the_other_targets_of_the_pipeline_alone(
     assert problems(armed) == []
 
 
+def test_a_rebuild_that_would_leave_out_an_earlier_upstream_is_refused(
+    armed: fm.Coordinator, grow: Append, target: str
+) -> None:
+    source, other = grow("orders", 1), grow("other", 7)
+    armed.register("p", [source, other])
+    batch_id = str(armed.create_batch().batch_id)
+    armed.run_pipeline("p", batch_id, copying(source, target))
+    armed.finalize_batch(batch_id)
+    armed.register("p", [source])
+    grow("orders", 2)
+    drop(target)
+    batch_id = str(armed.create_batch().batch_id)
+
+    with pytest.raises(fm.FloodmarkError) as caught:
+        armed.run_pipeline("p", batch_id, copying(source, target), on_lost_target="rebuild")
+    armed.run_pipeline("p", batch_id, copying(source, target), on_lost_target="accept")
+
+    assert (caught.value.code, other in str(caught.value.found)) == ("FM-SINK-018", True)
+    assert ids(target) == [2]
+
+
+def test_a_seed_rebuilds_beside_an_upstream_of_which_nothing_is_processed(
+    armed: fm.Coordinator, grow: Append, target: str
+) -> None:
+    source = grow("orders", 1)
+    armed.register("first", [source])
+    batch_id = str(armed.create_batch().batch_id)
+    armed.run_pipeline("first", batch_id, lambda _inputs, _run: None)
+    armed.finalize_batch(batch_id)
+    armed.register("p", [source, grow("other", 7)])
+    armed.create_batch()
+    seed = next(str(b.batch_id) for b in armed.current_plan() if b.kind == "seed")
+
+    def copy_and_break(inputs: Mapping[str, Any], run: Any) -> None:
+        copying(source, target)(inputs, run)
+        raise RuntimeError("broken on purpose")
+
+    with pytest.raises(RuntimeError):
+        armed.run_pipeline("p", seed, copy_and_break)
+    drop(target)
+    armed.run_pipeline("p", seed, copying(source, target), on_lost_target="rebuild")
+
+    assert ids(target) == [1]
+
+
 def test_a_rebuild_keeps_to_the_baseline(armed: fm.Coordinator, grow: Append, target: str) -> None:
     source = grow("orders", 1)
     grow("orders", 2)

@@ -517,6 +517,30 @@ def test_giving_up_what_nobody_reads_does_not_forgive_a_debt(lake: Lake, grow: A
     assert lake.coordinator.status(str(batch.batch_id))[0].window_status(unread) == "CANCELLED"
 
 
+def test_what_a_paused_pipeline_has_begun_stays_with_it_when_the_other_reader_is_paused_too(
+    lake: Lake, grow: Append
+) -> None:
+    orders = grow("orders", 1)
+    lake.coordinator.register("p", [orders])
+    lake.coordinator.register("q", [orders])
+    batch = lake.coordinator.create_batch()
+    lake.broken = {"q"}
+    lake.run("q", str(batch.batch_id))
+    lake.coordinator.pause("q")
+    lake.coordinator.pause("p")
+    lake.broken = set()
+
+    lake.coordinator.resume("q")
+    lake.coordinator.resume("p")
+    lake.work()
+    grow("orders", 2)
+    lake.work()
+
+    assert lake.coordinator.status(str(batch.batch_id))[0].status == "COMPLETED"
+    assert lake.ids("p", "orders") == lake.ids("q", "orders") == [1, 2]
+    assert lake.unsound() == []
+
+
 def test_a_backfill_that_was_refused_can_be_given_up(lake: Lake, processed: str) -> None:
     batch = lake.coordinator.backfill(processed, start=1, end=1, pipelines=["p"])
     with pytest.raises(fm.FloodmarkError):

@@ -21,15 +21,27 @@ def unread_without(state: State, pipeline: str, *, for_good: bool) -> dict[str, 
     """The windows, by batch, that nobody reads once a pipeline is taken out.
 
     A paused pipeline keeps what it alone reads in a batch that it has leased: its targets may hold
-    a part of it already, and nobody else waits.
+    a part of it already, and nobody else waits. For the same reason a window stays that a pipeline
+    has begun which was paused before: it falls to that one.
     """
     found = {}
     for batch in _to_leave(state, pipeline, for_good=for_good):
         if batch.kind == "forward" and (for_good or pipeline not in batch.runs):
-            sole = [u for u in batch.pending_upstreams() if batch.readers(u) == [pipeline]]
+            sole = [u for u in _read_alone(batch, pipeline) if not _heirs(batch, pipeline, u)]
             if sole:
                 found[batch.batch_id] = tuple(sole)
     return found
+
+
+def _read_alone(batch: PlannedBatch, pipeline: str) -> list[str]:
+    """What waits for this pipeline and for nobody else."""
+    return [u for u in batch.pending_upstreams() if batch.readers(u) == [pipeline]]
+
+
+def _heirs(batch: PlannedBatch, pipeline: str, upstream: str) -> list[str]:
+    """The pipelines that were paused after they had begun to process an upstream of the batch."""
+    others = {p: upstreams for p, upstreams in batch.aside.items() if p != pipeline}
+    return [p for p, upstreams in others.items() if upstream in upstreams and batch.owes(p)]
 
 
 def _to_leave(state: State, pipeline: str, *, for_good: bool) -> list[PlannedBatch]:
@@ -84,8 +96,12 @@ def _without(batch: PlannedBatch, body: Paused | Removed, *, for_good: bool) -> 
     has_leased = pipeline in batch.runs
     if has_leased and not for_good:
         aside[pipeline] = batch.upstreams_of(pipeline)
-        alone = tuple(u for u in batch.pending_upstreams() if batch.readers(u) == [pipeline])
+        alone = tuple(_read_alone(batch, pipeline))
         others |= {pipeline: alone} if alone else {}
+    else:
+        for upstream in _read_alone(batch, pipeline):
+            for heir in _heirs(batch, pipeline, upstream):
+                others[heir] = (*others.get(heir, ()), upstream)
     released = batch.released | set(body.released.get(batch.batch_id, ()))
     left = replace(batch, required=others, aside=aside, released=released)
     nothing_happens = not left.pending_upstreams() and not left.advanced and not aside
