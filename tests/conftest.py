@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Two workers: one has the one Spark session, the other one begins with the commands."""
-    from xdist.scheduler import LoadScopeScheduling
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class ByNeed(LoadScopeScheduling):  # type: ignore[misc]
         """Hands out the largest groups first; all other tests are groups of their own."""
