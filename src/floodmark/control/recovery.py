@@ -197,24 +197,25 @@ def rebuilt(
 
 
 def _ends(findings: Findings) -> dict[tuple[str, str], Trace]:
-    """The newest commit with news of each upstream of each scope."""
-    ends: dict[tuple[str, str], Trace] = {}
-    for trace in sorted(findings.traces, key=lambda t: t.seq):
-        for upstream, (start, end) in trace.windows.items():
-            key = (findings.scope_of(trace), upstream)
-            is_later = key not in ends or end > ends[key].windows[upstream][1]
-            if start <= end and is_later:
-                ends[key] = trace
-    return ends
+    """The newest commit with news of each upstream of each scope.
+
+    Newest by batch, not by version: a table that was recreated counts from 0 again.
+    """
+    return {
+        (findings.scope_of(trace), upstream): trace
+        for trace in sorted(findings.traces, key=lambda t: t.seq)
+        for upstream, (start, end) in trace.windows.items()
+        if start <= end
+    }
 
 
 def _processed(findings: Findings, pipeline: str, upstream: str) -> int:
     """How far every write of a pipeline has come with an upstream."""
-    through: dict[tuple[str, str], int] = {}
-    for trace in findings.traces:
-        if trace.pipeline == pipeline and upstream in trace.windows:
-            end = trace.windows[upstream][1]
-            through[trace.write] = max(end, through.get(trace.write, NOTHING_PROCESSED))
+    through = {
+        trace.write: trace.windows[upstream][1]
+        for trace in sorted(findings.traces, key=lambda t: t.seq)
+        if trace.pipeline == pipeline and upstream in trace.windows
+    }
     return min(through.values(), default=NOTHING_PROCESSED)
 
 

@@ -71,6 +71,31 @@ def test_after_a_rebuild_the_next_batches_lead_where_they_would_have(
     assert undisturbed["problems"] == []
 
 
+def test_a_table_that_was_recreated_stands_where_its_newest_batch_ended(tmp_path: Path) -> None:
+    story = tell(tmp_path, "merge")
+    shutil.rmtree(tmp_path / CUSTOMERS)
+    append_rows(tmp_path, CUSTOMERS, [(1, 1), (70, 7)])
+    story.coordinator().reset(str(tmp_path / CUSTOMERS))
+    keep = {"mode": "merge", "keys": ["id"], "missing": "keep"}
+    coordinator = story.coordinator()
+    batch = str(coordinator.create_batch().batch_id)
+    for pipeline in coordinator.current_plan()[0].pipelines:
+
+        def write(inputs: Any, run: Any, pipeline: str = pipeline) -> None:
+            for upstream, target in WRITES[pipeline]:
+                run.write(inputs[upstream], target, upstreams=upstream, **keep)
+
+        coordinator.run_pipeline(pipeline, batch, write)
+    coordinator.finalize_batch(batch)
+    before = {k: (m.version, m.table_id) for k, m in coordinator.state().marks.items()}
+
+    lose_store(story).rebuild_from_targets(TARGETS)
+
+    after = story.coordinator().state().marks
+    assert {k: (m.version, m.table_id) for k, m in after.items()} == before
+    assert story.coordinator().create_batch().status == "NOOP"
+
+
 def test_it_says_what_could_not_be_restored(tmp_path: Path) -> None:
     story = tell(tmp_path)
 
