@@ -73,6 +73,9 @@ def test_after_a_rebuild_the_next_batches_lead_where_they_would_have(
 
 def test_a_table_that_was_recreated_stands_where_its_newest_batch_ended(tmp_path: Path) -> None:
     story = tell(tmp_path, "merge")
+    for number in (20, 21, 22):
+        append_rows(tmp_path, CUSTOMERS, [(number, number)])
+    story.step(story.coordinator())
     shutil.rmtree(tmp_path / CUSTOMERS)
     append_rows(tmp_path, CUSTOMERS, [(1, 1), (70, 7)])
     story.coordinator().reset(str(tmp_path / CUSTOMERS))
