@@ -356,7 +356,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("COLUMNS", "400")
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr("floodmark.coordinator.running.spark_engine", lambda *_: ArrowEngine())
-    monkeypatch.setattr("floodmark.engines.spark.local_session", lambda: None)
+    monkeypatch.setattr("floodmark.engines.spark.local_session", lambda *_: None)
     logger = logging.getLogger("floodmark")
     before = (list(logger.handlers), logger.level, logger.propagate)
     yield root

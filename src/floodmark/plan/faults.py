@@ -53,8 +53,8 @@ def recreated(upstream: str, facts: TableFacts, mark: Mark) -> PlanError:
         found=f"table id {facts.table_id}, version {facts.latest_version}",
         allowed=f"table id {mark.table_id}",
         state=_stays(mark.version),
-        next="restore the old table; or load the new one from its beginning: say on_recreated:"
-        " reload for the upstream, then plan again",
+        next="restore the old table; or load the new one from its beginning, once: floodmark state"
+        f" reset --scope {mark.scope} --upstream {upstream} --yes; or always: on_recreated: reload",
     )
 
 

@@ -61,5 +61,6 @@ def _refused(
         found=found,
         allowed=allowed,
         state="nothing was written; the target and the watermarks are unchanged",
-        next=f"change the write, or plan the {batch.kind} again with {flag}",
+        next=f"change the write, then: floodmark retry {batch.batch_id}; or give this one up"
+        f" (floodmark cancel {batch.batch_id}) and plan the {batch.kind} again with {flag}",
     )
