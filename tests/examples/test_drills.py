@@ -352,6 +352,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     root = tmp_path / "shop"
     root.mkdir()
     (root / "jobs.py").write_text(JOBS)
+    sys.modules.pop("jobs", None)  # of a project that another test left
     monkeypatch.chdir(root)
     monkeypatch.setenv("COLUMNS", "400")
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Literal
 
 from floodmark.model import marks
@@ -84,6 +84,10 @@ def decoded(text: str) -> CursorMark:
     return marks.decoded(text)
 
 
+EXACT = Context(prec=1_000)
+"""Python rounds numbers of more than 28 digits; databases have longer ones."""
+
+
 def lowered(mark: CursorMark, overlap: Overlap | None) -> CursorMark:
     """The mark so far before: `low - overlap`; the earliest there is, if that lies before it.
 
@@ -97,7 +101,7 @@ def lowered(mark: CursorMark, overlap: Overlap | None) -> CursorMark:
     is_number = isinstance(mark, ValueMark) and not isinstance(mark.value, str)
     if isinstance(overlap, timedelta) or not is_number or overlap < 0:
         raise ValueError(f"an overlap of {overlap} is not one for a mark of type {mark.type}")
-    less = Decimal(str(mark.value)) - overlap
+    less = EXACT.subtract(Decimal(str(mark.value)), Decimal(overlap))
     if mark.type == "int" and less == less.to_integral_value():
         return ValueMark("int", int(less))
     return ValueMark("decimal", less)
