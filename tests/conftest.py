@@ -78,7 +78,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     A command that finds a session already there neither starts one nor says so.
     """
-    items.sort(key=lambda item: (_group(item) == "spark", item.get_closest_marker("slow") is None))
+    items.sort(key=lambda item: (_needs_spark(item), item.get_closest_marker("slow") is None))
+
+
+def _needs_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -108,11 +112,3 @@ PLACES = (
     ("tests/cli/", "commands"),
 )
 """Where tests of a group are; one that is elsewhere only starts what it needs once more."""
-
-
-def _group(item: pytest.Item) -> str | None:
-    if "spark" in getattr(item, "fixturenames", ()):
-        return "spark"
-    if "postgres" in getattr(item, "fixturenames", ()):
-        return "postgres"
-    return "commands" if "cli" in item.path.parent.parts else None
