@@ -425,15 +425,8 @@ def _unfit_value(spec: WriteSpec, found: str) -> SinkError:
 
 
 def _misfit(spec: WriteSpec, found: str, allowed: str) -> SinkError:
-    return SinkError(
-        "FM-SINK-011",
-        "the frame does not fit the target",
-        where=f"write {spec.name!r} to {spec.target}",
-        found=found,
-        allowed=allowed,
-        state=NOTHING_WRITTEN,
-        next="change the frame or the table, then run the batch again",
-    )
+    step = "change the frame or the table, then run the batch again"
+    return rules.misfit(spec, found, allowed, step)
 
 
 def _not_written(target: str, receipt: Receipt, found: str) -> SinkError:

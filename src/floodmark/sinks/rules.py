@@ -163,13 +163,11 @@ def check_columns(spec: WriteSpec, columns: Sequence[str]) -> None:
             raise _unknown_column(spec, option, name, data)
     doubled = _doubled(columns)
     if doubled:
-        raise _misfit(
-            spec, f"columns that differ only by case: {_names(doubled)}", "distinct names"
-        )
+        raise misfit(spec, f"columns that differ only by case: {_names(doubled)}", "distinct names")
     reserved = [c for c in columns if c.lower().startswith(RESERVED_PREFIX)]
     reserved += _added_by_us(spec, data)
     if reserved:
-        raise _misfit(
+        raise misfit(
             spec, f"columns that the sink adds itself: {_names(reserved)}", "other names for them"
         )
 
@@ -303,12 +301,12 @@ def check_schema(spec: WriteSpec, columns: Sequence[str], target: Target) -> Non
     if extra or absent:
         parts = [f"not in the target: {_names(extra)}"] if extra else []
         parts += [f"not in the frame: {_names(absent)}"] if absent else []
-        raise _misfit(spec, "; ".join(parts), f"the target's columns: {_names(target.columns)}")
+        raise misfit(spec, "; ".join(parts), f"the target's columns: {_names(target.columns)}")
 
 
 def _check_creation(spec: WriteSpec) -> None:
     if spec.mode == "merge" and spec.strategy == "delete_match":
-        raise _misfit(spec, "no table", "a target that exists: delete_match adds no row")
+        raise misfit(spec, "no table", "a target that exists: delete_match adds no row")
 
 
 def new_columns(spec: WriteSpec, columns: Sequence[str], target: Target) -> list[str]:
@@ -399,7 +397,11 @@ def _option(title: str, spec: WriteSpec, allowed: str, found: str | None = None)
     )
 
 
-def _misfit(spec: WriteSpec, found: str, allowed: str) -> SinkError:
+_ADD_COLUMNS = "change the frame, or add the columns with ALTER TABLE, then run the batch again"
+
+
+def misfit(spec: WriteSpec, found: str, allowed: str, step: str = _ADD_COLUMNS) -> SinkError:
+    """The error for a frame whose columns do not fit the target; `step` is what to do next."""
     return SinkError(
         "FM-SINK-011",
         "the frame does not fit the target",
@@ -407,7 +409,7 @@ def _misfit(spec: WriteSpec, found: str, allowed: str) -> SinkError:
         found=found,
         allowed=allowed,
         state=_STATE,
-        next="change the frame, or add the columns with ALTER TABLE, then run the batch again",
+        next=step,
     )
 
 
