@@ -118,6 +118,7 @@ CODES: dict[str, str] = {
     "FM-SINK-030": "a value does not fit its column",
     "FM-SINK-031": "it could not be learned whether a commit happened",
     "FM-SINK-032": "the target could not be looked at",
+    "FM-SINK-033": "the target names a connection that cannot be written to",
     "FM-CONTROL-001": "there is no control store at that place",
     "FM-CONTROL-002": "the control store cannot be read",
     "FM-CONTROL-003": "the control store was written by a newer floodmark",

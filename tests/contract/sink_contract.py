@@ -349,6 +349,27 @@ class SinkContract:
 
         assert names_of(target) == {1: "a", 2: "same", 3: "c", 4: "first", 5: "new"}
 
+    def test_strategies_insert_only_what_is_new_or_delete_only_what_is_matched(
+        self, harness: Harness, target: Place
+    ) -> None:
+        harness.sink(self.spec(target, "merge")).write(
+            self.plain(harness, (1, "a", 1), (2, "b", 1), (None, "null", 1)), receipt(1)
+        )
+        frame = self.changed(
+            harness, (1, "a2", 2, "insert", 1), (2, "b", 1, "delete", 1), (3, "c", 1, "insert", 1)
+        )
+
+        added = harness.sink(self.spec(target, "merge", strategy="append_only"))
+        added.write(frame, receipt(1, f"{APP}/added"))
+        between = names_of(target)
+        matched = self.plain(harness, (None, "any", 0), (3, "any", 0), (7, "any", 0))
+        deleted = harness.sink(self.spec(target, "merge", strategy="delete_match"))
+        result = deleted.write(matched, receipt(1, f"{APP}/deleted"))
+
+        assert between == {1: "a", 2: "b", 3: "c", None: "null"}
+        assert names_of(target) == {1: "a", 2: "b"}
+        assert result.rows_written == 2
+
     def test_ties_are_counted_named_and_not_decided_by_partitions(
         self, harness: Harness, lake: Lake
     ) -> None:

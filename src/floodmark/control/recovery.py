@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -23,7 +23,7 @@ from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ControlError, SourceError
 from floodmark.model.marks import decoded_if_any
 from floodmark.model.plan import DEFAULT_SCOPE
-from floodmark.model.receipt import metadata_of
+from floodmark.model.receipt import Ledger, metadata_of
 from floodmark.model.state import Mark, Pipeline, PlannedBatch, SinkDone, State
 from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Query, Window, WindowKind
 
@@ -94,18 +94,36 @@ class Findings:
         return trace.scope or self.pipelines()[trace.pipeline].scope
 
 
-def read_traces(targets: Iterable[str], storage: Storage) -> tuple[list[Trace], dict[str, int]]:
+LedgerOf = Callable[[str], Ledger | None]
+"""The receipts of a target that has no log; None for one that has."""
+
+
+def _shown_by(
+    target: str, storage: Storage, ledger_of: LedgerOf
+) -> tuple[Ledger, list[tuple[str, int]]]:
+    """What a target shows of its writes, and the receipts it holds."""
+    ledger = ledger_of(target)
+    if ledger is not None:
+        return ledger, [item for c in ledger.commits for item in c.transactions.items()]
+    log = DeltaLog(target, storage)
+    facts = log.facts()
+    commits = log.versions(facts.earliest_version, facts.latest_version)
+    return Ledger(facts.table_id, tuple(commits)), list(log.transactions().items())
+
+
+def read_traces(
+    targets: Iterable[str], storage: Storage, ledger_of: LedgerOf = lambda _: None
+) -> tuple[list[Trace], dict[str, int]]:
     """The commits of ours in the targets, and the highest number of every control id."""
     traces: list[Trace] = []
     highest: dict[str, int] = defaultdict(int)
     for target in targets:
-        log = DeltaLog(target, storage)
-        facts = log.facts()
-        for app_id, seq in log.transactions().items():
+        ledger, receipts = _shown_by(target, storage, ledger_of)
+        for app_id, seq in receipts:
             match = _FORWARD.fullmatch(app_id)
             if match:
                 highest[match[1]] = max(seq, highest[match[1]])
-        for commit in log.versions(facts.earliest_version, facts.latest_version):
+        for commit in ledger.commits:
             said = metadata_of(commit.user_metadata)
             for app_id, seq in commit.transactions.items():
                 match = _FORWARD.fullmatch(app_id)
@@ -113,7 +131,7 @@ def read_traces(targets: Iterable[str], storage: Storage) -> tuple[list[Trace], 
                     traces.append(
                         Trace(
                             target=target,
-                            table_id=facts.table_id,
+                            table_id=ledger.table_id,
                             version=commit.version,
                             at=commit.committed_at,
                             app_id=app_id,
@@ -131,9 +149,14 @@ def read_traces(targets: Iterable[str], storage: Storage) -> tuple[list[Trace], 
     return traces, highest
 
 
-def gather(targets: Sequence[str], known: Mapping[str, Known], storage: Storage) -> Findings:
+def gather(
+    targets: Sequence[str],
+    known: Mapping[str, Known],
+    storage: Storage,
+    ledger_of: LedgerOf = lambda _: None,
+) -> Findings:
     """What the targets say; raises FM-CONTROL-024 if they belong to no store, or to several."""
-    traces, highest = read_traces(targets, storage)
+    traces, highest = read_traces(targets, storage, ledger_of)
     ids = {trace.control_id for trace in traces}
     if len(ids) != 1:
         raise _no_single_store(targets, ids)

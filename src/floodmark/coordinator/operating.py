@@ -20,6 +20,7 @@ from floodmark.control.registry import (
 from floodmark.coordinator.store import Store
 from floodmark.deltalog import absolute
 from floodmark.errors import SourceError
+from floodmark.model.names import connection_of
 from floodmark.model.plan import DEFAULT_SCOPE, Draft, Probe
 from floodmark.model.results import (
     Batch,
@@ -257,12 +258,12 @@ class Operating(Store):
         from floodmark.control.journal import new_op_id
 
         transfer.refuse_existing(self._delta_log, Projector(self.control, self.storage))
-        names = [self.stored_name(target) for target in targets]
+        names = [t if connection_of(t) else self.stored_name(t) for t in targets]
         known = {
             name: recovery.Known(scope, tuple(self._known_names(upstreams)))
             for name, (scope, upstreams) in (pipelines or {}).items()
         }
-        found = recovery.gather(names, known, self.storage)
+        found = recovery.gather(names, known, self.storage, self.databases.ledger)
         now = self._clock.now()
         body, missing = recovery.rebuilt(found, names, self.storage, self.actor, now)
         content = self._filled([Event(1, body, new_op_id(), self.actor, now)])

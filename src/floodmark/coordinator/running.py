@@ -234,6 +234,7 @@ class Running(Store):
             on_lost_target=on_lost_target,
             targets=TargetNames(self.spark, self.storage, self.home_schema, self._lake()),
             landing=Landing(self.control, self.storage),
+            databases=self.databases,
         )
 
     def _publish_running(self, store: Journal) -> None:

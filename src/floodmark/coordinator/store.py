@@ -39,6 +39,7 @@ from floodmark.model.upstream import (
 )
 from floodmark.model.window import Window
 from floodmark.plan import planner, seeds, times
+from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.engine import Engine, spark_engine
 from floodmark.run.leases import (
     DEFAULT_TTL_SECONDS,
@@ -66,11 +67,13 @@ class Store:
         lease_ttl: float = DEFAULT_TTL_SECONDS,
         base: str | None = None,
         schema: str | None = "gold",
+        databases: Databases = NO_DATABASES,
     ) -> None:
         self.storage = Storage(storage_options)
         self.control = absolute(control, base)
         self.base = base
         self.spark = spark
+        self.databases = databases
         self.actor = actor or current_user()
         self.schema = schema
         self.home_schema = schema

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.rows import TupleRow
 
+    from floodmark.config.connections import PostgresConnection
+    from floodmark.config.references import Vault
+
     Connection = psycopg.Connection[TupleRow]
     Cursor = psycopg.RawCursor[TupleRow]
 
@@ -25,6 +28,30 @@ MAX_NAME_BYTES = 63
 
 def connector(dsn: str) -> Connect:
     """What opens connections to `dsn`, a libpq address; raises FM-SETUP-007 without the driver."""
+    return _opening(dsn, dict)
+
+
+def connector_to(settings: PostgresConnection, vault: Vault) -> Connect:
+    """The same for a connection of a project.
+
+    The password is looked up whenever a connection is opened, and kept nowhere.
+    """
+
+    def said() -> dict[str, Any]:
+        secret = vault.reveal(settings.password) if settings.password is not None else None
+        return {
+            "host": settings.host,
+            "port": settings.port,
+            "dbname": settings.database,
+            "user": settings.user,
+            "password": secret,
+            "sslmode": settings.sslmode,
+        }
+
+    return _opening("", said)
+
+
+def _opening(dsn: str, said: Callable[[], dict[str, Any]]) -> Connect:
     driver = _driver()
 
     def connect() -> Connection:
@@ -34,6 +61,7 @@ def connector(dsn: str) -> Connect:
             cursor_factory=driver.RawCursor,
             application_name="floodmark",
             connect_timeout=CONNECT_SECONDS,
+            **said(),
         )
         return opened
 

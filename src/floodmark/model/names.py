@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 
 PIPELINE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+_OF_CONNECTION = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.\-]*):(.+)", re.DOTALL)
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 NOT_RESOLVED = "not resolved yet: run resolves it through Spark"
 """What is shown in the place of facts about a catalog name that nobody has asked for."""
 ASK_CATALOG = "only its catalog knows the newest version: planning asks it through Spark"
@@ -20,6 +22,17 @@ def is_catalog_name(name: str) -> bool:
     (True, False, False)
     """
     return "/" not in name and name not in (".", "..")
+
+
+def connection_of(name: str) -> str | None:
+    """The connection of a table `<connection>:<table>`; None for paths, URIs and catalog names.
+
+    >>> connection_of('erp:sales."a/b"'), connection_of("s3://lake/a"), connection_of("db.orders")
+    ('erp', None, None)
+    """
+    match = _OF_CONNECTION.fullmatch(name)
+    is_path = match is not None and "/" in _QUOTED.sub("", match[2])
+    return None if match is None or is_path else match[1]
 
 
 def quoted(name: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from floodmark.model.delta import VersionFacts
 from floodmark.model.window import Window
 
 
@@ -103,6 +104,14 @@ def metadata_of(user_metadata: str | None) -> dict[str, Any]:
         return {}
     found = said.get("floodmark") if isinstance(said, dict) else None
     return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The writes of floodmark that a target without a log shows by its receipts."""
+
+    table_id: str
+    commits: tuple[VersionFacts, ...]
 
 
 @dataclass(frozen=True, slots=True)

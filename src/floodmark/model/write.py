@@ -22,7 +22,7 @@ class WriteSpec:
     """One `run.write`: where to, how, and what to do with changes."""
 
     target: str
-    """Absolute path or URI of the Delta table."""
+    """Absolute path or URI of the Delta table, or `<connection>:<table>` of a database."""
     mode: WriteMode
     name: str
     """The write's name inside the pipeline: part of the receipt's app id."""

@@ -23,6 +23,7 @@ from floodmark.config import (
 from floodmark.config.models import MAX_JOBS
 from floodmark.config.node_reads import with_upstreams
 from floodmark.config.places import Report, choices
+from floodmark.config.references import Vault
 from floodmark.config.twin import built
 from floodmark.coordinator import Coordinator
 from floodmark.engines.catalog import is_in_memory
@@ -54,6 +55,7 @@ from floodmark.project.outcomes import (
 )
 from floodmark.project.running import Shift, Terms
 from floodmark.project.selection import Selection, chosen_from
+from floodmark.run.databases import Databases
 
 __all__ = [
     "BatchOutcome",
@@ -155,6 +157,7 @@ class Project:
             base=str(self.root),
             schema=self.settings.catalog_schema,
             lease_ttl=self.settings.lease_ttl_seconds,
+            databases=Databases(self.settings.connections, Vault(self.root)),
         )
 
     # Choosing -------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 
@@ -13,6 +13,7 @@ from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import TableFacts, enable_feed_command, unreadable_features
 from floodmark.model.names import ASK_CATALOG, is_catalog_name
+from floodmark.model.receipt import Ledger
 from floodmark.model.results import Finding, Lag, bad, good
 from floodmark.model.state import Mark, SinkDone, State
 
@@ -148,9 +149,14 @@ def _pace(interval: float | None) -> str:
 # Targets ------------------------------------------------------------------------------------------
 
 
-def examine_target(sink: SinkDone, storage: Storage) -> list[Finding]:
+def examine_target(
+    sink: SinkDone, storage: Storage, ledger_of: Callable[[str], Ledger | None] = lambda _: None
+) -> list[Finding]:
     """Whether a target is there, keeps its receipts and can be read."""
     try:
+        ledger = ledger_of(sink.target)
+        if ledger is not None:
+            return [_examine_ledger(sink, ledger)]
         facts = DeltaLog(sink.target, storage).facts()
     except FloodmarkError as error:
         return [bad(sink.target, f"a target of {sink.write_name}: {error.title}", error.next)]
@@ -161,6 +167,13 @@ def examine_target(sink: SinkDone, storage: Storage) -> list[Finding]:
         command = f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{_RECEIPTS}')"
         findings.append(bad(sink.target, text, command))
     return findings or [good(sink.target, f"version {facts.latest_version}, keeps its receipts")]
+
+
+def _examine_ledger(sink: SinkDone, ledger: Ledger) -> Finding:
+    if sink.table_id and ledger.table_id != sink.table_id:
+        text = f"a target of {sink.write_name}: {ledger.table_id}, not {sink.table_id} as written"
+        return bad(sink.target, text, "floodmark verify")
+    return good(sink.target, f"{len(ledger.commits)} receipts")
 
 
 def _unknown_features(path: str, facts: TableFacts) -> Iterator[Finding]:

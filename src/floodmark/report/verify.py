@@ -38,7 +38,7 @@ from floodmark.control.tables import committed_rows, registry_rows, watermark_ro
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import VersionFacts
-from floodmark.model.receipt import metadata_of
+from floodmark.model.receipt import Ledger, metadata_of
 from floodmark.model.results import Finding, bad, good
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
@@ -112,9 +112,15 @@ class Evidence:
         return {b.sink.target: b.sink.accepted_version for b in self.bodies(TargetSettled)}
 
 
-def verify_store(reader: ControlReader, control: str, storage: Storage) -> list[Finding]:
+LedgerOf = Callable[[str], Ledger | None]
+"""The receipts of a target that has no log; None for one that has."""
+
+
+def verify_store(
+    reader: ControlReader, control: str, storage: Storage, ledger_of: LedgerOf = lambda _: None
+) -> list[Finding]:
     """One finding for each guarantee, and one for the published tables. Changes nothing."""
-    evidence = gather(all_events(reader, control, storage), storage)
+    evidence = gather(all_events(reader, control, storage), storage, ledger_of)
     findings = [_finding(name, text, check(evidence)) for name, text, check in CHECKS]
     findings.append(_finding("tables", _TABLES_TEXT, published_tables(reader, control, storage)))
     if evidence.events and isinstance(evidence.events[0].body, Snapshot):
@@ -137,22 +143,28 @@ def spelled_out(event: Event) -> list[Event]:
     return [replace(event, body=body) for body in bodies]
 
 
-def gather(events: list[Event], storage: Storage) -> Evidence:
-    """Read the log of every sink that any run wrote to, once."""
+def gather(events: list[Event], storage: Storage, ledger_of: LedgerOf = lambda _: None) -> Evidence:
+    """Read the log, or the receipts, of every sink that any run wrote to, once."""
     evidence = Evidence([each for event in events for each in spelled_out(event)])
     rebuilt = [event.body.state for event in events if isinstance(event.body, Rebuilt)]
     evidence.forgotten_through = rebuilt[0].batch_seq if rebuilt else 0
     for _, sink in evidence.sinks():
         if sink.target not in evidence.commits and sink.target not in evidence.unreadable:
             try:
-                log = DeltaLog(sink.target, storage)
-                facts = log.facts()
-                evidence.commits[sink.target] = list(
-                    log.versions(facts.earliest_version, facts.latest_version)
-                )
+                evidence.commits[sink.target] = commits_of(sink.target, storage, ledger_of)
             except FloodmarkError as error:  # becomes a failed check of that sink
                 evidence.unreadable[sink.target] = error.title
     return evidence
+
+
+def commits_of(target: str, storage: Storage, ledger_of: LedgerOf) -> list[VersionFacts]:
+    """What a target shows of its writes."""
+    ledger = ledger_of(target)
+    if ledger is not None:
+        return list(ledger.commits)
+    log = DeltaLog(target, storage)
+    facts = log.facts()
+    return list(log.versions(facts.earliest_version, facts.latest_version))
 
 
 # The guarantees -----------------------------------------------------------------------------------

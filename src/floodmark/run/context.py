@@ -10,7 +10,7 @@ from floodmark import failpoints
 from floodmark.control.events import SinkWritten, TargetSettled
 from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.errors import ConfigError, RunError, SinkError
-from floodmark.model.names import is_catalog_name
+from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import (
     Receipt,
     WriteResult,
@@ -23,6 +23,7 @@ from floodmark.model.state import OnLostTarget, PlannedBatch, SinkDone
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Window
 from floodmark.model.write import Changes, Deletes, Missing, WriteMode, WriteSpec
+from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.engine import Engine
 from floodmark.run.landing import Landing
 from floodmark.run.leases import Lease
@@ -59,6 +60,7 @@ class Run:
         targets: TargetNames = NO_CATALOG,
         landing: Landing | None = None,
         options: Mapping[str, UpstreamOptions] | None = None,
+        databases: Databases = NO_DATABASES,
     ) -> None:
         self.batch = batch
         self.pipeline = pipeline
@@ -87,6 +89,7 @@ class Run:
         self._lease = lease
         self._name_of = name_of
         self._targets = targets
+        self._databases = databases
 
     def write(
         self,
@@ -105,10 +108,10 @@ class Run:
         partition_by: Sequence[str] = (),
         upstreams: str | Sequence[str] | None = None,
     ) -> WriteResult:
-        """Write a frame to a Delta table exactly once for this batch.
+        """Write a frame to a Delta table, or one of PostgreSQL, exactly once for this batch.
 
-        A target with a slash is a path or URI, another one a name of the session's catalog, whose
-        table is created by the first write. The rows and their receipt are one commit. If an
+        A target with a slash is a path or URI, `<connection>:<table>` a table of a database of the
+        project, another one a name of the session's catalog; the first write creates the table. The rows and their receipt are one commit. If an
         earlier attempt of this run already wrote it, nothing is written and the earlier result
         comes back. Two writes of one run need two names; the default is the target as it is
         written. `upstreams` are those that the rows come from, where they are not all that the
@@ -293,6 +296,8 @@ class Run:
 
     def _located(self, spec: WriteSpec) -> tuple[WriteSpec, bool]:
         """The write with its target's path and its own name; and whether a catalog knows both."""
+        if connection_of(spec.target) is not None:
+            return replace(spec, name=spec.name or spec.target), True
         if not is_catalog_name(spec.target):
             path = absolute(spec.target, self._name_of("."))
             spec = replace(spec, target=path, name=spec.name or self._stream(path))
@@ -341,7 +346,10 @@ class Run:
 
     def _found(self, spec: WriteSpec, windows: tuple[Window, ...]) -> tuple[Receipt, Sink]:
         receipt = self._receipt(spec)
-        return receipt, self._engine.sink(spec, windows, self._sinks.get(receipt.app_id))
+        previous = self._sinks.get(receipt.app_id)
+        if connection_of(spec.target) is not None:
+            return receipt, self._databases.sink(spec, windows, previous)
+        return receipt, self._engine.sink(spec, windows, previous)
 
     def _write_new(self, sink: Sink, make: Callable[[], Any], receipt: Receipt) -> WriteResult:
         if awaits_rebuild(self._sinks.get(receipt.app_id)) != self._rebuilds:

@@ -18,6 +18,7 @@ from floodmark.model.state import OnLostTarget
 from floodmark.model.state import Run as RunRecord
 from floodmark.model.window import Settlement, Window
 from floodmark.run.context import NameOf, Run
+from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.deferred import freeze_ends
 from floodmark.run.engine import Engine
 from floodmark.run.landing import Landing
@@ -52,6 +53,8 @@ class Runner:
     """The catalog of the session, for targets that are given by name."""
     landing: Landing | None = None
     """Where rows are put aside that must not be read twice."""
+    databases: Databases = NO_DATABASES
+    """The databases that a write may name."""
 
     def run(
         self,
@@ -139,6 +142,7 @@ class Runner:
             targets=self.targets,
             landing=self.landing,
             options=options,
+            databases=self.databases,
         )
 
     def _read(self, run: Run, engine: Engine) -> Mapping[str, Any]:

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 READ_BACK_SECONDS = 60
 """How long a commit whose answer was lost may still be under way on the server."""
 
+Fields = list[tuple[str, pa.DataType]]
+
 _CHANGE_TYPES = (pa.string(), pa.int64(), pa.timestamp("us", "UTC"))
 _CHANGE_PG = (
     PgColumn(CHANGE_COLUMNS[0], "text", "text"),
@@ -142,7 +144,7 @@ class PostgresSink:
         seen = self._admit(cursor, table, schema, receipt)
         failpoints.reached("postgres.after_lock")
         # 3.
-        table = self._created(cursor, table, schema)
+        table = self._created(cursor, table, schema, seen)
         effects = self._store(cursor, table, frame, schema)
         if self._spec.mode == "merge" and not seen.exists:
             # Behind the rows: an index that grows row by row takes far longer.
@@ -210,15 +212,18 @@ class PostgresSink:
             raise _misfit(self._spec, "partition_by=", "a table of PostgreSQL that is partitioned")
         seen = self._target.seen(cursor, table, receipt)
         rules.check_write(self._spec, self._windows, schema.names, seen)
+        added = rules.new_columns(self._spec, schema.names, seen)
+        self._definitions([f for f in self._fields(schema) if not seen.exists or f[0] in added])
         if seen.exists:
-            self._check_types(table, schema)
-        else:
-            self._definitions(schema)
+            self._check_types(table, [f for f in self._fields(schema) if f[0] not in added])
         return seen
 
-    def _check_types(self, table: PgTable, schema: pa.Schema) -> None:
+    def _check_types(self, table: PgTable, fields: Fields) -> None:
         different = []
-        for name, kind in self._fields(schema):
+        for name, kind in fields:
+            if matching(name, [column.name for column in table.columns]) is None:
+                different.append(f"{name}: not in the target")
+                continue
             column = _column(table, name)
             if wire_type(kind, column) is None:
                 different.append(f"{name}: {kind} in the frame, {column.shown} in the target")
@@ -227,20 +232,30 @@ class PostgresSink:
                 self._spec, "; ".join(different), "types that go into one another exactly"
             )
 
-    def _fields(self, schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-        """The columns that the target has, by this write: those of the frame and those we add."""
+    def _data(self, schema: pa.Schema) -> list[str]:
+        """The columns of the frame that are sent: to delete by key, keys and their order suffice."""
         data = rules.data_columns(schema.names)
-        fields = [(name, schema.field(name).type) for name in data]
+        spec = self._spec
+        if spec.mode != "merge" or spec.strategy != "delete_match":
+            return data
+        named = [*spec.keys, *([spec.sequence_by] if spec.sequence_by else [])]
+        return list(dict.fromkeys(matching(name, data) or name for name in named))
+
+    def _fields(self, schema: pa.Schema) -> Fields:
+        """The columns that the target has, by this write: those of the frame and those we add."""
+        fields = [(name, schema.field(name).type) for name in self._data(schema)]
         if self._spec.mode == "merge" and self._spec.deletes == "soft":
             fields += zip(rules.SOFT_DELETE_COLUMNS, (pa.bool_(), _CHANGE_TYPES[2]), strict=True)
         elif self._spec.mode != "merge" and self._spec.changes == "log":
             fields += zip(rules.LOG_COLUMNS, _CHANGE_TYPES, strict=True)
+        if self._spec.mode == "merge":
+            fields += [(name, _CHANGE_TYPES[2]) for name in rules.audit_columns(self._spec)]
         return fields
 
-    def _definitions(self, schema: pa.Schema) -> list[str]:
-        """The columns of a new table; raises FM-SINK-011 for what PostgreSQL cannot have."""
+    def _definitions(self, fields: Fields) -> list[str]:
+        """New columns; raises FM-SINK-011 for what PostgreSQL cannot have."""
         definitions = []
-        for name, kind in self._fields(schema):
+        for name, kind in fields:
             shown = created_type(kind)
             if shown is None:
                 raise _misfit(self._spec, f"column {name} is of type {kind}", "plain values")
@@ -250,10 +265,18 @@ class PostgresSink:
             definitions.append(f"{quoted(name)} {shown}")
         return definitions
 
-    def _created(self, cursor: Cursor, table: PgTable, schema: pa.Schema) -> PgTable:
-        if table.oid is not None:
+    def _created(self, cursor: Cursor, table: PgTable, schema: pa.Schema, seen: Target) -> PgTable:
+        """The table, made or widened in the transaction of the rows."""
+        added = rules.new_columns(self._spec, schema.names, seen)
+        fields = [f for f in self._fields(schema) if table.oid is None or f[0] in added]
+        columns = self._definitions(fields)
+        if not columns:
             return table
-        run(cursor, f"CREATE TABLE {table.quoted} ({', '.join(self._definitions(schema))})")
+        if table.oid is None:
+            run(cursor, f"CREATE TABLE {table.quoted} ({', '.join(columns)})")
+        else:
+            more = ", ".join(f"ADD COLUMN {column}" for column in columns)
+            run(cursor, f"ALTER TABLE {table.quoted} {more}")
         return self._target.table(cursor)
 
     def _key_columns(self, schema: pa.Schema) -> str:
@@ -283,7 +306,7 @@ class PostgresSink:
     def _staged(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> sql.Merge:
         """Copy the frame into the stage, and leave the last change of each key in WINNERS."""
         merge = self._merge_of(table, schema)
-        data = rules.data_columns(schema.names)
+        data = self._data(schema)
         # A row that deletes need not be one that the target would take.
         columns = [replace(_column(table, name), is_required=False) for name in data]
         changes = [c for c in _CHANGE_PG if c.name in merge.changes]
@@ -302,7 +325,7 @@ class PostgresSink:
 
     def _merge_of(self, table: PgTable, schema: pa.Schema) -> sql.Merge:
         spec = self._spec
-        names = {name: _column(table, name).name for name in rules.data_columns(schema.names)}
+        names = {name: _column(table, name).name for name in self._data(schema)}
         sequence = matching(spec.sequence_by, list(names)) if spec.sequence_by else None
         return sql.Merge(
             table=table.quoted,
@@ -312,6 +335,9 @@ class PostgresSink:
             sequence_by=names[sequence] if sequence else None,
             is_soft=spec.mode == "merge" and spec.deletes == "soft",
             ignores_deletes=spec.mode == "merge" and spec.deletes == "ignore",
+            strategy=spec.strategy,
+            created_at=_column(table, spec.created_at).name if spec.created_at else None,
+            updated_at=_column(table, spec.updated_at).name if spec.updated_at else None,
         )
 
     def _merge(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> Effects:
@@ -319,10 +345,10 @@ class PostgresSink:
         tied, example = _ties(cursor, merge)
         null_keys = bool((run(cursor, sql.has_null_keys(merge)).fetchone() or (False,))[0])
         counts = {"inserted": 0, "updated": 0, "deleted": 0}
-        statements = sql.applied(merge, null_keys=False)
-        statements += sql.applied(merge, null_keys=True) if null_keys else []
+        at = _time_sql(_seen_at(self._windows))
+        statements = sql.applied(merge, at, null_keys=False)
+        statements += sql.applied(merge, at, null_keys=True) if null_keys else []
         if rules.deletes_missing(self._spec, self._windows):
-            at = _time_sql(_seen_at(self._windows))
             statements.append(sql.missing(merge, at, null_keys=null_keys))
         for effect, statement in statements:
             counts[effect] += run(cursor, statement).rowcount

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from floodmark.engines.postgres import quoted
-from floodmark.model.write import CHANGE_COLUMNS
+from floodmark.model.write import CHANGE_COLUMNS, Strategy
 from floodmark.sinks.rules import RESERVED_PREFIX, SOFT_DELETE_COLUMNS
 
 STAGE, WINNERS = "pg_temp.floodmark_stage", "pg_temp.floodmark_winners"
@@ -49,6 +49,9 @@ class Merge:
     sequence_by: str | None = None
     is_soft: bool = False
     ignores_deletes: bool = False
+    strategy: Strategy = "upsert"
+    created_at: str | None = None
+    updated_at: str | None = None
 
 
 def winners(merge: Merge, *, decides_ties: bool) -> str:
@@ -90,12 +93,19 @@ def has_null_keys(merge: Merge) -> str:
     return f"SELECT EXISTS (SELECT 1 FROM {WINNERS} s WHERE {_null_key(merge)})"
 
 
-def applied(merge: Merge, *, null_keys: bool) -> list[tuple[Effect, str]]:
-    """The statements that bring the winners into the target, each with what it does."""
+def applied(merge: Merge, at: str, *, null_keys: bool) -> list[tuple[Effect, str]]:
+    """The statements that bring the winners into the target, each with what it does.
+
+    `at` is the quoted time of a soft delete that no row of a change feed tells.
+    """
     matched = f"{_on(merge, null_keys=null_keys)} AND {_newer(merge)}"
+    if merge.strategy == "append_only":
+        return [("inserted", _insert(merge, null_keys=null_keys))]
+    if merge.strategy == "delete_match":
+        return [_matched_away(merge, matched, at)]
     return [
         _taken_away(merge, matched),
-        ("updated", _update(merge, [*_values(merge), *_flags(merge)], matched, f"NOT s.{_GONE}")),
+        ("updated", _update(merge, _written(merge), matched, f"NOT s.{_GONE}")),
         ("inserted", _insert(merge, null_keys=null_keys)),
     ]
 
@@ -108,14 +118,26 @@ def missing(merge: Merge, at: str, *, null_keys: bool) -> tuple[Effect, str]:
     if not merge.is_soft:
         return "deleted", f"DELETE FROM {merge.table} t WHERE {unmatched}"
     is_deleted, deleted_at = _FLAGS
-    flags = f"{is_deleted} = true, {deleted_at} = {at}"
+    flags = ", ".join([f"{is_deleted} = true", f"{deleted_at} = {at}", *_changed(merge)])
     alive = f"NOT coalesce(t.{is_deleted}, false)"
     return "updated", f"UPDATE {merge.table} t SET {flags} WHERE {alive} AND {unmatched}"
 
 
+def _matched_away(merge: Merge, matched: str, at: str) -> tuple[Effect, str]:
+    """Take away, or flag, the rows whose key a winner has."""
+    if not merge.is_soft:
+        using = f"DELETE FROM {merge.table} t USING {WINNERS} s"
+        return "deleted", f"{using} WHERE {matched} AND NOT s.{_GONE}"
+    is_deleted, deleted_at = _FLAGS
+    flags = [f"{is_deleted} = true", f"{deleted_at} = {at}", *_changed(merge)]
+    alive = f"NOT s.{_GONE} AND NOT coalesce(t.{is_deleted}, false)"
+    return "updated", _update(merge, flags, matched, alive)
+
+
 def _taken_away(merge: Merge, matched: str) -> tuple[Effect, str]:
     if merge.is_soft:
-        return "updated", _update(merge, _flags(merge), matched, f"s.{_GONE}")
+        flags = [*_flags(merge), *_changed(merge)]
+        return "updated", _update(merge, flags, matched, f"s.{_GONE}")
     return (
         "deleted",
         f"DELETE FROM {merge.table} t USING {WINNERS} s WHERE {matched} AND s.{_GONE}",
@@ -129,18 +151,26 @@ def _update(merge: Merge, settings: Sequence[str], matched: str, fate: str) -> s
 
 def _insert(merge: Merge, *, null_keys: bool) -> str:
     """Winners without a row; gone ones too if they are to leave a row that says so."""
-    into = [*map(quoted, merge.columns), *(_FLAGS if merge.is_soft else ())]
+    audit = [quoted(name) for name in (merge.created_at, merge.updated_at) if name]
+    into = [*map(quoted, merge.columns), *(_FLAGS if merge.is_soft else ()), *audit]
     taken = [*map(quoted, merge.columns), *((_GONE, _GONE_AT) if merge.is_soft else ())]
     chosen = f"({_null_key(merge)})" if null_keys else f"NOT ({_null_key(merge)})"
-    chosen += "" if merge.is_soft else f" AND NOT s.{_GONE}"
+    leaves_gone = merge.is_soft and merge.strategy == "upsert"
+    chosen += "" if leaves_gone else f" AND NOT s.{_GONE}"
     there = f"EXISTS (SELECT 1 FROM {merge.table} t WHERE {_on(merge, null_keys=null_keys)})"
-    values = ", ".join(f"s.{name}" for name in taken)
+    values = ", ".join([*(f"s.{name}" for name in taken), *("now()" for _ in audit)])
     select = f"SELECT {values} FROM {WINNERS} s WHERE {chosen} AND NOT {there}"
     return f"INSERT INTO {merge.table} ({', '.join(into)}) {select}"
 
 
-def _values(merge: Merge) -> list[str]:
-    return [f"{quoted(column)} = s.{quoted(column)}" for column in merge.columns]
+def _written(merge: Merge) -> list[str]:
+    """What an update sets."""
+    values = [f"{quoted(column)} = s.{quoted(column)}" for column in merge.columns]
+    return [*values, *_flags(merge), *_changed(merge)]
+
+
+def _changed(merge: Merge) -> list[str]:
+    return [f"{quoted(merge.updated_at)} = now()"] if merge.updated_at else []
 
 
 def _flags(merge: Merge) -> list[str]:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from floodmark.engines.postgres import Connect, cursor_of, quoted_table, run, said
 from floodmark.engines.postgres_copy import PgColumn
 from floodmark.errors import SinkError
-from floodmark.model.receipt import Receipt, WriteResult, batch_of
+from floodmark.model.delta import VersionFacts
+from floodmark.model.receipt import Ledger, Receipt, WriteResult, batch_of
 from floodmark.model.sql_names import name_parts
 from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.sinks import lost
@@ -194,6 +195,22 @@ class PostgresTarget:
             seq=receipt.seq if holds_batch else None,
             settled=choice,
         )
+
+    def ledger(self) -> Ledger:
+        """Every receipt of the table; raises FM-SINK-032 if there is no table, or no answer."""
+        with self.looking() as cursor:
+            table = self.table(cursor)
+            if table.oid is None:
+                raise _unseen(self.target, "no such table")
+            if not table.has_receipts:
+                return Ledger(table.table_id, ())
+            rows = run(
+                cursor,
+                "SELECT version, committed_at, app_id, seq, rows_written, user_metadata FROM"
+                f" {table.receipts} WHERE table_oid = $1 ORDER BY version",
+                (table.oid,),
+            )
+            return Ledger(table.table_id, tuple(map(_as_commit, rows)))
 
     def table(self, cursor: Cursor) -> PgTable:
         """One look at the catalog; raises FM-SINK-005 for a name or a thing that is no table."""
@@ -420,6 +437,21 @@ def _column(row: tuple[Any, ...]) -> PgColumn:
         precision, scale = packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
     kind = f"domain {kind}" if is_domain else kind
     return PgColumn(name, kind, shown, length, precision, scale, is_required)
+
+
+def _as_commit(row: tuple[Any, ...]) -> VersionFacts:
+    """A receipt in the words of a log, for those who check or restore a store."""
+    version, at, app_id, seq, rows_written, user_metadata = row
+    return VersionFacts(
+        version=version,
+        committed_at=at,
+        operation="WRITE",
+        kinds=frozenset(),
+        bytes=0,
+        rows=rows_written,
+        transactions={app_id: seq},
+        user_metadata=user_metadata,
+    )
 
 
 def _one(cursor: Cursor) -> Any:

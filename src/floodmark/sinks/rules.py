@@ -233,8 +233,8 @@ def check_partial_overwrite(spec: WriteSpec, windows: Sequence[Window]) -> None:
 def check_missing(spec: WriteSpec, windows: Sequence[Window], target: Target) -> None:
     """A snapshot does not show what disappeared: a merge of one must say (FM-SINK-004, -013)."""
     snapshots = _snapshots(windows)
-    if spec.mode != "merge" or not snapshots:
-        return
+    if spec.mode != "merge" or spec.strategy != "upsert" or not snapshots:
+        return  # the other strategies take no row away because it is missing
     partly = _feeds_with_rows(windows)
     if not spec.allow_full:
         partly = [window for window in windows if window not in snapshots]

@@ -10,7 +10,7 @@ from typing import Any
 from floodmark.config.models import ProjectSettings
 from floodmark.config.node_reads import upstream_of
 from floodmark.config.nodes import NodeSettings
-from floodmark.model.names import is_catalog_name
+from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import WriteResult
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.run.context import Run
@@ -60,6 +60,8 @@ class NodeRun:
             made = made.whole
         # 3.
         checked = self._checked(made)
+        if not _has_log(spec):
+            checked = replace(checked, passed=self._kept(checked.passed))
         # 4.
         result = self._write(spec, checked)
         counts = {} if result.already_applied else checked.counts()
@@ -69,6 +71,8 @@ class NodeRun:
         )
         if not self.children:
             return checked.passed
+        if not _has_log(spec):
+            return self._handed_over(checked.passed, made.whole)
         return committed(self.run, self.settings.name, result)
 
     # Input ----------------------------------------------------------------------------------------
@@ -130,14 +134,20 @@ class NodeRun:
 
     def _handed_on(self, made: Output, suffix: str = "") -> Output:
         """Rows without a write: computed again by every reader, or landed once for all of them."""
-        output = self._checked(made, suffix).passed
-        if not output.is_replayable and self.children:
-            output = landed(self.run, f"{self.settings.name}{suffix}", output, self.readers)
-        whole = self._handed_on(made.whole, ".whole") if made.whole is not None else None
-        return replace(output, whole=whole)
+        return self._handed_over(self._kept(self._checked(made, suffix).passed, suffix), made.whole)
+
+    def _handed_over(self, output: Output, whole: Output | None) -> Output:
+        """The rows with what a first run would see beside them."""
+        return replace(output, whole=self._handed_on(whole, ".whole") if whole else None)
+
+    def _kept(self, output: Output, suffix: str = "") -> Output:
+        """The rows as the nodes below read them too: landed where a second look may see others."""
+        if output.is_replayable or not self.children:
+            return output
+        return landed(self.run, f"{self.settings.name}{suffix}", output, self.readers)
 
     def _write(self, spec: WriteSpec, checked: expect.Checked) -> WriteResult:
-        if self.children and not self._is_new(spec):
+        if self.children and _has_log(spec) and not self._is_new(spec):
             refuse_without_feed(self.run, spec.name, self._path(spec), list(self.children))
         passed = checked.passed
         try:
@@ -159,6 +169,11 @@ class NodeRun:
 
     def _path(self, spec: WriteSpec) -> str:
         return self.run.path_of(spec.target)
+
+
+def _has_log(spec: WriteSpec) -> bool:
+    """Whether what a write committed can be read from its target: a database has no change feed."""
+    return connection_of(spec.target) is None
 
 
 def _without_changes(output: Output) -> Output:

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from floodmark.config.connections import LakeConnection
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.node_reads import table_of, upstream_of
+from floodmark.config.node_writes import target_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.reads import IncrementalSettings, ReadSettings
 from floodmark.config.rules import Finding
 from floodmark.config.upstreams import UpstreamSettings
 from floodmark.config.writes import WriteSettings
+from floodmark.model.names import connection_of
 
 NOT_RUN = "FM-CONFIG-016"
 
@@ -74,9 +76,11 @@ def _cursor(cursor: IncrementalSettings) -> Iterator[Finding]:
 
 
 def _write(write: WriteSettings, settings: ProjectSettings) -> Iterator[Finding]:
-    if table_of(write, settings) is None:
+    target = target_of(write, settings)
+    if target is None:
         key = "format" if write.format else "connection"
-        yield _not_run(key, allowed="a Delta table of a lake connection, by path or catalog name")
+        allowed = "a Delta table of a lake connection, by path or catalog name; a table of postgres"
+        yield _not_run(key, allowed=allowed)
         return
     if write.write_mode == "replace_where":
         yield _not_run("mode", allowed="append, overwrite, merge")
@@ -84,6 +88,9 @@ def _write(write: WriteSettings, settings: ProjectSettings) -> Iterator[Finding]
         yield _not_run(
             "first_run_query", allowed="a Delta read: its first batch is the whole table"
         )
+    if connection_of(target) is not None:
+        yield from _database(write)
+        return
     if write.table is not None and write.register_table is not None:
         yield _not_run("register_table", allowed="path with register_table, or table")
     if write.options.zorder_by:
@@ -92,6 +99,14 @@ def _write(write: WriteSettings, settings: ProjectSettings) -> Iterator[Finding]
     if write.options.writer:
         yield _not_run("options", "writer", allowed="table_properties")
     yield from _lake(write, settings)
+
+
+def _database(write: WriteSettings) -> Iterator[Finding]:
+    """A table of PostgreSQL has no layout of ours, and no name in Spark's catalog."""
+    if write.register_table is not None:
+        yield _not_run("register_table", allowed="register_table with a Delta table")
+    for key in write.options.model_fields_set:
+        yield _not_run("options", key, allowed="layout by CREATE TABLE in the database, once")
 
 
 def _lake(place: ReadSettings | WriteSettings, settings: ProjectSettings) -> Iterator[Finding]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from floodmark.config.models import ProjectSettings
-from floodmark.config.node_reads import table_of
+from floodmark.config.node_writes import target_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.writes import MergeSettings, WriteOptions, WriteSettings
+from floodmark.model.names import connection_of
+from floodmark.model.sql_names import name_parts, qualified
 from floodmark.model.write import WriteSpec
 
 OPTIMIZE_WRITE = "delta.autoOptimize.optimizeWrite"
@@ -17,7 +19,7 @@ QUARANTINE = "quarantine"
 def write_of(node: NodeSettings, settings: ProjectSettings) -> WriteSpec | None:
     """What a node writes, under the node's name; None if it writes nothing."""
     write = node.write
-    target = table_of(write, settings) if write is not None else None
+    target = target_of(write, settings) if write is not None else None
     if write is None or target is None:
         return None
     return WriteSpec(
@@ -36,12 +38,20 @@ def write_of(node: NodeSettings, settings: ProjectSettings) -> WriteSpec | None:
 def quarantine_of(spec: WriteSpec) -> WriteSpec:
     """Where the rows go that do not pass: a table beside the target, rows of every batch."""
     return WriteSpec(
-        target=f"{spec.target}_{QUARANTINE}",
+        target=_beside(spec.target),
         mode="append",
         name=f"{spec.name}.{QUARANTINE}",
         changes="handled",
         allow_full=True,
     )
+
+
+def _beside(target: str) -> str:
+    connection = connection_of(target)
+    if connection is None:
+        return f"{target}_{QUARANTINE}"
+    *schema, table = name_parts("postgres", target.removeprefix(f"{connection}:"))
+    return f"{connection}:{qualified('postgres', (*schema, f'{table}_{QUARANTINE}'))}"
 
 
 def _keys(write: WriteSettings) -> dict[str, Any]:
