@@ -1,4 +1,8 @@
-"""`python3 go.py bench [commands projects state crowd planning runs change]`: one table, one JSON file."""
+"""`python3 go.py bench [commands projects state crowd planning runs change nodes odibi]`.
+
+One table, one JSON file. All parts but `odibi`, which installs a peer, are measured unless some are
+named.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import commands, crowd, planning, projects, runs, state
+from bench import commands, crowd, incremental, peer, planning, projects, runs, state
 from bench.harness import Figure, save, show
 
-PARTS = ("commands", "projects", "state", "crowd", "planning", "runs", "change")
+USUAL = ("commands", "projects", "state", "crowd", "planning", "runs", "change", "nodes")
+PARTS = (*USUAL, "odibi")
 
 
 def main(wanted: list[str]) -> int:
@@ -18,7 +23,7 @@ def main(wanted: list[str]) -> int:
         print(f"unknown part {unknown[0]}; there are: {', '.join(PARTS)}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
-        figures = measure(wanted or list(PARTS), Path(folder))
+        figures = measure(wanted or list(USUAL), Path(folder))
     show(figures)
     print(f"written to {save(figures)}")
     return 1 if any(figure.is_met is False for figure in figures) else 0
@@ -35,7 +40,7 @@ def measure(wanted: list[str], folder: Path) -> list[Figure]:
         figures += state.measure(folder / "state")
     if "crowd" in wanted:
         figures += crowd.measure(folder / "crowd")
-    if {"planning", "runs", "change"} & set(wanted):
+    if {"planning", "runs", "change", "nodes", "odibi"} & set(wanted):
         figures += measure_on_spark(wanted, folder)
     return figures
 
@@ -45,6 +50,7 @@ def measure_on_spark(wanted: list[str], folder: Path) -> list[Figure]:
 
     spark = fm.local_session({"spark.sql.warehouse.dir": str(folder / "warehouse")})
     figures: list[Figure] = []
+    ours: list[float] = []
     try:
         if "planning" in wanted:
             figures += planning.measure(spark, folder / "planning")
@@ -53,8 +59,15 @@ def measure_on_spark(wanted: list[str], folder: Path) -> list[Figure]:
             figures += runs.whole_run(spark, folder / "whole")
         if "change" in wanted:
             figures += runs.change_cost(spark, folder / "change")
+        if {"nodes", "odibi"} & set(wanted):
+            found, ours = incremental.incremental_job(spark, folder / "incremental")
+            figures += found
+        if "nodes" in wanted:
+            figures += incremental.merge_job(spark, folder / "merge")
     finally:
         spark.stop()
+    if "odibi" in wanted:
+        figures += peer.compared(folder / "odibi", ours)
     return figures
 
 

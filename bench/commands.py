@@ -35,9 +35,9 @@ def measure(folder: Path) -> list[Figure]:
     with step("commands as fresh processes"):
         times = interleaved(
             5,
-            help=lambda: _call(project, "--help"),
-            plan=lambda: _call(project, "plan"),
-            status=lambda: _call(project, "status"),
+            help=lambda: call(project, "--help"),
+            plan=lambda: call(project, "plan"),
+            status=lambda: call(project, "status"),
             python=lambda: subprocess.run([sys.executable, "-c", "pass"], check=True),
         )
     for verb in ("--help", "plan", "status", "lag"):
@@ -80,7 +80,8 @@ def _project(folder: Path) -> Path:
     return project
 
 
-def _call(project: Path, verb: str) -> None:
+def call(project: Path, verb: str) -> None:
+    """A command of floodmark as a fresh process."""
     command = [str(Path(sys.executable).with_name("floodmark")), verb]
     # Compiled once and kept, as an installed package is; the warm-up round compiles.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}

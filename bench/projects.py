@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import resource
-import subprocess
-import sys
 from pathlib import Path
 
+from bench.commands import call
 from bench.harness import Figure, interleaved, median, spread, step
 from bench.tables import small_tables
 
 PIPELINES, NODES = 200, 10
 TARGET_SECONDS = 2.0
+PLAN_SECONDS = 3.0
 
 PROJECT = """\
 project: bench
@@ -44,20 +42,29 @@ BODY = """\
 
 
 def measure(folder: Path) -> list[Figure]:
-    """`validate` as a fresh process, and the loading of the files alone inside one."""
+    """`validate` and `plan` as fresh processes, and the loading of the files alone inside one."""
     write_project(folder)
     with step(f"validate of {PIPELINES} pipelines and {PIPELINES * NODES:,} nodes"):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        times = interleaved(5, validate=lambda: _validate(folder), load=lambda: _load(folder))
-        after = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    processor = f"{(after - before) / 6:.2f} s of processor time each"
+        times = interleaved(
+            5,
+            validate=lambda: call(folder, "validate"),
+            plan=lambda: call(folder, "plan"),
+            load=lambda: _load(folder),
+        )
     return [
         Figure(
             f"floodmark validate, {PIPELINES * NODES:,} nodes",
             median(times["validate"]),
             "s",
             TARGET_SECONDS,
-            note=f"{spread(times['validate'])}; {processor}",
+            note=spread(times["validate"]),
+        ),
+        Figure(
+            f"floodmark plan, {PIPELINES * NODES:,} nodes",
+            median(times["plan"]),
+            "s",
+            PLAN_SECONDS,
+            note=spread(times["plan"]),
         ),
         Figure(
             f"loading {PIPELINES * NODES:,} nodes",
@@ -77,12 +84,6 @@ def write_project(folder: Path) -> None:
         nodes += [NEXT % (i, i - 1) + BODY % (number, i) for i in range(1, NODES)]
         text = f"pipeline: p{number:03d}\nnodes:\n{''.join(nodes)}"
         (folder / f"pipelines/p{number:03d}.yaml").write_text(text)
-
-
-def _validate(folder: Path) -> None:
-    command = [str(Path(sys.executable).with_name("floodmark")), "validate"]
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
 
 
 def _load(folder: Path) -> None:

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_RUN)
 
+SMALL = {
+    "spark.driver.memory": "2g",
+    # Compiling a query takes longer than running it over a handful of rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
 
 @pytest.fixture(scope="session")
 def full_size() -> bool:
@@ -30,7 +37,7 @@ def spark() -> Iterator[SparkSession]:
     """The one Spark session of the run, as users get it; tests change only children of it."""
     from floodmark.engines.spark import local_session
 
-    session = local_session({"spark.driver.memory": "2g"}, app_name="floodmark-tests")
+    session = local_session(SMALL, app_name="floodmark-tests")
     yield session
     session.stop()
 

@@ -65,14 +65,14 @@ def built(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Call
     return cache(lambda shape: _build(spark, str(folder / shape), shape))
 
 
-@pytest.fixture(params=["plain", "vectors", "partitioned"])
+@pytest.fixture(params=["plain", "partitioned with vectors"])
 def table(request: pytest.FixtureRequest, built: Callable[[str], str]) -> str:
     return built(request.param)
 
 
 def _build(spark: SparkSession, path: str, shape: str) -> str:
-    vectors = str(shape == "vectors").lower()
-    partitioned = "partitioned by (g)" if shape == "partitioned" else ""
+    vectors = str(shape != "plain").lower()
+    partitioned = "partitioned by (g)" if shape != "plain" else ""
     spark.sql(
         f"create table delta.`{path}` (id long, v string, g int) using delta {partitioned}"
         " tblproperties ('delta.enableChangeDataFeed' = 'true',"
@@ -131,7 +131,7 @@ def test_facts_are_those_of_the_history(spark: SparkSession, table: str) -> None
 def test_snapshot_sizes_are_the_rows_at_each_version(spark: SparkSession, table: str) -> None:
     log = DeltaLog(table)
 
-    for version in range(0, log.facts().latest_version + 1, 3):
+    for version in (3, 8, 12, log.facts().latest_version):
         frame = spark.read.format("delta").option("versionAsOf", version).load(table)
         # collect, because count() is answered from the same statistics
         assert log.snapshot_size(version).rows == len(frame.collect())

@@ -1,0 +1,80 @@
+"""Runs in odibi's own environment: the incremental job of bench/incremental.py, by odibi.
+
+    python odibi_job.py FOLDER SPARK_CONF_AS_JSON
+
+Prints the seconds of each round but the first two, as a JSON list on the last line.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from odibi.pipeline import PipelineManager
+from pyspark.sql import SparkSession
+
+ROWS, NEWS, ROUNDS = 1_000_000, 10_000, 3
+FIRST_SECOND, DAY = 1_700_000_000, 86_400
+PROJECT = """
+project: bench
+engine: spark
+connections:
+  data: {{type: local, base_path: {folder}/data}}
+  sys: {{type: local, base_path: {folder}/sys}}
+story: {{connection: sys, path: stories}}
+system: {{connection: sys, path: _odibi}}
+pipelines:
+  - pipeline: p
+    layer: bronze
+    nodes:
+      - name: n
+        read:
+          connection: data
+          format: delta
+          path: src
+          incremental: {{mode: stateful, column: updated_at}}
+        write: {{connection: data, format: delta, path: tgt, mode: append}}
+"""
+
+
+def main(folder, conf):
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder
+    for key, value in json.loads(conf).items():
+        builder = builder.config(key, value)
+    spark = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    file = Path(folder) / "odibi.yaml"
+    file.write_text(PROJECT.format(folder=folder))
+    times = []
+    for turn in range(ROUNDS + 2):
+        grow(spark, f"{folder}/data/src", turn)
+        started = time.perf_counter()
+        outcome = PipelineManager.from_yaml(str(file)).run("p")
+        if getattr(outcome, "failed", None):
+            raise SystemExit(f"odibi failed: {outcome.failed}")
+        if turn > 1:
+            times.append(time.perf_counter() - started)
+    found = spark.read.format("delta").load(f"{folder}/data/tgt").count()
+    if found != ROWS + (ROUNDS + 1) * NEWS:
+        raise SystemExit(f"odibi wrote {found} rows")
+    print(f"\n{json.dumps(times)}")
+
+
+def grow(spark, path, turn):
+    count = NEWS if turn else ROWS
+    first = ROWS + turn * NEWS if turn else 0
+    begin = FIRST_SECOND + turn * DAY
+    rows = spark.range(first, first + count).selectExpr(
+        "id",
+        "id % 100 AS grp",
+        "rand(1) AS amount",
+        "concat('n', id) AS name",
+        f"timestamp_seconds({begin} + id % 80000) AS updated_at",
+    )
+    rows.coalesce(1 if turn else 4).write.format("delta").mode("append").save(path)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
