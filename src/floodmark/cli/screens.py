@@ -52,6 +52,8 @@ def _plan(screen: Screen, call: Call, batch: Batch) -> None:
     rows += [Row([name, "-", "-", "-", "-", "-", "-"], NOT_RESOLVED) for name in batch.unresolved]
     header = ["upstream", "status", "method", "versions", "count", "rows", "bytes"]
     screen.table(header, rows, indent=2)
+    for node in call.project.file_writers(batch.pipelines if batch.status != "NOOP" else ()):
+        screen.line(f"  node {node} writes files: at least once")
     for name in batch.after:
         screen.line(f"  after {name}: what it writes is read here, and planned then")
     for name in batch.seeds:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from floodmark.config.connections import PostgresConnection
+from floodmark.config.chains import table_name
+from floodmark.config.connections import FilesConnection, LakeConnection, PostgresConnection
 from floodmark.config.models import ProjectSettings
 from floodmark.config.node_reads import table_of
 from floodmark.config.reads import SQL_FORMATS
 from floodmark.config.rules import format_of
 from floodmark.config.writes import WriteSettings
 
+WRITTEN_FILES = ("csv", "tsv", "json", "parquet", "text", "orc")
+
 
 def target_of(write: WriteSettings, settings: ProjectSettings) -> str | None:
     """The target of a node's write, by the name a run knows it by; None for one that is not run.
 
-    A Delta table by path or catalog name, a table of PostgreSQL as `<connection>:<table>`.
+    A Delta table by path or catalog name, a folder of files by path, a table of PostgreSQL as
+    `<connection>:<table>`.
     """
     connection = settings.connections.get(write.connection or "")
-    if not isinstance(connection, PostgresConnection):
+    if isinstance(connection, PostgresConnection):
+        is_sql = format_of(write, connection.type) in SQL_FORMATS
+        return f"{write.connection}:{write.table}" if is_sql and write.table is not None else None
+    if file_format(write, settings) is None:
         return table_of(write, settings)
-    is_sql = format_of(write, connection.type) in SQL_FORMATS
-    return f"{write.connection}:{write.table}" if is_sql and write.table is not None else None
+    if write.path is None:
+        return None
+    has_root = isinstance(connection, LakeConnection | FilesConnection)
+    path = table_name(f"{connection.root.rstrip('/')}/{write.path}" if has_root else write.path)
+    return path if "/" in path else f"./{path}"
+
+
+def file_format(write: WriteSettings, settings: ProjectSettings) -> str | None:
+    """The format of a write of files; None for tables."""
+    connection = settings.connections.get(write.connection or "")
+    name = format_of(write, connection.type if connection is not None else None)
+    return name if name in WRITTEN_FILES else None

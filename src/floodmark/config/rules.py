@@ -26,6 +26,7 @@ from floodmark.model import durations
 
 UNKNOWN, CIRCLE, CONFLICT, RISK = "FM-CONFIG-013", "FM-CONFIG-014", "FM-CONFIG-015", "FM-CONFIG-017"
 MISSING = "FM-CONFIG-004"
+AT_LEAST_ONCE = "FM-CONFIG-018"
 
 _DEFAULT_FORMATS = {
     "lake": "delta",
@@ -50,7 +51,7 @@ class Finding:
 
     @property
     def is_warning(self) -> bool:
-        return self.code == RISK
+        return self.code in (RISK, AT_LEAST_ONCE)
 
     def below(self, *path: str | int) -> Finding:
         """The same, seen from further up."""
@@ -220,6 +221,11 @@ def _write(write: WriteSettings, around: Surroundings) -> Iterator[Finding]:
     if not write.target:
         yield Finding((), MISSING, "nothing says what is written", "", "path or table")
     yield from _mode(write)
+    name = format_of(write, around.connections.get(write.connection or ""))
+    if name in FILE_FORMATS:
+        title = "files are written at least once: a crash may leave rows there twice"
+        allowed = "format delta or a table of postgres, which are exactly once"
+        yield Finding(("format",), AT_LEAST_ONCE, title, f"format {name}", allowed)
     yield from (each.below("options") for each in _layout(write.options))
 
 
@@ -240,8 +246,10 @@ def _mode(write: WriteSettings) -> Iterator[Finding]:
         )
     if mode != "replace_where" and write.replace_where is not None:
         yield _only_with("replace_where", "mode replace_where", mode)
-    if mode != "append" and write.changes is not None:
-        yield _only_with("changes", "mode append", mode)
+    if mode == "merge" and write.changes is not None:
+        yield _only_with("changes", "mode append, overwrite or replace_where", mode)
+    if write.allow_partial and mode not in ("overwrite", "replace_where"):
+        yield _only_with("allow_partial", "mode overwrite or replace_where", mode)
     if write.changes == "latest" and not write.keys:
         yield Finding(
             ("changes",), CONFLICT, "the latest change is found by key", "no keys", "keys"
@@ -258,6 +266,11 @@ def _layout(options: WriteOptions) -> Iterator[Finding]:
         if options.cluster_by and getattr(options, other):
             title = f"cluster_by does not go with {other}: Delta does not allow both"
             yield Finding((other,), CONFLICT, title, "both", f"cluster_by or {other}")
+    both = set(options.zorder_by or ()) & set(options.partition_by or ())
+    if both:
+        title = "zorder_by does not go with columns of partition_by: Delta does not allow both"
+        found = ", ".join(sorted(both))
+        yield Finding(("zorder_by",), CONFLICT, title, found, "other columns")
 
 
 def _steps(node: NodeSettings, around: Surroundings) -> Iterator[Finding]:

@@ -89,10 +89,14 @@ class WriteSettings(Settings):
     replace_where: Sql | None = Field(
         default=None, description="The rows that mode `replace_where` replaces, as a condition."
     )
+    allow_partial: bool = Field(
+        default=False,
+        description="Modes `overwrite` and `replace_where` may get only what is new of a read.",
+    )
     merge: MergeSettings | None = Field(default=None, description="How mode `merge` merges.")
     changes: Annotated[str | None, one_of("latest", "log", "handled")] = Field(
         default=None,
-        description="What mode `append` does with updates and deletes of a change feed.",
+        description="What updates and deletes of a change feed become, unless merged.",
     )
     keys: Columns | None = Field(default=None, description="For `changes: latest`.")
     first_run_query: Sql | None = Field(

@@ -106,6 +106,10 @@ def metadata_of(user_metadata: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+FILES = "files"
+"""The table id of targets that are plain files: nothing in them tells what was written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """The writes of floodmark that a target without a log shows by its receipts."""

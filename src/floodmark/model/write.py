@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-WriteMode = Literal["append", "overwrite", "merge"]
+WriteMode = Literal["append", "overwrite", "replace_where", "merge"]
 Changes = Literal["latest", "log", "handled"]
 Missing = Literal["delete", "keep"]
 Deletes = Literal["apply", "soft", "ignore"]
 Strategy = Literal["upsert", "append_only", "delete_match"]
 """upsert: update and insert. append_only: insert keys that are not there. delete_match: delete those
 that are."""
+
+DELTA = "delta"
 
 CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 """The columns every input frame carries and `run.write` drops."""
@@ -45,5 +47,13 @@ class WriteSpec:
     cluster_by: tuple[str, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
     """Properties that a new target gets, beside floodmark's own."""
+    replace_where: str | None = None
+    """The condition of the rows that mode replace_where replaces, as Spark SQL."""
+    zorder_by: tuple[str, ...] = ()
+    """Columns by which OPTIMIZE sorts the files of the target now and then."""
+    format: str = DELTA
+    """Delta, or a format of files, which keep no receipts."""
+    writer: tuple[tuple[str, str], ...] = ()
+    """Options of Spark's writer, for files."""
     adds_columns: bool = False
     """Whether columns of the frame that the target does not have are added to it."""

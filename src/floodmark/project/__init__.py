@@ -22,6 +22,7 @@ from floodmark.config import (
 )
 from floodmark.config.models import MAX_JOBS
 from floodmark.config.node_reads import with_upstreams
+from floodmark.config.node_writes import file_format
 from floodmark.config.places import Report, choices
 from floodmark.config.references import Vault
 from floodmark.config.twin import built
@@ -211,6 +212,12 @@ class Project:
             ]
             for pipeline in self._scopes.get(scope, ())
         }
+
+    def file_writers(self, pipelines: Iterable[str]) -> list[str]:
+        """The nodes of these pipelines whose writes are at least once, since files keep no receipts."""
+        known = [self.pipelines[name] for name in pipelines if name in self.pipelines]
+        nodes = [node for pipeline in known for node in pipeline.nodes if node.write is not None]
+        return [n.name for n in nodes if n.write and file_format(n.write, self.settings)]
 
     def upstreams(self) -> list[str]:
         """The stored names of every upstream of the project."""

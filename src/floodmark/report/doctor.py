@@ -13,7 +13,7 @@ from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import TableFacts, enable_feed_command, unreadable_features
 from floodmark.model.names import ASK_CATALOG, is_catalog_name
-from floodmark.model.receipt import Ledger
+from floodmark.model.receipt import FILES, Ledger
 from floodmark.model.results import Finding, Lag, bad, good
 from floodmark.model.state import Mark, SinkDone, State
 
@@ -153,6 +153,8 @@ def examine_target(
     sink: SinkDone, storage: Storage, ledger_of: Callable[[str], Ledger | None] = lambda _: None
 ) -> list[Finding]:
     """Whether a target is there, keeps its receipts and can be read."""
+    if sink.table_id == FILES:
+        return [good(sink.target, "files: written at least once, nothing to look at")]
     try:
         ledger = ledger_of(sink.target)
         if ledger is not None:

@@ -38,7 +38,7 @@ from floodmark.control.tables import committed_rows, registry_rows, watermark_ro
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import VersionFacts
-from floodmark.model.receipt import Ledger, metadata_of
+from floodmark.model.receipt import FILES, Ledger, metadata_of
 from floodmark.model.results import Finding, bad, good
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
@@ -105,7 +105,8 @@ class Evidence:
                 written.append(body)
             else:
                 written.clear()
-        return ((body, body.sink) for written in standing.values() for body in written)
+        kept = (body for written in standing.values() for body in written)
+        return ((body, body.sink) for body in kept if body.sink.table_id != FILES)
 
     def accepted(self) -> dict[str, int]:
         """The version up to which each target was taken as it was found."""

@@ -106,6 +106,7 @@ class Run:
         allow_full: bool = False,
         allow_partial: bool = False,
         partition_by: Sequence[str] = (),
+        replace_where: str | None = None,
         upstreams: str | Sequence[str] | None = None,
     ) -> WriteResult:
         """Write a frame to a Delta table, or one of PostgreSQL, exactly once for this batch.
@@ -130,6 +131,7 @@ class Run:
             allow_full=allow_full,
             allow_partial=allow_partial,
             partition_by=tuple(partition_by),
+            replace_where=replace_where,
         )
         if upstreams is None:
             return self.write_spec(spec, lambda: frame)

@@ -9,7 +9,7 @@ from floodmark.deltalog import Storage
 from floodmark.errors import RunError
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
-from floodmark.model.write import WriteSpec
+from floodmark.model.write import DELTA, WriteSpec
 from floodmark.sinks import Sink
 from floodmark.sources import QuerySource
 
@@ -48,6 +48,10 @@ class SparkEngine:
         )
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
+        if spec.format != DELTA:
+            from floodmark.sinks.files import FileSink
+
+            return FileSink(self.spark, spec, tuple(windows), previous)
         from floodmark.sinks.delta import DeltaSink
 
         return DeltaSink(self.spark, spec, tuple(windows), previous, self._storage.options)

@@ -11,7 +11,7 @@ DUPLICATES, STALE = "duplicates", "stale"
 
 def refuse_harm(spec: WriteSpec, batch: PlannedBatch, state: State) -> None:
     """Raise FM-SINK-021 if the write would double rows, FM-SINK-022 if old could replace new."""
-    if batch.is_ordered:
+    if batch.is_ordered or spec.mode == "replace_where":
         return
     if spec.mode != "merge":
         if DUPLICATES not in batch.allows:
@@ -20,7 +20,8 @@ def refuse_harm(spec: WriteSpec, batch: PlannedBatch, state: State) -> None:
                 spec,
                 batch,
                 found=f"mode {spec.mode}: the rows of an earlier batch are there already",
-                allowed="merge by key, or duplicates that were allowed when it was planned",
+                allowed="merge by key, replace_where, or duplicates that were allowed when it was"
+                " planned",
                 flag="--allow-duplicates",
             )
     elif STALE not in batch.allows and not (is_newest(batch, state) or _keeps_newer(spec, batch)):

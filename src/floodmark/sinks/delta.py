@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
+log = logging.getLogger("floodmark")
+
 LOCK_FILE = "_floodmark.lock"
 """Inside the target's folder: Delta, VACUUM and readers pass over names that begin with `_`."""
 
@@ -45,6 +48,11 @@ _STORAGE_ERRORS = frozenset(
     )
 )
 """Exactly these: their subclasses for missing files speak of the upstreams."""
+
+_OUTSIDE = "DELTA_REPLACE_WHERE_MISMATCH"
+
+ZORDER_AFTER_COMMITS = 20
+"""So many commits without an OPTIMIZE make the next one due; a new table is sorted at once."""
 
 _turns = threading.Lock()
 """Spark Connect has no child sessions: writes that need settings take turns."""
@@ -114,11 +122,14 @@ class DeltaSink:
                 return earlier
             seen = self._with_new_columns(frame, receipt, self._admit(frame, receipt))
             # 3.
-            with _retelling(self._spec.target, receipt):
+            with _retelling(self._spec, receipt):
                 notes = self._commit(frame, receipt, seen)
             failpoints.reached("sink.after_commit")
             # 4.
-            return self._target.read_back(receipt, seen, notes)
+            result = self._target.read_back(receipt, seen, notes)
+            if self._spec.zorder_by:
+                self._sort_files()
+            return result
 
     def _admit(self, frame: DataFrame, receipt: Receipt) -> Target:
         seen = self._target.seen(receipt, self._windows)
@@ -143,15 +154,8 @@ class DeltaSink:
     def _commit(self, frame: DataFrame, receipt: Receipt, seen: Target) -> dict[str, str]:
         if self._spec.mode == "merge":
             return self._commit_merge(frame, receipt, seen)
-        self._save(self._rows_to_write(frame), receipt, seen)
+        self._save(rows_to_write(frame, self._spec), receipt, seen)
         return {}
-
-    def _rows_to_write(self, frame: DataFrame) -> DataFrame:
-        if self._spec.changes == "latest":
-            return changes.latest(frame, _resolved(self._spec.keys, frame.columns))
-        if self._spec.changes == "log":
-            return changes.logged(frame)
-        return frame.select(*map(quoted, rules.data_columns(frame.columns)))
 
     def _commit_merge(self, frame: DataFrame, receipt: Receipt, seen: Target) -> dict[str, str]:
         spec = self._spec
@@ -188,7 +192,7 @@ class DeltaSink:
         )
 
     def _save(self, rows: DataFrame, receipt: Receipt, seen: Target) -> None:
-        replaces = self._spec.mode == "overwrite" or seen.is_replaced
+        replaces = self._spec.mode in rules.REPLACING or seen.is_replaced
         mode = "overwrite" if replaces else "append"
         is_new = not seen.exists
         is_mapped = _needs_column_mapping(rows.columns)
@@ -204,6 +208,8 @@ class DeltaSink:
         if mode == "overwrite":
             # Whatever the session says: an overwrite replaces the whole table.
             writer = writer.option("partitionOverwriteMode", "static")
+        if self._spec.replace_where is not None:
+            writer = writer.option("replaceWhere", self._spec.replace_where)
         if is_new:
             writer = self._with_creation(writer, rows.columns)
         failpoints.reached("sink.before_commit")
@@ -228,6 +234,22 @@ class DeltaSink:
         """
         by = ", ".join(map(quoted, _resolved(self._spec.cluster_by, columns)))
         self._spark.sql(f"ALTER TABLE delta.{quoted(self._spec.target)} CLUSTER BY ({by})")
+
+    def _sort_files(self) -> None:
+        """OPTIMIZE ... ZORDER BY, the first time and then once in a while: it writes all files anew.
+
+        The rows are committed by then, so what goes wrong here is told and does not fail the write;
+        the next one tries again.
+        """
+        from pyspark.errors import PySparkException
+
+        if self._target.commits_since("OPTIMIZE") < ZORDER_AFTER_COMMITS:
+            return
+        by = ", ".join(map(quoted, self._spec.zorder_by))
+        try:
+            self._spark.sql(f"OPTIMIZE delta.{quoted(self._spec.target)} ZORDER BY ({by})")
+        except PySparkException as error:
+            log.warning("%s is not sorted: %s", self._spec.target, str(error)[:_EXAMPLE_LENGTH])
 
     def _feed(self, columns: Sequence[str]) -> str:
         """Whether a new target has the change feed on; see the class."""
@@ -334,18 +356,32 @@ class DeltaSink:
         return f"({new} >= {old} OR {old} IS NULL)"
 
 
+def rows_to_write(frame: DataFrame, spec: WriteSpec) -> DataFrame:
+    """The rows of a write that is no merge."""
+    if spec.changes == "latest":
+        return changes.latest(frame, _resolved(spec.keys, frame.columns))
+    if spec.changes == "log":
+        return changes.logged(frame)
+    return frame.select(*map(quoted, rules.data_columns(frame.columns)))
+
+
 @contextmanager
-def _retelling(target: str, receipt: Receipt) -> Iterator[None]:
-    """Tell a store that does not take the rows (FM-SINK-019) from an error of the user's frame."""
+def _retelling(spec: WriteSpec, receipt: Receipt) -> Iterator[None]:
+    """Tell a store that does not take the rows (FM-SINK-019) from an error of the user's frame.
+
+    Rows that Delta refuses beside a replacement are told too (FM-SINK-034).
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JError) as error:
+        if isinstance(error, PySparkException) and error.getCondition() == _OUTSIDE:
+            raise rules.outside(spec) from error
         for name, message in java_errors(error):
             if name in _STORAGE_ERRORS:
-                raise not_written(target, receipt, f"{name}: {message}") from error
+                raise not_written(spec.target, receipt, f"{name}: {message}") from error
         raise
 
 

@@ -8,6 +8,7 @@ from floodmark.model.delta import VersionFacts
 from floodmark.model.receipt import WriteResult
 
 _WRITE_ROWS = ("numOutputRows", "num_added_rows")
+_COPIED_ROWS = ("numCopiedRows", "num_copied_rows")
 _MERGE_ROWS = (
     ("numTargetRowsInserted", "num_target_rows_inserted"),
     ("numTargetRowsUpdated", "num_target_rows_updated"),
@@ -24,7 +25,10 @@ def rows_written(commit: VersionFacts) -> int | None:
         counts = [_metric(commit.metrics, names) for names in _MERGE_ROWS]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
-    return _metric(commit.metrics, _WRITE_ROWS)
+    written = _metric(commit.metrics, _WRITE_ROWS)
+    # A replaced part of a file takes its other rows along: they were not written by us.
+    copied = _metric(commit.metrics, _COPIED_ROWS) or 0
+    return None if written is None else written - copied
 
 
 def result_of(

@@ -210,6 +210,8 @@ class PostgresSink:
     def _admit(self, cursor: Cursor, table: PgTable, schema: pa.Schema, receipt: Receipt) -> Target:
         if self._spec.partition_by:
             raise _misfit(self._spec, "partition_by=", "a table of PostgreSQL that is partitioned")
+        if self._spec.mode == "replace_where":
+            raise _misfit(self._spec, "mode replace_where", "append, overwrite or merge")
         seen = self._target.seen(cursor, table, receipt)
         rules.check_write(self._spec, self._windows, schema.names, seen)
         added = rules.new_columns(self._spec, schema.names, seen)

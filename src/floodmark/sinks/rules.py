@@ -29,6 +29,9 @@ LOG_COLUMNS = ("change_type", "change_version", "change_ts")
 """Columns that `changes="log"` adds to the target, for the three change columns."""
 RESERVED_PREFIX = "__floodmark_"
 
+REPLACING = ("overwrite", "replace_where")
+"""Modes that take away rows which the frame does not have."""
+
 _CHANGE_TYPE, _COMMIT_VERSION, _ = CHANGE_COLUMNS
 _RETENTION = "delta.setTransactionRetentionDuration"
 _STATE = "nothing was written; the target and the watermark are unchanged"
@@ -116,7 +119,12 @@ def _check_merge_options(spec: WriteSpec) -> None:
     if spec.created_at and spec.created_at.lower() == (spec.updated_at or "").lower():
         raise _option("created_at and updated_at are one column", spec, "two names")
     is_pointless = spec.allow_full and spec.missing != "delete"
-    _refuse_flags(spec, allow_full=is_pointless, allow_partial=spec.allow_partial)
+    _refuse_flags(
+        spec,
+        allow_full=is_pointless,
+        allow_partial=spec.allow_partial,
+        replace_where=spec.replace_where is not None,
+    )
 
 
 def _check_plain_options(spec: WriteSpec) -> None:
@@ -135,8 +143,11 @@ def _check_plain_options(spec: WriteSpec) -> None:
         created_at=spec.created_at is not None,
         updated_at=spec.updated_at is not None,
         allow_full=spec.allow_full and spec.mode != "append",
-        allow_partial=spec.allow_partial and spec.mode != "overwrite",
+        allow_partial=spec.allow_partial and spec.mode not in REPLACING,
+        replace_where=spec.replace_where is not None and spec.mode != "replace_where",
     )
+    if spec.mode == "replace_where" and not (spec.replace_where or "").strip():
+        raise _option("nothing says which rows are replaced", spec, "replace_where=, a condition")
 
 
 def _refuse_flags(spec: WriteSpec, **given: bool) -> None:
@@ -144,7 +155,8 @@ def _refuse_flags(spec: WriteSpec, **given: bool) -> None:
         if is_given:
             belongs = {
                 "allow_full": 'append, or merge with missing="delete"',
-                "allow_partial": "overwrite",
+                "allow_partial": "overwrite or replace_where",
+                "replace_where": "mode replace_where",
             }.get(option, "merge")
             raise _option(
                 f"{option}= has no meaning for mode {spec.mode}", spec, f"{option}= with {belongs}"
@@ -157,6 +169,7 @@ def check_columns(spec: WriteSpec, columns: Sequence[str]) -> None:
     named += [("sequence_by", spec.sequence_by)] if spec.sequence_by else []
     named += [("partition_by", column) for column in spec.partition_by]
     named += [("cluster_by", column) for column in spec.cluster_by]
+    named += [("zorder_by", column) for column in spec.zorder_by]
     data = data_columns(columns)
     for option, name in named:
         if matching(name, data) is None:
@@ -190,7 +203,7 @@ def check_changes(spec: WriteSpec, windows: Sequence[Window], columns: Sequence[
     changed = changed_upstreams(windows)
     if not changed or spec.changes is not None:
         return
-    if spec.mode == "append" or (spec.mode == "overwrite" and has_type):
+    if spec.mode == "append" or (spec.mode in REPLACING and has_type):
         raise _unsaid(spec, windows, "the write does not say changes=")
     if spec.mode == "merge" and not has_type:
         raise _unsaid(spec, windows, "the frame has lost _change_type, so deletes cannot be told")
@@ -215,12 +228,13 @@ def check_snapshot_append(spec: WriteSpec, windows: Sequence[Window], target: Ta
 
 
 def check_partial_overwrite(spec: WriteSpec, windows: Sequence[Window]) -> None:
-    """Changes alone do not replace a whole table (FM-SINK-003)."""
+    """Changes alone replace neither a whole table nor all rows of a condition (FM-SINK-003)."""
     feeds = [w for w in windows if not w.is_whole and w.has_news]
-    if spec.mode == "overwrite" and feeds and not spec.allow_partial:
+    if spec.mode in REPLACING and feeds and not spec.allow_partial:
+        what = "a whole target" if spec.mode == "overwrite" else "all rows of the condition"
         raise SinkError(
             "FM-SINK-003",
-            "a feed window would overwrite a whole target",
+            f"a feed window would overwrite {what}",
             where=_where(spec),
             found=f"only what is new is read of: {_upstreams(feeds)}",
             allowed="mode merge; or allow_partial=True, if the frame is whole all the same (made"
@@ -314,6 +328,19 @@ def new_columns(spec: WriteSpec, columns: Sequence[str], target: Target) -> list
     if not (spec.adds_columns and target.exists) or spec.strategy == "delete_match":
         return []
     return [c for c in data_columns(columns) if matching(c, target.columns) is None]
+
+
+def outside(spec: WriteSpec) -> SinkError:
+    """The error for rows that a replacement would add beside those it replaces."""
+    return SinkError(
+        "FM-SINK-034",
+        "rows do not match the condition of replace_where",
+        where=_where(spec),
+        found="at least one row for which the condition does not hold",
+        allowed=f"rows for which this holds: {spec.replace_where}",
+        state=_STATE,
+        next="filter the rows or change the condition, then run the batch again",
+    )
 
 
 def data_columns(columns: Sequence[str]) -> list[str]:

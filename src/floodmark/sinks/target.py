@@ -6,6 +6,7 @@ Shared by every sink that writes Delta tables; needs no engine.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -264,6 +265,16 @@ class DeltaTarget:
         return result_of(
             self.path, facts.table_id, commit, already_applied=not is_ours, notes=notes
         )
+
+    def commits_since(self, operation: str) -> float:
+        """How many commits there were since the last one of that kind; endless if there was none."""
+        log = self._log()
+        if log is None:
+            return 0
+        facts = log.facts()
+        commits = log.versions(facts.earliest_version, facts.latest_version)
+        last = [commit.version for commit in commits if commit.operation == operation]
+        return facts.latest_version - last[-1] if last else math.inf
 
     def latest_version(self) -> int:
         """The newest version; -1 where there is no table."""

@@ -148,6 +148,9 @@ class ArrowSink:
                     raise
                 continue
             except (DeltaError, OSError) as error:
+                # delta-rs has no class of its own for it.
+                if self._spec.mode == "replace_where" and "failed validation" in str(error):
+                    raise rules.outside(self._spec) from error
                 found = f"{type(error).__name__}: {error}"
                 raise not_written(self._spec.target, receipt, found) from error
             failpoints.reached("sink.after_commit")
@@ -220,7 +223,7 @@ class ArrowSink:
     def _save(self, rows: pa.Table, receipt: Receipt, seen: Target) -> None:
         from deltalake import DeltaTable, write_deltalake
 
-        replaces = self._spec.mode == "overwrite" or seen.is_replaced
+        replaces = self._spec.mode in rules.REPLACING or seen.is_replaced
         mode: Any = "overwrite" if replaces else "append"
         place: Any = self._spec.target
         creation: dict[str, Any] = {"storage_options": self._options}
@@ -236,20 +239,35 @@ class ArrowSink:
         if not seen.exists:
             self._create(rows, receipt, creation)
             return
-        write_deltalake(place, rows, mode=mode, commit_properties=_properties(receipt))
+        replaced = {"predicate": self._spec.replace_where} if self._spec.replace_where else {}
+        write_deltalake(place, rows, mode=mode, commit_properties=_properties(receipt), **replaced)
 
     def _create(self, rows: pa.Table, receipt: Receipt, creation: Mapping[str, Any]) -> None:
         """Write the first commit; one that finds a table there has lost the race for it."""
-        from deltalake import write_deltalake
+        from deltalake import DeltaTable, write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         place, properties = self._spec.target, _properties(receipt)
+        if self._spec.replace_where:
+            self._create_empty(rows, creation)
+            table = DeltaTable(place, storage_options=self._options)
+            condition = self._spec.replace_where
+            write_deltalake(
+                table, rows, mode="overwrite", predicate=condition, commit_properties=properties
+            )
+            return
         try:
             write_deltalake(place, rows, mode="error", commit_properties=properties, **creation)
         except DeltaError as error:
             if self._target.latest_version() < 0:
                 raise
             raise CommitFailedError("the table arrived meanwhile") from error
+
+    def _create_empty(self, rows: pa.Table, creation: Mapping[str, Any]) -> None:
+        """A replacement needs a table: made without rows, and without a receipt."""
+        from deltalake import write_deltalake
+
+        write_deltalake(self._spec.target, rows.slice(0, 0), mode="error", **creation)
 
     def _merge(self, winners: pa.Table, receipt: Receipt, seen: Target) -> None:
         from deltalake import DeltaTable, write_deltalake

@@ -12,7 +12,7 @@ from floodmark.config.node_reads import upstream_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import WriteResult
-from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
+from floodmark.model.write import CHANGE_COLUMNS, DELTA, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.nodes import expect
 from floodmark.run.nodes.outputs import (
@@ -172,8 +172,8 @@ class NodeRun:
 
 
 def _has_log(spec: WriteSpec) -> bool:
-    """Whether what a write committed can be read from its target: a database has no change feed."""
-    return connection_of(spec.target) is None
+    """Whether what a write committed can be read from its target: only Delta has a change feed."""
+    return spec.format == DELTA and connection_of(spec.target) is None
 
 
 def _without_changes(output: Output) -> Output:

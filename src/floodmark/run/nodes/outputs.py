@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from floodmark.errors import RunError
-from floodmark.model.delta import enable_feed_command
+from floodmark.model.delta import VersionFacts, enable_feed_command
 from floodmark.model.receipt import WriteResult
 from floodmark.model.window import Method, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
@@ -45,8 +45,8 @@ def read_by(run: Run, window: Window, make: Make) -> Output:
 def committed(run: Run, node: str, result: WriteResult) -> Output:
     """What a node's write committed in this batch, also if an earlier attempt made it.
 
-    An append or a merge: its rows from the change feed of that commit, deletes among them. An
-    overwrite: the whole table. While a lost target below is rebuilt: the whole table too, since
+    An append, merge or replace_where: its rows from the change feed of that commit, deletes among
+    them. An overwrite: the whole table. While a lost target below is rebuilt: the whole table too, since
     that reads as a first run would.
     """
 
@@ -63,7 +63,7 @@ def committed_window(run: Run, node: str, result: WriteResult, *, whole: bool = 
     """The version of a target that holds a node's rows, as a window."""
     log, version = run.log_of(result.target), result.version
     facts, commit = log.facts(), log.versions(version, version)[0]
-    is_whole = whole or run.rebuilds or commit.parameters.get("mode") == "Overwrite"
+    is_whole = whole or run.rebuilds or replaces_all_rows(commit)
     method: Method = "snapshot" if is_whole else "feed"
     _, fingerprint = log.schema_at(version)
     return Window(
@@ -82,6 +82,12 @@ def committed_window(run: Run, node: str, result: WriteResult, *, whole: bool = 
         rows=None if is_whole else commit.rows,
         changes=frozenset() if is_whole else commit.kinds,
     )
+
+
+def replaces_all_rows(commit: VersionFacts) -> bool:
+    """Whether a write put a whole table in the place of another."""
+    parameters = commit.parameters
+    return parameters.get("mode") == "Overwrite" and not parameters.get("predicate")
 
 
 def refuse_without_feed(run: Run, node: str, target: str, children: list[str]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from floodmark.config.connections import LakeConnection
+from floodmark.config.connections import FilesConnection, LakeConnection
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.node_reads import table_of, upstream_of
-from floodmark.config.node_writes import target_of
+from floodmark.config.node_writes import file_format, target_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.reads import IncrementalSettings, ReadSettings
 from floodmark.config.rules import Finding
@@ -79,11 +79,9 @@ def _write(write: WriteSettings, settings: ProjectSettings) -> Iterator[Finding]
     target = target_of(write, settings)
     if target is None:
         key = "format" if write.format else "connection"
-        allowed = "a Delta table of a lake connection, by path or catalog name; a table of postgres"
+        allowed = "a Delta table or files of a lake connection; a table of postgres"
         yield _not_run(key, allowed=allowed)
         return
-    if write.write_mode == "replace_where":
-        yield _not_run("mode", allowed="append, overwrite, merge")
     if write.first_run_query is not None:
         yield _not_run(
             "first_run_query", allowed="a Delta read: its first batch is the whole table"
@@ -91,11 +89,12 @@ def _write(write: WriteSettings, settings: ProjectSettings) -> Iterator[Finding]
     if connection_of(target) is not None:
         yield from _database(write)
         return
+    if file_format(write, settings) is not None:
+        yield from _files(write)
+        yield from _lake(write, settings)
+        return
     if write.table is not None and write.register_table is not None:
         yield _not_run("register_table", allowed="path with register_table, or table")
-    if write.options.zorder_by:
-        allowed = "cluster_by; or OPTIMIZE ... ZORDER BY in a job of its own"
-        yield _not_run("options", "zorder_by", allowed=allowed)
     if write.options.writer:
         yield _not_run("options", "writer", allowed="table_properties")
     yield from _lake(write, settings)
@@ -103,15 +102,27 @@ def _write(write: WriteSettings, settings: ProjectSettings) -> Iterator[Finding]
 
 def _database(write: WriteSettings) -> Iterator[Finding]:
     """A table of PostgreSQL has no layout of ours, and no name in Spark's catalog."""
+    if write.write_mode == "replace_where":
+        yield _not_run("mode", allowed="append, overwrite, merge")
     if write.register_table is not None:
         yield _not_run("register_table", allowed="register_table with a Delta table")
     for key in write.options.model_fields_set:
         yield _not_run("options", key, allowed="layout by CREATE TABLE in the database, once")
 
 
+def _files(write: WriteSettings) -> Iterator[Finding]:
+    """Files are added or replaced, and know neither keys nor tables."""
+    if write.write_mode not in ("append", "overwrite"):
+        yield _not_run("mode", allowed="append or overwrite; a Delta table for the others")
+    if write.register_table is not None:
+        yield _not_run("register_table", allowed="register_table with a Delta table")
+    for key in write.options.model_fields_set - {"writer", "partition_by"}:
+        yield _not_run("options", key, allowed="writer and partition_by")
+
+
 def _lake(place: ReadSettings | WriteSettings, settings: ProjectSettings) -> Iterator[Finding]:
     connection = settings.connections.get(place.connection or "")
-    if not isinstance(connection, LakeConnection):
+    if not isinstance(connection, LakeConnection | FilesConnection):
         return
     if connection.storage_options:
         yield _not_run("connection", allowed="a lake without storage_options of its own")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from floodmark.config.models import ProjectSettings
-from floodmark.config.node_writes import target_of
+from floodmark.config.node_writes import file_format, target_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.writes import MergeSettings, WriteOptions, WriteSettings
 from floodmark.model.names import connection_of
@@ -24,11 +24,14 @@ def write_of(node: NodeSettings, settings: ProjectSettings) -> WriteSpec | None:
         return None
     return WriteSpec(
         target=target,
-        mode=write.write_mode,  # type: ignore[arg-type]  # what is not run was refused before
+        mode=write.write_mode,  # type: ignore[arg-type]  # refused before if it is none
         name=node.name,
         changes=write.changes,  # type: ignore[arg-type]
         table=write.register_table,
         adds_columns=write.on_schema_change == "add_columns",
+        replace_where=write.replace_where,
+        allow_partial=write.allow_partial,
+        **_format(file_format(write, settings), write.options),
         **_keys(write),
         **_layout(write.options),
         **(_merge(write.merge) if write.merge is not None else {}),
@@ -43,6 +46,8 @@ def quarantine_of(spec: WriteSpec) -> WriteSpec:
         name=f"{spec.name}.{QUARANTINE}",
         changes="handled",
         allow_full=True,
+        format=spec.format,
+        writer=spec.writer,
     )
 
 
@@ -71,6 +76,15 @@ def _merge(merge: MergeSettings) -> dict[str, Any]:
     }
 
 
+def _format(name: str | None, options: WriteOptions) -> dict[str, Any]:
+    """Files: tab-separated values are a spelling of CSV."""
+    if name is None:
+        return {}
+    said = {"sep": "\t"} if name == "tsv" else {}
+    said |= {key: _property(value) for key, value in options.writer.items()}
+    return {"format": "csv" if name == "tsv" else name, "writer": tuple(sorted(said.items()))}
+
+
 def _layout(options: WriteOptions) -> dict[str, Any]:
     properties = {key: _property(value) for key, value in options.table_properties.items()}
     if options.optimize_write is not None:
@@ -78,6 +92,7 @@ def _layout(options: WriteOptions) -> dict[str, Any]:
     return {
         "partition_by": tuple(options.partition_by or ()),
         "cluster_by": tuple(options.cluster_by or ()),
+        "zorder_by": tuple(options.zorder_by or ()),
         "properties": tuple(sorted(properties.items())),
     }
 

@@ -307,7 +307,7 @@ def test_pipelines_chained_through_a_table_run_one_after_the_other(
     ("change", "key"),
     [
         (("path: orders}", "path: orders, query: SELECT 1}"), "read.query"),
-        (("merge: {keys: [id]}}\n      - name: silver", "mode: replace_where, replace_where: id > 1}\n      - name: silver"), "write.mode"),
+        (("merge: {keys: [id]}}\n      - name: silver", "mode: append, options: {writer: {a: b}}}\n      - name: silver"), "write.options.writer"),
         (("path: orders}", "path: ../secrets}"), "read.path"),
         (("{connection: lake, path: orders}", "{connection: lake, format: csv, path: orders}"), "read.format"),
     ],
