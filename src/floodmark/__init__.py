@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from floodmark.model.window import Window
     from floodmark.project import Project
     from floodmark.sinks.changes import deletes, upserts
+    from floodmark.sinks.streams import stream_merge
     from floodmark.transforms.registry import transform
 
 __version__ = "0.1.0"
@@ -33,6 +34,7 @@ _HOMES = {
     "Window": "floodmark.model.window",
     "deletes": "floodmark.sinks.changes",
     "local_session": "floodmark.engines.spark",
+    "stream_merge": "floodmark.sinks.streams",
     "transform": "floodmark.transforms.registry",
     "upserts": "floodmark.sinks.changes",
 }
@@ -50,6 +52,7 @@ __all__ = [
     "Window",
     "deletes",
     "local_session",
+    "stream_merge",
     "transform",
     "upserts",
 ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections import Counter
 
 POINTS = (
@@ -50,6 +51,7 @@ NODE_POINTS = ("landing.after_write", "landing.before_remove")
 """Points that only a pipeline of nodes with a landing reaches; it has crash tests of its own."""
 
 _seen: Counter[str] = Counter()
+_guard = threading.Lock()
 
 
 def every_point() -> tuple[str, ...]:
@@ -69,8 +71,10 @@ def reached(point: str) -> None:
     name, _, count = armed.partition(":")
     if name != point:
         return
-    _seen[point] += 1
-    if _seen[point] != int(count or 1):
+    with _guard:
+        _seen[point] += 1
+        is_due = _seen[point] == int(count or 1)
+    if not is_due:
         return
     action = os.environ.get("FLOODMARK_FAILPOINT_ACTION")
     if action == "raise":

@@ -105,6 +105,7 @@ def story_end(root: Path, lake: PgLake) -> dict[str, Any]:
         "postgres.after_lock:3",
         "run.before_done:4",
         "run.after_done:1",
+        "run.after_done:4",
     ],
 )
 def test_delta_to_postgres_killed_anywhere_ends_as_if_nothing_had_happened(

@@ -62,6 +62,9 @@ class PipelineSettings(Settings):
     tags: Names = Field(default_factory=list, description="For selectors: `tag:x`.")
     timeout: Timeout | None = Field(default=None, description="How long one attempt may take.")
     retry: RetrySettings | None = Field(default=None, description="What happens after a failure.")
+    parallel: Jobs = Field(
+        default=DEFAULT_JOBS, description="How many of its nodes run side by side."
+    )
     nodes: Annotated[list[NodeSettings], Field(min_length=1)] = Field(
         default_factory=list,
         description="The nodes, in any order; a mapping of names is accepted too.",
@@ -103,7 +106,7 @@ class PipelineSettings(Settings):
         """A hash of what the pipeline does: the same for the same settings, however written."""
         said = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         # What nodes read is said by the nodes; as upstreams it is derived from them.
-        for silent in ("description", "tags", *(["upstreams"] if self.nodes else [])):
+        for silent in ("description", "tags", "parallel", *(["upstreams"] if self.nodes else [])):
             said.pop(silent, None)
         text = json.dumps(said, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

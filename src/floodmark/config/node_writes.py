@@ -27,8 +27,10 @@ def target_of(write: WriteSettings, settings: ProjectSettings) -> str | None:
         return table_of(write, settings)
     if write.path is None:
         return None
-    has_root = isinstance(connection, LakeConnection | FilesConnection)
-    path = table_name(f"{connection.root.rstrip('/')}/{write.path}" if has_root else write.path)
+    path = write.path
+    if isinstance(connection, LakeConnection | FilesConnection):
+        path = f"{connection.root.rstrip('/')}/{path}"
+    path = table_name(path)
     return path if "/" in path else f"./{path}"
 
 

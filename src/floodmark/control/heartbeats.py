@@ -56,6 +56,7 @@ class Pulse:
         self._clock = clock
         self._count = 0
         self._last_beat = clock.monotonic()
+        self._guard = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"pulse {run_id}", daemon=True)
 
@@ -73,9 +74,10 @@ class Pulse:
 
     def beat(self) -> None:
         """Leave a sign now; raises OSError if that is not possible."""
-        self._count += 1
-        self._heartbeats.beat(self._run_id, self._count)
-        self._last_beat = self._clock.monotonic()
+        with self._guard:
+            self._count += 1
+            self._heartbeats.beat(self._run_id, self._count)
+            self._last_beat = self._clock.monotonic()
 
     def is_late(self) -> bool:
         """Whether the last sign is so old that others may soon think the run dead."""

@@ -211,7 +211,7 @@ def rebuilt(
         batches=batches,
         seeded_through={k: v for k, v in seeded.items() if v != NOTHING_PROCESSED},
         seeded_marks={k: mark for k, mark in seeded_marks.items() if mark is not None},
-        sinks={t.app_id: _sink_done(t) for t in findings.newest.values()},
+        sinks={t.app_id: _sink_done(t, findings) for t in findings.newest.values()},
     )
     return Rebuilt(snapshot_of(state, keep_windows=0), tuple(targets)), _missing(findings)
 
@@ -330,7 +330,7 @@ def _pipeline(name: str, known: Known, now: datetime) -> Pipeline:
     return Pipeline(name, known.scope, known.upstreams, text, now)
 
 
-def _sink_done(trace: Trace) -> SinkDone:
+def _sink_done(trace: Trace, findings: Findings) -> SinkDone:
     return SinkDone(
         write_name=trace.write[1],
         app_id=trace.app_id,
@@ -339,6 +339,7 @@ def _sink_done(trace: Trace) -> SinkDone:
         version=trace.version,
         rows_written=None,
         seq=trace.seq,
+        since=min(each.seq for each in findings.traces if each.write == trace.write),
     )
 
 

@@ -98,6 +98,13 @@ class SinkDone:
     """The version up to which the operator took the target as it was."""
     table: str | None = None
     """The name of a catalog by which the target was given; None for a path."""
+    since: int | None = None
+    """The number of the batch that first made this write; None in stores of older versions."""
+
+    @property
+    def first_seq(self) -> int | None:
+        """The number of the first batch that is known to have made this write."""
+        return self.seq if self.since is None else self.since
 
     @property
     def checked_version(self) -> int:

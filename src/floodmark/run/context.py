@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -19,7 +21,7 @@ from floodmark.model.receipt import (
     forward_app_id,
     marks_of,
 )
-from floodmark.model.state import OnLostTarget, PlannedBatch, SinkDone
+from floodmark.model.state import OnLostTarget, PlannedBatch, SinkDone, State
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Window
 from floodmark.model.write import Changes, Deletes, Missing, WriteMode, WriteSpec
@@ -80,6 +82,9 @@ class Run:
         self.needs_other_pass = False
         """Whether a write has to be made in a pass of the other kind; see `run.lost_targets`."""
         self._sinks: Mapping[str, SinkDone] = {}
+        self._seen_seq = -1
+        self._guard = threading.Lock()
+        self._under_way: set[str] = set()
         self._left_behind: frozenset[str] = frozenset()
         self.writes: dict[str, WriteResult] = {}
         self._unfinished: dict[str, WriteSpec] = {}
@@ -176,7 +181,7 @@ class Run:
         """Whether an earlier batch of the pipeline made a write of this name."""
         ours = forward_app_id(self._control_id, self.pipeline, name)[:-1]
         sinks = self._lease.ensure_held().sinks
-        known = [sink.seq for app_id, sink in sinks.items() if app_id.startswith(ours)]
+        known = [sink.first_seq for app_id, sink in sinks.items() if app_id.startswith(ours)]
         return any(seq is None or seq < self.batch.seq for seq in known)
 
     def path_of(self, target: str) -> str:
@@ -206,7 +211,7 @@ class Run:
         """
         if self._landing is None:
             raise ValueError("this run has no place for landing")
-        self._sinks = self._lease.ensure_held().sinks
+        self._see(self._lease.ensure_held())
         write_name = f"{name}.{'rebuild' if self._rebuilds else 'landing'}"
         folder = self._landing.folder(self.batch.batch_id, self.pipeline, write_name)
         earlier = self._landing.numbers(folder)
@@ -277,24 +282,44 @@ class Run:
         if self.writes:
             failpoints.reached("sink.between_sinks")
         state = self._lease.ensure_held()
-        self._sinks = state.sinks
+        self._see(state)
         self._left_behind = state.left_behind_by(self.pipeline)
         spec, is_registered = self._located(spec)
         if spec.name in self.writes:
             del self._unfinished[begun]
             raise _same_name(spec)
-        refuse_harm(spec, self.batch, state)
-        self._check_sources({w.upstream: w for w in (*self.windows, *windows)}.values())
-        receipt, sink = self._place(spec, windows)
-        result = sink.committed(receipt) or self._write_new(sink, make, receipt)
-        if spec.table and not is_registered:
-            self._targets.register(spec.table, spec.target)
-        failpoints.reached("run.before_done")
-        self._record(spec, receipt, result)
-        failpoints.reached("run.after_done")
-        self.writes[spec.name] = result
+        with self._alone(spec):
+            refuse_harm(spec, self.batch, state)
+            self._check_sources({w.upstream: w for w in (*self.windows, *windows)}.values())
+            receipt, sink = self._place(spec, windows)
+            result = sink.committed(receipt) or self._write_new(sink, make, receipt)
+            if spec.table and not is_registered:
+                self._targets.register(spec.table, spec.target)
+            failpoints.reached("run.before_done")
+            self._record(spec, receipt, result)
+            failpoints.reached("run.after_done")
+            self.writes[spec.name] = result
         del self._unfinished[begun]
         return result
+
+    @contextmanager
+    def _alone(self, spec: WriteSpec) -> Iterator[None]:
+        """Keep a second write of one name out while the first is under way in another thread."""
+        with self._guard:
+            if spec.name in self._under_way:
+                raise _same_name(spec)
+            self._under_way.add(spec.name)
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._under_way.discard(spec.name)
+
+    def _see(self, state: State) -> None:
+        """Remember the writes of a state, unless another thread of the run has seen a newer one."""
+        with self._guard:
+            if state.seq >= self._seen_seq:
+                self._sinks, self._seen_seq = state.sinks, state.seq
 
     def _located(self, spec: WriteSpec) -> tuple[WriteSpec, bool]:
         """The write with its target's path and its own name; and whether a catalog knows both."""
@@ -343,7 +368,7 @@ class Run:
         done = replace(done, write_name=spec.name)
         run = self._lease.run
         body = TargetSettled(run.batch_id, run.pipeline, run.epoch, done, loss.title)
-        self._sinks = self._lease.record(lambda _: body).sinks
+        self._see(self._lease.record(lambda _: body))
         return self._found(spec, windows)
 
     def _found(self, spec: WriteSpec, windows: tuple[Window, ...]) -> tuple[Receipt, Sink]:
@@ -391,6 +416,7 @@ class Run:
             seq=receipt.seq,
             accepted_version=known.accepted_version if known else -1,
             table=spec.table or named,
+            since=known.first_seq if known and known.first_seq is not None else receipt.seq,
         )
         run = self._lease.run
         self._lease.record(lambda _: SinkWritten(run.batch_id, run.pipeline, run.epoch, done))

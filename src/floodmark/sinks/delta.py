@@ -196,7 +196,8 @@ class DeltaSink:
         mode = "overwrite" if replaces else "append"
         is_new = not seen.exists
         is_mapped = _needs_column_mapping(rows.columns)
-        if is_new and (is_mapped or self._spec.cluster_by):
+        # Of a table that is not there yet Delta does not ask whether rows match the condition.
+        if is_new and (is_mapped or self._spec.cluster_by or self._spec.replace_where):
             self._create_empty(rows, is_mapped=is_mapped)
             is_new = False
         # A crash may have come between the empty table and its clustering.

@@ -12,7 +12,6 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from floodmark.config.nodes import Expectation, NodeSettings
@@ -21,7 +20,7 @@ from floodmark.errors import RunError
 from floodmark.model.write import WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.nodes import checks
-from floodmark.run.nodes.outputs import Output, landed, without_columns
+from floodmark.run.nodes.outputs import Output, landed, once, without_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -146,12 +145,13 @@ def _landed(
     aside = landed(run, name, replace(output, make=flag), readers)
     seen: dict[int, int | None] = {}
 
-    @cache
-    def judged() -> DataFrame:
+    def judge() -> DataFrame:
         frame: DataFrame = aside.make()
         seen.update(_counted(frame, node.expect))
         _refuse(run, node, seen)
         return frame
+
+    judged = once(judge)
 
     def passed() -> DataFrame:
         return _kept(judged(), node.expect)

@@ -16,6 +16,7 @@ from floodmark.run.context import Run
 from floodmark.run.lost_targets import OtherPass
 from floodmark.run.nodes.node import NodeRun
 from floodmark.run.nodes.outputs import Output
+from floodmark.run.nodes.side_by_side import in_order
 from floodmark.run.nodes.steps import steps_of
 from floodmark.run.nodes.writes import write_of
 from floodmark.transforms import Step
@@ -41,13 +42,17 @@ class NodeFunction:
     place_of: PlaceOf
 
     def __call__(self, inputs: Mapping[str, Any], run: Run) -> dict[str, object]:
-        """Run every node; the first error ends the run, with the writes before it in place."""
+        """Run every node, some side by side; an error ends the run once those that run have ended.
+
+        The writes that were made stand.
+        """
         graph = graph_of(self.pipeline.nodes)
         nodes = {node.name: node for node in self.pipeline.nodes}
         outputs: dict[str, Output] = {}
         metrics: dict[str, object] = {}
         marks: dict[str, tuple[NodeSettings, int]] = {}
-        for name in graph.order():
+
+        def work(name: str) -> None:
             node = NodeRun(
                 settings=nodes[name],
                 project=self.project,
@@ -61,16 +66,22 @@ class NodeFunction:
                 readers=self._readers(name, graph, nodes),
                 marks=marks,
             )
-            try:
-                outputs[name] = node.execute(metrics)
-            except OtherPass:
-                raise
-            except FloodmarkError as error:
-                raise self._placed(error, name, run) from error.__cause__
-            # The boundary to Spark and to the user's SQL: whatever they raise is told by node.
-            except Exception as error:
-                raise self._failed(error, name, run) from error
+            outputs[name] = self._executed(node, metrics)
+
+        in_order(graph.parents, work, self.pipeline.parallel, run.spark)
         return metrics
+
+    def _executed(self, node: NodeRun, metrics: dict[str, object]) -> Output:
+        name, run = node.settings.name, node.run
+        try:
+            return node.execute(metrics)
+        except OtherPass:
+            raise
+        except FloodmarkError as error:
+            raise self._placed(error, name, run) from error.__cause__
+        # The boundary to Spark and to the user's SQL: whatever they raise is told by node.
+        except Exception as error:
+            raise self._failed(error, name, run) from error
 
     def _readers(
         self, name: str, graph: Graph, nodes: Mapping[str, NodeSettings]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
-from floodmark.errors import RunError
+from floodmark.errors import FloodmarkError, RunError
 from floodmark.model.delta import VersionFacts, enable_feed_command
 from floodmark.model.receipt import WriteResult
 from floodmark.model.window import Method, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.run.context import Run
 
+T = TypeVar("T")
 Make = Callable[[], Any]
 
 LANDED_PREFIX = "_landed"
@@ -109,12 +111,34 @@ def refuse_without_feed(run: Run, node: str, target: str, children: list[str]) -
 def landed(run: Run, name: str, output: Output, readers: Sequence[WriteSpec]) -> Output:
     """The same rows, computed once and put aside for the writes that read them."""
 
-    @cache
-    def window() -> Window:
+    def land() -> Window:
         rows = run.land(name, lambda: stored(output.make()), output.windows, readers)
         return committed_window(run, name, rows)
 
+    window = once(land)
     return Output(lambda: unstored(run.read(window())), output.windows, is_replayable=True)
+
+
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """The function, called by the first who asks; others wait and get the same, also its error."""
+    guard = threading.Lock()
+    found: list[T] = []
+    failed: list[BaseException] = []
+
+    def given() -> T:
+        with guard:
+            if failed:
+                raise copy(failed[0]) if isinstance(failed[0], FloodmarkError) else failed[0]
+            if not found:
+                # Whatever it is, it is raised for everybody who needs the rows.
+                try:
+                    found.append(make())
+                except BaseException as error:
+                    failed.append(error)
+                    raise
+            return found[0]
+
+    return given
 
 
 def stored(frame: Any) -> Any:

@@ -100,7 +100,7 @@ def test_a_retry_hands_on_what_the_parent_committed_before_the_crash(
     assert rows(tmp_path / "lake/silver/orders") == [(1, 10), (2, 21), (4, 40), (9, 90)]
     log = rows(tmp_path / "lake/silver/log", "change_version, change_type, id")
     assert len(log) == len(set(log)) == 8
-    assert summary.outcomes[0].already_applied == "raw"
+    assert "raw" in (summary.outcomes[0].already_applied or "").split(", ")
 
 
 MOVING = """\

@@ -180,7 +180,7 @@ def test_files_are_said_to_be_written_at_least_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        (("mode: append", "merge: {keys: [id]}"), "write.mode"),
+        (("mode: append", "mode: merge, merge: {keys: [id]}"), "write.mode"),
         (("mode: append", "mode: append, options: {zorder_by: [id]}"), "write.options.zorder_by"),
         (("mode: append", "mode: append, register_table: a.b"), "write.register_table"),
     ],
