@@ -88,3 +88,98 @@ def test_the_json_of_lag_has_seconds_and_marks(events: Path, floodmark: Command)
     assert (lag["kind"], lag["versions_behind"], lag["seconds_behind"]) == ("time", None, 3540.0)
     assert floodmark("lag", "--fail-above", "1d").code == 1  # the clicks are not known
     assert floodmark("validate").code == 0
+
+
+# Operating by values ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def processed(events: Path, floodmark: Command) -> Path:
+    """The events through 12:02 are processed."""
+    floodmark("plan", "--freeze", "loads")
+    batch = floodmark("status", "--json").document["batches"][0]["batch_id"]
+    floodmark("record", "loads", batch, "--status", "SUCCESS")
+    floodmark("finalize")
+    return events
+
+
+RESET = ("state", "reset", "--scope", "loads", "--upstream", "lake/events")
+
+
+def test_state_shows_the_mark_of_an_upstream_without_versions(
+    processed: Path, floodmark: Command, golden: Golden
+) -> None:
+    golden("time_state", floodmark("state", "show").out)
+
+    (found,) = floodmark("state", "show", "--json").document["watermarks"]
+    assert (found["kind"], found["version"], found["column"]) == ("time", -1, "at")
+    assert found["mark"] == '{"type":"timestamp","value":"2026-03-01T12:02:00.000000Z"}'
+
+
+def test_a_reset_to_a_value_asks_moves_the_mark_and_leaves_a_gap_to_be_seen(
+    processed: Path, floodmark: Command
+) -> None:
+    pq.write_table(rows(30, 40), processed / "lake/events/1.parquet")
+    value = "2026-03-01T12:35:00Z"
+
+    asked = floodmark(*RESET, "--to", value)
+    done = floodmark(*RESET, "--to", value, "--yes")
+
+    assert (asked.code, done.code) == (2, 0)
+    assert "after 2026-03-01T12:02:00.000000Z through 2026-03-01T12:35:00" in " ".join(
+        asked.err.split()
+    )
+    gaps = floodmark("gaps")
+    assert gaps.code == 1
+    assert "2026-03-01 12:02Z to 2026-03-01 12:35Z" in gaps.out
+    assert "--from 2026-03-01T12:02:00.000001Z --to 2026-03-01T12:35:00.000000Z" in gaps.out
+
+
+def test_a_reset_back_to_a_value_says_what_comes_again(processed: Path, floodmark: Command) -> None:
+    done = floodmark(*RESET, "--to", "2026-03-01T12:01:00Z", "--yes", "--json")
+
+    assert done.document["before_mark"].endswith('12:02:00.000000Z"}')
+    assert done.document["after_mark"].endswith('12:01:00.000000Z"}')
+    assert floodmark("plan", "loads", "--json").document["windows"][0]["rows"] == 1
+
+
+def test_a_backfill_by_values_runs_and_marks_stay(
+    processed: Path, floodmark: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from floodmark.project import Project
+    from floodmark.testing.crash import ArrowEngine
+
+    def ensure_session(project: Project, _: Any) -> None:
+        project.coordinator._engine = ArrowEngine()
+
+    monkeypatch.setattr(Project, "ensure_session", ensure_session)
+    span = ("--from", "2026-03-01", "--to", "2026-03-01T12:01:00Z")
+
+    done = floodmark("backfill", "lake/events", *span, "--json")
+
+    assert done.code == 0, done.err
+    (batch,) = floodmark("status", done.document["batch_id"], "--json").document["batches"]
+    (window,) = batch["windows"]
+    assert window["start_mark"].endswith('2026-02-28T23:59:59.999999Z"}')
+    assert window["end_mark"].endswith('2026-03-01T12:01:00.000000Z"}')
+    (mark,) = floodmark("state", "show", "--json").document["watermarks"]
+    assert mark["mark"].endswith('12:02:00.000000Z"}')
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (("--start", "0", "--end", "0"), 4, "--from 2026-03-01 --to 2026-03-01T12:02:00.000000Z"),
+        (("--from", "2026-03-01", "--to", "2026-03-02"), 4, "--to 2026-03-01T12:02:00.000000Z"),
+        (("--from", "2026-03-01"), 2, "--from 2026-01-01 --to 2026-01-31"),
+        (("--start", "0", "--to", "2026-03-01"), 2, "--start 0 --end 1"),
+        ((), 2, "--start 0 --end 1"),
+    ],
+)
+def test_a_range_that_cannot_be_says_what_to_type(
+    processed: Path, floodmark: Command, options: tuple[str, ...], code: int, says: str
+) -> None:
+    answer = floodmark("backfill", "lake/events", *options)
+
+    assert answer.code == code
+    assert says in " ".join(answer.err.split())

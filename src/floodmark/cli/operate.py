@@ -37,31 +37,61 @@ def backfill(
     upstream: Annotated[str, typer.Argument(metavar="UPSTREAM", help="As in floodmark.yaml.")],
     pipelines: Pipelines = None,
     *,
-    start: Annotated[int, typer.Option("--start", metavar="N", help="The first version.")],
-    end: Annotated[int, typer.Option("--end", metavar="N", help="The last version.")],
+    start: Annotated[
+        int | None, typer.Option("--start", metavar="N", help="The first version.")
+    ] = None,
+    end: Annotated[int | None, typer.Option("--end", metavar="N", help="The last version.")] = None,
+    first: Annotated[
+        str | None,
+        typer.Option("--from", metavar="ISO", help="Without versions: the first time or day."),
+    ] = None,
+    last: Annotated[
+        str | None, typer.Option("--to", metavar="ISO", help="The last one; a day to its end.")
+    ] = None,
     allow_duplicates: AllowDuplicates = False,
     allow_stale: AllowStale = False,
     jobs: Jobs = None,
 ) -> int:
-    """Process versions of an upstream once more; watermarks stay.
+    """Process a range of an upstream once more; watermarks stay.
 
     Without PIPELINE for every pipeline that reads it. JSON as `run`.
     """
     at_least(0, "--start", start)
     at_least(0, "--end", end)
     at_least(1, "--jobs", jobs)
+    begin, through = _edges(upstream, start, end, first, last)
     with Progress(call) as progress:
         summary = call.project.backfill(
             upstream,
             *(pipelines or ()),
-            start=start,
-            end=end,
+            start=begin,
+            end=through,
             allow_duplicates=allow_duplicates,
             allow_stale=allow_stale,
             jobs=jobs,
             watcher=progress,
         )
     return finish(call, summary)
+
+
+def _edges(
+    upstream: str, start: int | None, end: int | None, first: str | None, last: str | None
+) -> tuple[int | str, int | str]:
+    """Versions or values, both ends of one kind; raises FM-CONFIG-007."""
+    if start is not None and end is not None and first is None and last is None:
+        return start, end
+    if first is not None and last is not None and start is None and end is None:
+        return first, last
+    said = {"--start": start, "--end": end, "--from": first, "--to": last}
+    raise ConfigError(
+        "FM-CONFIG-007",
+        "a range has two ends of one kind",
+        found=" ".join(f"{name} {value}" for name, value in said.items() if value is not None)
+        or "none",
+        allowed="--start N --end N, or for an upstream without versions --from ISO --to ISO",
+        state="nothing was planned",
+        next=f"floodmark backfill {upstream} --start 0 --end 1; or --from 2026-01-01 --to 2026-01-31",
+    )
 
 
 def replay(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.cli.call import Call, print_error
 from floodmark.cli.screen import STYLES, Row, Screen, duration, number, size
-from floodmark.model.marks import decoded
+from floodmark.model.marks import decoded, numbered
 from floodmark.model.names import NOT_RESOLVED
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ def gaps(screen: Screen, call: Call, found: Sequence[Gap]) -> None:
             [
                 call.short(gap.upstream),
                 gap.scope,
-                f"{gap.start}-{gap.end}",
+                f"{gap.start}-{gap.end}" if gap.end_mark is None else _gap_text(gap),
                 ", ".join(gap.pipelines),
             ],
             gap.reason,
@@ -295,9 +295,21 @@ def gaps(screen: Screen, call: Call, found: Sequence[Gap]) -> None:
     first = found[0]
     screen.line(
         f"next: floodmark backfill {call.short(first.upstream)} {first.pipelines[0]} "
-        f"--start {first.start} --end {first.end}"
+        f"{_gap_range(first)}"
     )
     screen.line(f"or, where the upstream has lost them: floodmark refresh {first.pipelines[0]}")
+
+
+def _gap_text(gap: Gap) -> str:
+    return f"{mark_text(gap.start_mark)} to {mark_text(gap.end_mark)}"
+
+
+def _gap_range(gap: Gap) -> str:
+    """The options that backfill a gap: both ends included."""
+    if gap.start_mark is None or gap.end_mark is None:
+        return f"--start {gap.start} --end {gap.end}"
+    after, end = decoded(gap.start_mark), decoded(gap.end_mark)
+    return f"--from {numbered(after.type, after.number + 1).text} --to {end.text}"
 
 
 def mark_text(mark: str | None) -> str:

@@ -9,12 +9,15 @@ import typer
 
 from floodmark.cli.call import Call
 from floodmark.cli.screen import Row, Screen, size
+from floodmark.cli.screens import mark_text
 from floodmark.cli.verb import group, seconds, verb
 from floodmark.errors import ConfigError
+from floodmark.model.marks import TimeMark, decoded, decoded_if_any
+from floodmark.model.window import NO_VERSION
 
 if TYPE_CHECKING:
     from floodmark.model.results import StoreContent, Upkeep
-    from floodmark.model.state import State
+    from floodmark.model.state import Mark, State
 
 File = Annotated[str, typer.Argument(metavar="FILE")]
 
@@ -53,7 +56,10 @@ def _state_document(control: str, state: State) -> dict[str, Any]:
             {
                 "scope": m.scope,
                 "upstream": m.upstream,
-                "version": m.version,
+                "kind": m.kind,
+                "version": m.version if m.kind == "version" else NO_VERSION,
+                "mark": m.mark,
+                "column": m.query.column if m.query else None,
                 "table_id": m.table_id,
                 "batch_id": m.batch_id,
                 "advanced_at": m.advanced_at.isoformat(),
@@ -75,12 +81,27 @@ def _draw_state(screen: Screen, call: Call, state: State) -> None:
         screen.line()
         screen.table(["pipeline", "scope"], pipelines)
     marks = [
-        Row([call.short(m.upstream), m.scope, str(m.version), f"{m.advanced_at:%Y-%m-%d %H:%M:%S}"])
+        Row(
+            [call.short(m.upstream), m.scope, _stands_at(m), f"{m.advanced_at:%Y-%m-%d %H:%M:%S}"],
+            _told_by(m),
+        )
         for m in state.marks.values()
     ]
     if marks:
         screen.line()
         screen.table(["upstream", "scope", "committed", "at"], marks)
+
+
+def _stands_at(mark: Mark) -> str:
+    return str(mark.version) if mark.kind == "version" else mark_text(mark.mark)
+
+
+def _told_by(mark: Mark) -> str:
+    """All of a value and what it is, where there are no versions."""
+    if mark.query is None:
+        return ""
+    stand = decoded_if_any(mark.mark)
+    return f"{mark.query.column} ({stand.type}) through {stand.text}" if stand else "no rows yet"
 
 
 def state_export(call: Call, file: File) -> int:
@@ -164,31 +185,62 @@ def state_reset(
         int | None,
         typer.Option("--to-version", metavar="N", help="The next batch starts after N; else at 0."),
     ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="ISO", help="Without versions: after this time or day."),
+    ] = None,
     is_sure: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
 ) -> int:
     """Put a watermark elsewhere: marks only, rows in targets stay."""
     coordinator = call.project.coordinator
     name = coordinator.stored_name(upstream)
-    before = coordinator.state().committed_version(scope, name)
-    after = -1 if to_version is None else to_version
+    before = coordinator.state().marks.get((scope, name))
+    after = coordinator.planned_reset(upstream, scope=scope, to_version=to_version, to=to)
     if not is_sure:
         raise ConfigError(
             "FM-CONFIG-007",
             f"a reset of {upstream} needs --yes",
             where=f"scope {scope}",
-            found=_effect(before, after),
+            found=_effect(before, after.version, after.mark),
             state="nothing was changed",
             next="the same command with --yes",
         )
-    coordinator.reset(upstream, scope=scope, to_version=to_version)
-    document = {"scope": scope, "upstream": name, "before": before, "after": after}
-    text = f"{upstream} in scope {scope}: {_effect(before, after)}"
+    coordinator.reset(upstream, scope=scope, to_version=to_version, to=to)
+    document = {
+        "scope": scope,
+        "upstream": name,
+        "before": before.version if before and before.kind == "version" else -1,
+        "after": after.version,
+        "before_mark": before.mark if before else None,
+        "after_mark": after.mark,
+    }
+    text = f"{upstream} in scope {scope}: {_effect(before, after.version, after.mark)}"
     call.show(document, lambda screen: screen.paragraph(text))
     return 0
 
 
-def _effect(before: int, after: int) -> str:
+def _effect(before: Mark | None, version: int, mark: str | None) -> str:
     """What a reset means for the rows, in words."""
+    if mark is not None:
+        return _effect_on_values(decoded_if_any(before.mark) if before else None, decoded(mark))
+    return _effect_on_versions(before.version if before else -1, version)
+
+
+def _effect_on_values(before: TimeMark | None, after: TimeMark) -> str:
+    if before is None or before.number == after.number:
+        return f"the next batch starts after {after.text}"
+    if after.number > before.number:
+        return (
+            f"rows after {before.text} through {after.text} will never be processed; floodmark gaps"
+            " shows them"
+        )
+    return (
+        f"rows after {after.text} through {before.text} will be processed again; targets keep the"
+        " rows they have"
+    )
+
+
+def _effect_on_versions(before: int, after: int) -> str:
     if after > before >= 0:
         return f"versions {before + 1}-{after} will never be processed; floodmark gaps shows them"
     if after < before:

@@ -24,7 +24,7 @@ from floodmark.model.state import (
     TableName,
 )
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import Window
+from floodmark.model.window import Query, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +287,10 @@ class Reset:
     table_id: str = ""
     feed_enabled: bool = False
     schema_fingerprint: str = ""
+    query: Query | None = None
+    """Set where the upstream has no versions; `version` is then one step further than before."""
+    mark: str | None = None
+    """Where it stands then, as typed JSON."""
 
     @property
     def key(self) -> str:

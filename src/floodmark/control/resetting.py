@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
 from typing import Protocol
 
 from floodmark.control.events import Body, Reset
 from floodmark.errors import ConfigError, ControlError
+from floodmark.model import marks
 from floodmark.model.delta import TableFacts
+from floodmark.model.marks import TimeMark
+from floodmark.model.plan import Probe
 from floodmark.model.state import PlannedBatch, State
+from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import NOTHING_PROCESSED
 
 
@@ -50,8 +56,57 @@ def reset_of(
     )
 
 
+def reset_to_value(
+    upstream: str, scope: str, said: str | date, probe: Probe, latest: TimeMark
+) -> Reset:
+    """The event that puts a mark at a value of a time column; its step follows when it is decided.
+
+    Raises FM-CONFIG-007 for a value after `latest`, and for one of another type.
+    """
+    try:
+        mark = marks.last_of(latest.type, said)
+        found = mark.text
+    except ValueError as error:
+        mark, found = None, str(error)
+    if mark is None or mark.number > latest.number:
+        raise ConfigError(
+            "FM-CONFIG-007",
+            f"{upstream} cannot be reset to {said}",
+            found=found,
+            allowed=f"an ISO value of a {latest.type}, not after {latest.text}",
+            state="nothing was changed",
+            next=f"floodmark state reset --scope {scope} --upstream {upstream} --to {latest.text}",
+        )
+    return Reset(
+        scope=scope,
+        upstream=upstream,
+        version=NOTHING_PROCESSED,
+        table_id=probe.facts.table_id,
+        schema_fingerprint=probe.facts.schema_fingerprint,
+        query=probe.query,
+        mark=mark.encoded(),
+    )
+
+
+def time_options(state: State, upstream: str, scope: str, version: int | None) -> UpstreamOptions:
+    """How the pipelines of a scope read an upstream by time; FM-CONFIG-007 if they do not."""
+    readers = [p for p in state.pipelines_in(scope) if upstream in p.upstreams]
+    options = [p.options_of(upstream) for p in readers]
+    if version is None and options and options[0].time_column is not None:
+        return options[0]
+    raise ConfigError(
+        "FM-CONFIG-007",
+        f"{upstream} cannot be reset to a value",
+        where=f"scope {scope}",
+        found="a value and a version" if version is not None else "no time_column is said for it",
+        allowed="a value, of an upstream that is read by a time column",
+        state="nothing was changed",
+        next=f"floodmark state reset --scope {scope} --upstream {upstream} --to-version N",
+    )
+
+
 def refuse_version(state: State, upstream: str, scope: str, version: int | None) -> None:
-    """An upstream without versions can only begin from the beginning (FM-CONFIG-007)."""
+    """An upstream without versions goes to a value, or to its beginning (FM-CONFIG-007)."""
     mark = state.marks.get((scope, upstream))
     readers = state.pipelines_in(scope)
     by_time = any(p.options_of(upstream).time_column is not None for p in readers)
@@ -60,10 +115,17 @@ def refuse_version(state: State, upstream: str, scope: str, version: int | None)
             "FM-CONFIG-007",
             f"{upstream} is not read by versions",
             found=f"version {version}; the watermark is {mark.mark if mark else 'not set'}",
-            allowed="no version: everything is processed again, or what follows its baseline",
+            allowed="a value of its column; nothing: all is processed again, or what follows its"
+            " baseline",
             state="nothing was changed",
-            next=f"floodmark state reset --scope {scope} --upstream {upstream} --yes",
+            next=f"floodmark state reset --scope {scope} --upstream {upstream} --to"
+            f" {_example(mark.mark if mark else None)}",
         )
+
+
+def _example(mark: str | None) -> str:
+    known = marks.decoded_if_any(mark)
+    return known.text if known else "2026-01-01T00:00:00Z"
 
 
 def decide_reset(state: State, body: Reset) -> list[Body]:
@@ -79,8 +141,12 @@ def decide_reset(state: State, body: Reset) -> list[Body]:
     mark = state.marks.get((body.scope, body.upstream))
     if not readers and mark is None:
         raise _unknown(state, body)
-    is_there = mark.version == body.version if mark else body.version == NOTHING_PROCESSED
     is_same_table = mark is None or mark.table_id == body.table_id
+    if body.query is not None:
+        step = state.committed_version(body.scope, body.upstream) + 1
+        is_there = mark is not None and (mark.query, mark.mark) == (body.query, body.mark)
+        return [] if is_there and is_same_table else [replace(body, version=step)]
+    is_there = mark.version == body.version if mark else body.version == NOTHING_PROCESSED
     return [] if is_there and is_same_table else [body]
 
 

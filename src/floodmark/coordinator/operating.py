@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 
 from floodmark.control import operations
 from floodmark.control.events import (
@@ -20,6 +21,7 @@ from floodmark.control.registry import (
 from floodmark.coordinator.store import Store
 from floodmark.deltalog import absolute
 from floodmark.errors import SourceError
+from floodmark.model.marks import TimeType, decoded, settled_through
 from floodmark.model.names import connection_of
 from floodmark.model.plan import DEFAULT_SCOPE, Draft, Probe
 from floodmark.model.results import (
@@ -34,7 +36,8 @@ from floodmark.model.state import (
     State,
 )
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.plan import again
+from floodmark.plan import again, times
+from floodmark.plan.refusals import type_unknown
 
 
 class Operating(Store):
@@ -86,8 +89,8 @@ class Operating(Store):
         self,
         upstream: str,
         *,
-        start: int,
-        end: int,
+        start: again.Edge,
+        end: again.Edge,
         pipelines: Sequence[str],
         scope: str = DEFAULT_SCOPE,
         allow_duplicates: bool = False,
@@ -95,6 +98,8 @@ class Operating(Store):
     ) -> Batch:
         """Plan a range that is committed once more, for these pipelines; watermarks stay.
 
+        Both ends are included: versions; of an upstream without versions values of its column, as
+        ISO text, date or datetime (a day means all of it, of instants in UTC).
         The batch has receipts of its own, so its runs are exactly once too. Writes must be merges,
         or it has to be said that rows may double (`allow_duplicates`) or older rows replace newer
         ones (`allow_stale`). Called twice it plans two batches.
@@ -110,7 +115,7 @@ class Operating(Store):
             probes = {
                 u: self._probe_again(
                     u,
-                    -1 if mark is None else start - 1 if u == name else mark.version,
+                    -1 if mark is None else request.after(mark) if u == name else mark.version,
                     mark,
                     next(p.options_of(u) for p in chosen if u in p.upstreams),
                 )
@@ -199,21 +204,57 @@ class Operating(Store):
         return done
 
     def reset(
-        self, upstream: str, *, scope: str = DEFAULT_SCOPE, to_version: int | None = None
+        self,
+        upstream: str,
+        *,
+        scope: str = DEFAULT_SCOPE,
+        to_version: int | None = None,
+        to: str | date | None = None,
     ) -> None:
         """Put a watermark elsewhere: marks only, rows and receipts in targets stay.
 
-        The next plan starts after `to_version`; with None nothing counts as processed. Going back
-        processes versions again, going on leaves a gap that `gaps` shows. Called twice, the
-        second call changes nothing. Raises FM-CONTROL-023 while a batch holds the upstream.
+        The next plan starts after `to_version`; of an upstream without versions after the value
+        `to` (ISO text, date or datetime; a day counts to its end). With neither nothing counts as
+        processed. Going back processes rows again, going on leaves a gap that `gaps` shows. Called
+        twice, the second call changes nothing. Raises FM-CONTROL-023 while a batch holds it.
         """
-        from floodmark.control.resetting import decide_reset, refuse_version
+        from floodmark.control.resetting import decide_reset
 
-        name = self.stored_name(upstream)
-        refuse_version(self._reader().state(), name, scope, to_version)
-        body = self._reset_of(name, scope, to_version)
+        body = self.planned_reset(upstream, scope=scope, to_version=to_version, to=to)
         self._writer().commit(lambda state: decide_reset(state, body))
         self._publish()
+
+    def planned_reset(
+        self,
+        upstream: str,
+        *,
+        scope: str = DEFAULT_SCOPE,
+        to_version: int | None = None,
+        to: str | date | None = None,
+    ) -> Reset:
+        """What `reset` would journal; changes nothing and raises as it does."""
+        from floodmark.control import resetting
+
+        name, state = self.stored_name(upstream), self._reader().state()
+        if to is None:
+            resetting.refuse_version(state, name, scope, to_version)
+            return self._reset_of(name, scope, to_version)
+        options = resetting.time_options(state, name, scope, to_version)
+        probe = self._probe_from(name, -1, None, options)
+        mark = state.marks.get((scope, name))
+        times.refuse_other_way(name, mark, probe.query)
+        kind = self._time_type(name, mark, options)
+        limit = settled_through(kind, self._clock.now(), options.settle_seconds)
+        return resetting.reset_to_value(name, scope, to, probe, limit)
+
+    def _time_type(self, upstream: str, mark: Mark | None, options: UpstreamOptions) -> TimeType:
+        """The type of a time column; raises FM-PLAN-021 where only Spark could look."""
+        if mark is not None and mark.mark is not None:
+            return decoded(mark.mark).type
+        found = self._look_time(upstream, None, options)
+        if found is None:
+            raise type_unknown(upstream)
+        return found.type
 
     def _reset_of(self, upstream: str, scope: str, version: int | None) -> Reset:
         from floodmark.control.resetting import reset_of

@@ -213,10 +213,14 @@ class Gap:
     upstream: str
     start: int
     end: int
-    """Inclusive at both ends."""
+    """Inclusive at both ends; -1 where versions do not apply."""
     reason: str
     pipelines: tuple[str, ...]
     """Who has not seen them."""
+    start_mark: str | None = None
+    """Of an upstream without versions: where the gap begins, excluded, as typed JSON."""
+    end_mark: str | None = None
+    """Where it ends, included."""
 
 
 def good(name: str, text: str) -> Finding:

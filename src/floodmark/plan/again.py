@@ -7,23 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 
 from floodmark.errors import PlanError, SourceError
+from floodmark.model import marks
+from floodmark.model.marks import TimeMark
 from floodmark.model.plan import Draft, Probe
 from floodmark.model.state import Mark, Pipeline, PlannedBatch, State
 from floodmark.model.window import NOTHING_PROCESSED, Window
 from floodmark.plan import times
 from floodmark.plan.seeds import seed_window, standing_window
 
+Edge = int | str | date
+"""A version; of an upstream without versions a value of its column: ISO text, date or datetime."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """The versions `start` to `end`, inclusive, of one upstream, for some pipelines of a scope."""
+    """The range `start` to `end`, both included, of one upstream, for some pipelines of a scope."""
 
     scope: str
     upstream: str
-    start: int
-    end: int
+    start: Edge
+    end: Edge
     pipelines: tuple[Pipeline, ...]
 
     def upstreams(self) -> list[str]:
@@ -31,34 +37,78 @@ class Backfill:
         return list(dict.fromkeys(u for pipeline in self.pipelines for u in pipeline.upstreams))
 
     def mark(self, state: State) -> Mark:
-        """The watermark as if it stood at the end of the range; raises FM-PLAN-014."""
+        """The watermark, with versions as if it stood at the end of the range; raises FM-PLAN-014."""
         mark = state.marks.get((self.scope, self.upstream))
         if mark is not None and mark.kind != "version":
-            raise self._without_versions()
-        if mark is None or not 0 <= self.start <= self.end <= mark.version:
+            self.values(mark)
+            return mark
+        first, last = self._versions(mark)
+        if mark is None or not 0 <= first <= last <= mark.version:
             raise self._outside(mark)
-        return replace(mark, version=self.end)
+        return replace(mark, version=last)
 
-    def _without_versions(self) -> PlanError:
-        return PlanError(
-            "FM-PLAN-014",
-            f"{self.upstream} has no versions that could be backfilled",
-            found="it is processed by windows of time",
-            allowed="an upstream with versions",
-            state="nothing was planned",
-            next="floodmark replay BATCH processes the window of a batch again; floodmark refresh"
-            " PIPELINE everything",
+    def after(self, mark: Mark) -> int:
+        """The number after which the range is looked for in a log."""
+        return mark.version if mark.kind != "version" else self._versions(mark)[0] - 1
+
+    def _versions(self, mark: Mark | None) -> tuple[int, int]:
+        if isinstance(self.start, int) and isinstance(self.end, int):
+            return self.start, self.end
+        raise self._refused(
+            f"{self.start} to {self.end}",
+            "no versions" if mark is not None else "the watermark is not set",
+            f"versions 0 to {mark.version}" if mark else "what is committed",
+            f"--start 0 --end {mark.version}" if mark else None,
         )
+
+    def values(self, mark: Mark) -> tuple[TimeMark, TimeMark]:
+        """The first and the last value of the range, of the type of the column; FM-PLAN-014."""
+        committed = marks.decoded_if_any(mark.mark) if mark.kind == "time" else None
+        if committed is None:
+            found = "no row is committed" if mark.kind == "time" else f"it goes by {mark.kind}"
+            raise self._refused(f"{self.start} to {self.end}", found, "", None)
+        if isinstance(self.start, int) or isinstance(self.end, int):
+            found = f"{self.start} to {self.end}; it has no versions, its rows go by time"
+            raise self._no_such_values(committed, found)
+        try:
+            first = marks.first_of(committed.type, self.start)
+            last = marks.last_of(committed.type, self.end)
+        except ValueError as error:
+            raise self._no_such_values(committed, str(error)) from error
+        if not first.number <= last.number <= committed.number:
+            raise self._no_such_values(committed, f"{first.text} to {last.text}")
+        return first, last
 
     def _outside(self, mark: Mark | None) -> PlanError:
+        return self._refused(
+            f"versions {self.start} to {self.end}",
+            f"the watermark of scope {self.scope} is {mark.version if mark else 'not set'}",
+            f"0 <= start <= end <= {mark.version}" if mark else "what is committed",
+            None,
+        )
+
+    def _no_such_values(self, committed: TimeMark, found: str) -> PlanError:
+        return self._refused(
+            f"{self.start} to {self.end}",
+            f"{found}; committed is what goes through {committed.text}",
+            f"from <= to <= {committed.text}, ISO values of a {committed.type}",
+            f"--from {_example(committed)} --to {committed.text}",
+        )
+
+    def _refused(self, what: str, found: str, allowed: str, options: str | None) -> PlanError:
+        way = f"floodmark backfill {self.upstream} {options}" if options else None
         return PlanError(
             "FM-PLAN-014",
-            f"versions {self.start} to {self.end} of {self.upstream} cannot be backfilled",
-            found=f"the watermark of scope {self.scope} is {mark.version if mark else 'not set'}",
-            allowed=f"0 <= start <= end <= {mark.version}" if mark else "what is committed",
+            f"{what} of {self.upstream} cannot be backfilled",
+            found=found,
+            allowed=allowed or None,
             state="nothing was planned; what is not committed yet comes with the next batch",
-            next="choose a range up to the watermark, or: floodmark run",
+            next=way or "choose a range up to the watermark, or: floodmark run",
         )
+
+
+def _example(committed: TimeMark) -> str:
+    return committed.text[: len("2026-03-01")]
 
 
 def range_gone(error: SourceError) -> SourceError:
@@ -93,8 +143,11 @@ def backfilling(state: State, request: Backfill, probes: Mapping[str, Probe]) ->
 
 
 def _range_window(state: State, request: Backfill, probe: Probe) -> Window:
-    after = request.start - 1
-    window = seed_window(request.upstream, probe, after, request.mark(state))
+    mark = request.mark(state)
+    if mark.kind != "version":
+        return times.chosen(request.upstream, probe, mark, *request.values(mark))
+    after = request.after(mark)
+    window = seed_window(request.upstream, probe, after, mark)
     if window.method != "feed" and after != NOTHING_PROCESSED:
         raise PlanError(
             "FM-PLAN-006",

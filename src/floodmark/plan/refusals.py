@@ -29,6 +29,17 @@ def latest_unknown(upstream: str) -> PlanError:
     )
 
 
+def type_unknown(upstream: str) -> PlanError:
+    return PlanError(
+        "FM-PLAN-021",
+        f"of which type the values of {upstream} are cannot be known here",
+        found="nothing of it is processed yet, and only Spark looks into its format",
+        allowed="a coordinator with a Spark session; or a baseline in floodmark.yaml",
+        state="nothing was changed",
+        next="say where to begin as baseline of the upstream, then: floodmark run",
+    )
+
+
 def refuse_unknown_fallback(choice: str | None) -> None:
     """The one weaker rule for watermarks, or none."""
     if choice not in (None, "any_success"):

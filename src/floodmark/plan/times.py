@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from floodmark.errors import PlanError
 from floodmark.model import marks
+from floodmark.model.marks import TimeMark
 from floodmark.model.plan import Probe
 from floodmark.model.state import Mark
 from floodmark.model.times import span_text, start_of, with_end
@@ -74,6 +75,26 @@ def between(upstream: str, probe: Probe, after: int, begin: str | None, mark: Ma
         rows=None,
         start_mark=begin,
         end_at=end.instant if end else None,
+    )
+
+
+def chosen(upstream: str, probe: Probe, mark: Mark, first: TimeMark, last: TimeMark) -> Window:
+    """The rows of a range of values, both included, as they are now; counted as the last step."""
+    if probe.facts.table_id != mark.table_id:
+        raise faults.recreated(upstream, probe.facts, mark)
+    refuse_other_way(upstream, mark, probe.query)
+    standing = standing_window(upstream, probe, mark)
+    column = probe.query.column if probe.query else ""
+    return replace(
+        standing,
+        after_version=mark.version - 1,
+        reason=f"backfill: rows with {column} from {first.text} through {last.text}",
+        bytes=None,
+        rows=None,
+        start_at=first.instant,
+        end_at=last.instant,
+        start_mark=first.just_before.encoded(),
+        end_mark=last.encoded(),
     )
 
 

@@ -34,6 +34,7 @@ from floodmark.model.results import Batch, Finding, batch_view
 from floodmark.model.state import OnLostTarget, PlannedBatch
 from floodmark.model.upstream import Upstream
 from floodmark.model.window import Settlement
+from floodmark.plan.again import Edge
 from floodmark.project import naming, planfile
 from floodmark.project.checks import (
     Checks,
@@ -447,15 +448,16 @@ class Project:
         self,
         upstream: str,
         *pipelines: str,
-        start: int,
-        end: int,
+        start: Edge,
+        end: Edge,
         allow_duplicates: bool = False,
         allow_stale: bool = False,
         jobs: int | None = None,
         watcher: Watcher | None = None,
     ) -> RunSummary:
-        """Process versions `start` to `end` of an upstream once more, and finalize; marks stay.
+        """Process the range `start` to `end` of an upstream once more, and finalize; marks stay.
 
+        Versions, or values of its time column; see `Coordinator.backfill`.
         One batch per scope of the pipelines; without names, of those that read the upstream.
         Raises ConfigError before anything is journaled. Called twice it processes them twice.
         """

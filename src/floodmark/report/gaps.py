@@ -14,8 +14,9 @@ from floodmark.control import ControlReader
 from floodmark.control.events import Event
 from floodmark.control.history import all_events
 from floodmark.deltalog import Storage
+from floodmark.model.marks import TimeType, decoded, numbered
 from floodmark.model.results import Gap
-from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Window
 
 
 def gaps_of(reader: ControlReader, control: str, storage: Storage) -> tuple[Gap, ...]:
@@ -35,6 +36,18 @@ class _Missing(NamedTuple):
     start: int
     end: int
     reason: str
+    type: TimeType | None = None
+    """Set where the numbers are those of marks, see `TimeMark.number`."""
+
+    def as_gap(self, scope: str, upstream: str, pipelines: Iterable[str]) -> Gap:
+        names = tuple(sorted(pipelines))
+        if self.type is None:
+            return Gap(scope, upstream, self.start, self.end, self.reason, names)
+        marks = [numbered(self.type, number).encoded() for number in (self.start - 1, self.end)]
+        return Gap(scope, upstream, NO_VERSION, NO_VERSION, self.reason, names, *marks)
+
+
+_BEFORE_ALL = -(2**63)
 
 
 _Key = tuple[str, str, str]
@@ -62,6 +75,7 @@ class _Search:
         self.readers: dict[str, tuple[str, tuple[str, ...]]] = {}
         """pipeline -> its scope and upstreams."""
         self.marks: dict[tuple[str, str], int] = {}
+        """Versions, or the numbers of marks."""
         self.missing: dict[_Key, list[_Missing]] = defaultdict(list)
 
     def take(self, event: Event) -> None:
@@ -74,8 +88,8 @@ class _Search:
         for (scope, upstream, pipeline), gaps in self.missing.items():
             for gap in gaps:
                 pipelines[scope, upstream, gap].append(pipeline)
-        for (scope, upstream, gap), names in sorted(pipelines.items()):
-            yield Gap(scope, upstream, gap.start, gap.end, gap.reason, tuple(sorted(names)))
+        for (scope, upstream, gap), names in sorted(pipelines.items(), key=_place):
+            yield gap.as_gap(scope, upstream, names)
 
     # Who reads what -------------------------------------------------------------------------------
 
@@ -98,7 +112,9 @@ class _Search:
         for pipeline in body.pipelines:
             self.readers[pipeline.name] = (pipeline.scope, tuple(pipeline.upstreams))
         for mark in body.marks:
-            self.marks[mark.scope, mark.upstream] = mark.version
+            self.marks[mark.scope, mark.upstream] = _stand(
+                mark.version, mark.mark if mark.kind == "time" else None
+            )
         for batch in body.batches:
             self.plans[batch.batch_id] = _Plan(
                 batch.scope, batch.kind, dict(batch.windows), dict(batch.required)
@@ -132,30 +148,40 @@ class _Search:
             return
         if window.reload:  # another table: its versions begin anew
             self.missing[key] = []
-        whole = window.snapshot_version
-        self._fill(key, window.start if whole is None else 0, window.end)
+        self._fill(key, *_span(window))
         if window.method == "lost":
             end = window.end if window.feed_after_version is None else window.feed_after_version
             reason = f"lost, and the loss was accepted in {event.batch_id}"
             self.missing[key].append(_Missing(window.start, end, reason))
 
+    def _freeze(self, body: Any, _: Event) -> None:
+        plan = self.plans.get(body.batch_id)
+        if plan:
+            plan.windows[body.window.upstream] = body.window
+
     def _advance(self, body: Any, _: Event) -> None:
         plan = self.plans.get(body.batch_id)
         if plan:
-            moved = {(plan.scope, upstream): v for upstream, v in body.upstreams.items()}
-            self.marks.update(moved)
+            for upstream, version in body.upstreams.items():
+                window = plan.windows.get(upstream)
+                is_time = window is not None and window.kind == "time"
+                mark = window.end_mark if window and is_time else None
+                self.marks[plan.scope, upstream] = _stand(version, mark)
 
     def _reset(self, body: Any, event: Event) -> None:
-        before = self.marks.get((body.scope, body.upstream), NOTHING_PROCESSED)
-        self.marks[body.scope, body.upstream] = body.version
-        # Where nothing was processed yet, a reset says where to begin.
-        if before == NOTHING_PROCESSED or body.version <= before:
+        before = self.marks.pop((body.scope, body.upstream), NOTHING_PROCESSED)
+        if body.version == NOTHING_PROCESSED:
             return
+        after = self.marks[body.scope, body.upstream] = _stand(body.version, body.mark)
+        # Where nothing was processed yet, a reset says where to begin.
+        if before == NOTHING_PROCESSED or after <= before:
+            return
+        kind = None if body.mark is None else decoded(body.mark).type
         reason = f"skipped by a reset of {event.actor} at {event.at:%Y-%m-%d %H:%M} UTC"
         for pipeline, (scope, upstreams) in self.readers.items():
             if scope == body.scope and body.upstream in upstreams:
                 key = (body.scope, body.upstream, pipeline)
-                self.missing[key].append(_Missing(before + 1, body.version, reason))
+                self.missing[key].append(_Missing(before + 1, after, reason, kind))
 
     def _fill(self, key: _Key, start: int, end: int) -> None:
         """Take a range out of what is missing."""
@@ -167,3 +193,20 @@ class _Search:
                 left.append(gap._replace(start=max(gap.start, end + 1)))
         if left:
             self.missing[key] = left
+
+
+def _stand(version: int, mark: str | None) -> int:
+    return version if mark is None else decoded(mark).number
+
+
+def _span(window: Window) -> tuple[int, int]:
+    """What a window covers, inclusive, in versions or in numbers of marks."""
+    if window.kind != "time":
+        return window.start if window.snapshot_version is None else 0, window.end
+    start = _BEFORE_ALL if window.start_mark is None else decoded(window.start_mark).number + 1
+    return start, _BEFORE_ALL if window.end_mark is None else decoded(window.end_mark).number
+
+
+def _place(found: tuple[tuple[str, str, _Missing], list[str]]) -> tuple[str, str, int, int]:
+    (scope, upstream, gap), _ = found
+    return scope, upstream, gap.start, gap.end

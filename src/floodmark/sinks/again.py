@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from floodmark.errors import SinkError
-from floodmark.model.state import PlannedBatch, State
+from floodmark.model.state import Mark, PlannedBatch, State
+from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 
 DUPLICATES, STALE = "duplicates", "stale"
@@ -40,9 +41,13 @@ def is_newest(batch: PlannedBatch, state: State) -> bool:
     """Whether every range of the batch ends at the watermark."""
     fresh = [window for window in batch.windows.values() if window.has_news]
     return all(
-        window.through_version == state.committed_version(batch.scope, window.upstream)
-        for window in fresh
+        _ends_at(window, state.marks.get((batch.scope, window.upstream))) for window in fresh
     )
+
+
+def _ends_at(window: Window, mark: Mark | None) -> bool:
+    stand = (window.through_version, None if window.kind == "version" else window.end_mark)
+    return mark is not None and stand == (mark.version, mark.mark)
 
 
 def _keeps_newer(spec: WriteSpec, batch: PlannedBatch) -> bool:

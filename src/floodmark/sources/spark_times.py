@@ -15,11 +15,12 @@ from floodmark.model.marks import (
     TimeType,
     decoded,
     decoded_if_any,
+    numbered,
     settled_through,
 )
 from floodmark.model.names import matching, quoted
 from floodmark.model.plan import TimeFacts
-from floodmark.model.window import NOTHING_PROCESSED, Query, Settlement, Window
+from floodmark.model.window import Query, Settlement, Window
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources import ranges, times
 
@@ -84,8 +85,6 @@ class SparkTimeSource:
     def table(self, window: Window, at_version: int) -> DataFrame:
         """The rows as of one side of the window, as far as their time tells."""
         self.check(window)
-        if at_version == NOTHING_PROCESSED:
-            return self._whole(window).limit(0)
         is_end = at_version == window.through_version
         return self._through(window, window.end_mark if is_end else window.start_mark)
 
@@ -186,7 +185,7 @@ def _plain(column: Column, kind: TimeType) -> Column:
 def _mark(kind: TimeType, value: Any) -> TimeMark | None:
     if value is None:
         return None
-    return times.mark_of(kind, value) if kind == "timestamp" else TimeMark(kind, value)
+    return numbered(kind, value) if kind == "timestamp" else TimeMark(kind, value)
 
 
 def _literal(mark: TimeMark) -> Column:

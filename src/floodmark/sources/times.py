@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
 from floodmark.errors import PlanError, SourceError
-from floodmark.model.clock import epoch_micros
 from floodmark.model.delta import TableFacts
-from floodmark.model.marks import TimeMark, TimeType, decoded_if_any, settled_through
+from floodmark.model.marks import TimeMark, TimeType, decoded_if_any, numbered, settled_through
 from floodmark.model.names import matching
 from floodmark.model.plan import Probe, TimeFacts
 from floodmark.model.upstream import UpstreamOptions
@@ -84,8 +83,8 @@ class Look:
         """The numbers of the mark, excluded, and of the last value that may be taken."""
         if self.start is not None and self.start.type != kind:
             raise other_type(self.upstream, self.column, kind, self.start.type)
-        begin = None if self.start is None else number_of(self.start)
-        return begin, number_of(settled_through(kind, self.now, self.settle_seconds))
+        begin = None if self.start is None else self.start.number
+        return begin, settled_through(kind, self.now, self.settle_seconds).number
 
 
 @dataclass
@@ -111,33 +110,12 @@ class Found:
         kind = self.kind or "timestamp"
         return TimeFacts(
             type=kind,
-            newest=None if self.newest is None else mark_of(kind, self.newest),
-            oldest=None if self.oldest is None else mark_of(kind, self.oldest),
+            newest=None if self.newest is None else numbered(kind, self.newest),
+            oldest=None if self.oldest is None else numbered(kind, self.oldest),
             rows=self.rows,
             waiting=self.waiting,
             nulls=self.nulls,
         )
-
-
-def number_of(mark: TimeMark) -> int:
-    """Microseconds since 1970, or days for a date."""
-    if mark.type == "date":
-        return (mark.instant - _EPOCH).days
-    return epoch_micros(mark.instant)
-
-
-def mark_of(kind: TimeType, number: int) -> TimeMark:
-    """The mark of a number; what no calendar has becomes the first of its days."""
-    try:
-        at = _EPOCH + (timedelta(days=number) if kind == "date" else timedelta(microseconds=number))
-    except OverflowError:
-        at = datetime.min.replace(tzinfo=UTC)
-    values: dict[TimeType, datetime | date] = {
-        "timestamp": at,
-        "timestamp_ntz": at.replace(tzinfo=None),
-        "date": at.date(),
-    }
-    return TimeMark(kind, values[kind])
 
 
 # Files --------------------------------------------------------------------------------------------
@@ -265,7 +243,7 @@ def _count(
 
 
 def numbers_of(column: pa.ChunkedArray, kind: TimeType) -> pa.ChunkedArray:
-    """A time column as numbers, see `number_of`."""
+    """A time column as numbers, see `TimeMark.number`."""
     if kind == "date":
         return column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
     zone = column.type.tz if pa.types.is_timestamp(column.type) else None
@@ -312,8 +290,8 @@ def _look_into_delta(look: Look, facts: TableFacts, storage: Storage) -> TimeFac
     newest, oldest = (numbers_of(rows[side], kind)[0].as_py() for side in ("newest", "oldest"))
     return TimeFacts(
         type=kind,
-        newest=None if newest is None else mark_of(kind, newest),
-        oldest=None if oldest is None else mark_of(kind, oldest),
+        newest=None if newest is None else numbered(kind, newest),
+        oldest=None if oldest is None else numbered(kind, oldest),
         rows=rows["taken"][0].as_py(),
         waiting=rows["waiting"][0].as_py(),
         nulls=rows["nulls"][0].as_py(),

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 
 from floodmark.deltalog import Storage
 from floodmark.model.delta import TableFacts
-from floodmark.model.marks import TimeType, decoded, decoded_if_any, settled_through
+from floodmark.model.marks import TimeType, decoded, decoded_if_any, numbered, settled_through
 from floodmark.model.names import matching
 from floodmark.model.plan import TimeFacts
-from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
+from floodmark.model.window import Settlement, Window
 from floodmark.sources import arrow_feed, ranges, times
 from floodmark.sources.spark_times import planned_facts, query_of, refuse_other_type
 
@@ -42,7 +42,7 @@ class ArrowTimeSource:
         self.check(window)
         rows = self._through(window, window.end_mark)
         if window.start_mark is not None:
-            begin = times.number_of(decoded(window.start_mark))
+            begin = decoded(window.start_mark).number
             rows = rows.filter(pc.greater(self._numbers(window, rows), begin))
         rows = rows if window.has_news else rows.slice(0, 0)
         values = ("insert", window.through_version, window.end_at)
@@ -53,8 +53,6 @@ class ArrowTimeSource:
     def table(self, window: Window, at_version: int) -> pa.Table:
         """See `Source.table`."""
         self.check(window)
-        if at_version == NOTHING_PROCESSED:
-            return self._whole(window).slice(0, 0)
         is_end = at_version == window.through_version
         return self._through(window, window.end_mark if is_end else window.start_mark)
 
@@ -67,13 +65,13 @@ class ArrowTimeSource:
         numbers = self._numbers(window, rows)
         nulls = numbers.null_count
         news = [n.as_py() for n in numbers.drop_null()]
-        news = [n for n in news if start is None or n > times.number_of(start)]
-        end = times.number_of(settled_through(kind, now, settle_seconds))
+        news = [n for n in news if start is None or n > start.number]
+        end = settled_through(kind, now, settle_seconds).number
         taken = [n for n in news if n <= end]
         return TimeFacts(
             type=kind,
-            newest=times.mark_of(kind, max(taken)) if taken else None,
-            oldest=times.mark_of(kind, min(taken)) if taken else None,
+            newest=numbered(kind, max(taken)) if taken else None,
+            oldest=numbered(kind, min(taken)) if taken else None,
             rows=len(taken),
             waiting=len(news) - len(taken),
             nulls=nulls,
@@ -83,7 +81,7 @@ class ArrowTimeSource:
         rows = self._whole(window)
         if end is None:
             return rows.slice(0, 0)
-        bound = times.number_of(decoded(end))
+        bound = decoded(end).number
         return rows.filter(pc.less_equal(self._numbers(window, rows), bound))
 
     def _numbers(self, window: Window, rows: pa.Table) -> pa.ChunkedArray:

@@ -6,7 +6,7 @@ A part of the judge (testing.truth).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 
 from floodmark.model.marks import decoded
 from floodmark.model.window import Window
@@ -24,6 +24,11 @@ Way = tuple[Span, str, int | None]
 def value_of(mark: str | None) -> int:
     """The number of a value; marks of the simulator are days after the first one."""
     return -1 if mark is None else (decoded(mark).instant - FIRST_DAY).days
+
+
+def day_of(number: int) -> date:
+    """The value of a number."""
+    return (FIRST_DAY + timedelta(days=number)).date()
 
 
 def span_of(window: Window) -> Span:

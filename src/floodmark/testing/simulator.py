@@ -33,7 +33,7 @@ from floodmark.errors import FencedError, FloodmarkError
 from floodmark.model.results import Batch
 from floodmark.model.state import PlannedBatch, State
 from floodmark.testing.mutants import MUTANTS, mutated
-from floodmark.testing.rows import span_of
+from floodmark.testing.rows import day_of, span_of
 from floodmark.testing.truth import Violation, ensure
 from floodmark.testing.world import (
     WITHOUT_VERSIONS,
@@ -421,8 +421,13 @@ def reset(actor: Actor) -> None:
     behind = not_reached(actor.coordinator.state())
     scope, upstream = rng.choice(behind) if behind else (scope, rng.choice(UPSTREAMS))
     version = rng.randint(-1, world.latest[upstream])
-    is_forgotten = version < 0 or upstream == WITHOUT_VERSIONS
-    actor.coordinator.reset(upstream, scope=scope, to_version=None if is_forgotten else version)
+    if version < 0:
+        actor.coordinator.reset(upstream, scope=scope)
+    elif upstream == WITHOUT_VERSIONS:
+        actor.coordinator.reset(upstream, scope=scope, to=day_of(version))
+        attempt(actor, replay)  # of what may lie beyond the mark
+    else:
+        actor.coordinator.reset(upstream, scope=scope, to_version=version)
 
 
 def not_reached(state: State) -> list[tuple[str, str]]:
@@ -437,11 +442,35 @@ def not_reached(state: State) -> list[tuple[str, str]]:
 
 
 def replay(actor: Actor) -> None:
-    """Process a batch again, outside the order of the others."""
+    """Process a batch again, or a range, outside the order of the others."""
+    if actor.world.happens(0.4):
+        backfill(actor)
+        return
     found = [b for b in actor.coordinator.status() if b.status == "COMPLETED" and b.required]
     if found:
         batch = actor.world.rng.choice(found)
         actor.coordinator.replay(batch.batch_id, allow_duplicates=True)
+
+
+def backfill(actor: Actor) -> None:
+    """Process a range again that may or may not be committed, for one pipeline."""
+    world, state = actor.world, actor.coordinator.state()
+    pipelines = [p for p in state.pipelines.values() if p.upstreams]
+    if not pipelines:
+        return
+    pipeline = world.rng.choice(pipelines)
+    upstream = world.rng.choice(pipeline.upstreams)
+    end = world.rng.randint(0, max(0, world.latest[upstream]))
+    start = world.rng.randint(0, end)
+    edge = day_of if upstream == WITHOUT_VERSIONS else int
+    actor.coordinator.backfill(
+        upstream,
+        start=edge(start),
+        end=edge(end),
+        pipelines=[pipeline.name],
+        scope=pipeline.scope,
+        allow_duplicates=True,
+    )
 
 
 def resume_all(actor: Actor) -> None:

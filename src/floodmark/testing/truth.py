@@ -20,6 +20,7 @@ from floodmark.testing.rows import (
     first_run,
     given_by,
     span_of,
+    value_of,
     way_of,
 )
 
@@ -357,7 +358,8 @@ class Truth:
 
     def _reset(self, body: Any) -> None:
         """Whoever stood at the mark, or beyond its new place, stands at the new one."""
-        key, upstream, version = (body.scope, body.upstream), body.upstream, body.version
+        key, upstream = (body.scope, body.upstream), body.upstream
+        version = body.version if body.mark is None else value_of(body.mark)
         for plan in self.plans.values():
             is_open = plan.scope == body.scope and plan.kind == "forward" and not plan.cancelled
             is_held = is_open and upstream in self._pending(plan)

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import Any, Self, cast
 
@@ -21,11 +21,12 @@ import greenlet
 from floodmark.control.events import Event, Reset
 from floodmark.control.heartbeats import Pulse
 from floodmark.control.journal import CommitConflict, CommitUnknown, Tail
+from floodmark.control.resetting import reset_to_value
 from floodmark.coordinator import Coordinator
 from floodmark.errors import SinkError, SourceError
 from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.marks import TimeMark
-from floodmark.model.plan import PlanRequest, Probe, TimeFacts
+from floodmark.model.plan import DEFAULT_SCOPE, PlanRequest, Probe, TimeFacts
 from floodmark.model.receipt import Receipt, WriteResult
 from floodmark.model.state import Holder, Mark, OnLostTarget, SinkDone
 from floodmark.model.upstream import UpstreamOptions
@@ -34,7 +35,7 @@ from floodmark.model.write import WriteSpec
 from floodmark.run.engine import Engine
 from floodmark.sinks.rules import Target
 from floodmark.sinks.target import DeltaTarget
-from floodmark.testing.rows import FIRST_DAY, value_of, way_of
+from floodmark.testing.rows import day_of, value_of, way_of
 from floodmark.testing.targets import SimTargets, target_of
 from floodmark.testing.truth import Truth
 
@@ -523,6 +524,21 @@ class SimCoordinator(Coordinator):
         facts = facts_of(upstream, version)
         return Reset(scope, upstream, version, facts.table_id, facts.feed_enabled, "f")
 
+    def planned_reset(
+        self,
+        upstream: str,
+        *,
+        scope: str = DEFAULT_SCOPE,
+        to_version: int | None = None,
+        to: str | date | None = None,
+    ) -> Reset:
+        if to is None:
+            return super().planned_reset(upstream, scope=scope, to_version=to_version)
+        self._world.pause(f"look at {upstream} for a reset")
+        latest = self._world.latest[upstream]
+        probe = Probe(facts_of(upstream, latest), query=QUERY)
+        return reset_to_value(upstream, scope, to, probe, TimeMark("date", day_of(latest)))
+
     def _probe_between(self, upstream: str, after: int, mark: Mark | None) -> Probe:
         self._world.pause(f"probe {upstream} from {after}")
         facts = facts_of(upstream, self._world.latest[upstream])
@@ -554,8 +570,7 @@ def facts_of(upstream: str, latest: int) -> TableFacts:
 
 def time_facts(start: int, latest: int) -> TimeFacts:
     """What is new after the value of a number: one row for each later one."""
-    day = (FIRST_DAY + timedelta(days=latest)).date()
-    newest = TimeMark("date", day) if latest > start else None
+    newest = TimeMark("date", day_of(latest)) if latest > start else None
     return TimeFacts("date", newest, newest, rows=latest - start)
 
 

@@ -15,6 +15,7 @@ from floodmark.control.events import (
     Leased,
     Planned,
     Registered,
+    Reset,
     Succeeded,
 )
 from floodmark.control.fold import fold
@@ -183,3 +184,50 @@ def test_a_seed_ends_at_the_mark_of_the_scope_and_begins_at_that_of_its_pipeline
     told.then(seed(step(-1, None, 5, through=1)))
 
     assert told.state.open_ids
+
+
+# Ranges of values ---------------------------------------------------------------------------------
+
+
+def committed_through_5() -> Story:
+    return done(done(story().plan(step(-1, None, 3)), "p", "q").plan(step(0, 3, 5)), "p", "q")
+
+
+@pytest.mark.parametrize("kind", ["backfill", "replay"])
+def test_only_values_that_are_committed_are_processed_again(kind: Any) -> None:
+    told = committed_through_5()
+
+    def again(window: Window) -> Planned:
+        return replace(told.planned(window, required={"p": ("u",)}), batch_kind=kind)
+
+    for wrong in (
+        step(0, 2, 6),
+        step(0, 4, 3),
+        step(0, 2, None),
+        step(0, 2, None, deferred=True),
+        replace(step(0, 2, 4), query=Query("other", "parquet")),
+        replace(step(0, 2, 4), end_mark='{"type":"timestamp_ntz","value":"2026-01-02T00:00:00"}'),
+    ):
+        assert "not of what is committed" in refused(told, again(wrong))
+    told.then(again(step(0, 2, 4)))
+
+    assert told.state.marks["default", "u"].mark == mark(5)
+
+
+def reset_to(day: int | None, version: int, **options: Any) -> Reset:
+    return Reset("default", "u", version, "id of u", query=AT, mark=mark(day), **options)
+
+
+def test_a_reset_to_a_value_is_the_next_step() -> None:
+    told = committed_through_5()
+
+    assert "not the next" in refused(told, reset_to(2, 1))
+    assert "stands at a mark" in refused(told, reset_to(None, 2))
+    other = replace(reset_to(2, 2), query=Query("other", "parquet"))
+    assert "in another way" in refused(told, other)
+    told.then(reset_to(2, 2))
+
+    found = told.state.marks["default", "u"]
+    assert (found.version, found.kind, found.query, found.mark) == (2, "time", AT, mark(2))
+    assert told.state.seeded_marks == {("p", "u"): mark(2), ("q", "u"): mark(2)}
+    assert told.state.seeded_through == {("p", "u"): 2, ("q", "u"): 2}

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.model.marks import TimeMark, TimeType, decoded, settled_through, typed
-from floodmark.sources.times import mark_of, number_of
+from floodmark.model.marks import TimeMark, TimeType, decoded, numbered, settled_through, typed
 
 NAIVE = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30))  # noqa: DTZ001
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda m: timezone(timedelta(minutes=m)))
@@ -26,13 +25,13 @@ def test_a_mark_survives_its_text_and_its_number_exactly(mark: TimeMark) -> None
 
     assert (again.type, again.instant) == (mark.type, mark.instant)
     assert decoded(again.encoded()) == again
-    assert mark_of(mark.type, number_of(mark)).instant == mark.instant
+    assert numbered(mark.type, mark.number).instant == mark.instant
 
 
 @given(MARKS, MARKS)
 def test_marks_order_like_their_numbers(one: TimeMark, other: TimeMark) -> None:
     if one.type == other.type:
-        assert (one.instant < other.instant) == (number_of(one) < number_of(other))
+        assert (one.instant < other.instant) == (one.number < other.number)
 
 
 @pytest.mark.parametrize(

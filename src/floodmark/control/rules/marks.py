@@ -10,6 +10,7 @@ from floodmark.control.events import (
     Reset,
 )
 from floodmark.control.rules.parts import with_batch, with_progress
+from floodmark.model.marks import decoded
 from floodmark.model.state import Advance, Mark, PlannedBatch, State
 from floodmark.model.window import NOTHING_PROCESSED
 
@@ -91,6 +92,18 @@ def check_reset(state: State, body: Reset) -> str | None:
         return f"scope {body.scope} does not know {body.upstream}"
     if body.version < NOTHING_PROCESSED or (body.version >= 0 and not body.table_id):
         return f"version {body.version} is none of a table"
+    return _check_reset_mark(state, body) if body.query is not None else None
+
+
+def _check_reset_mark(state: State, body: Reset) -> str | None:
+    """Steps are never used twice: each stands for one mark."""
+    before = state.marks.get((body.scope, body.upstream))
+    if body.mark is None:
+        return "an upstream without versions stands at a mark"
+    if before and before.query != body.query:
+        return f"it was processed by {before.kind}, in another way"
+    if body.version != state.committed_version(body.scope, body.upstream) + 1:
+        return f"step {body.version} is not the next one"
     return None
 
 
@@ -110,14 +123,25 @@ def reset(state: State, event: Event) -> State:
             batch_id=before.batch_id if before else "",
             advanced_at=event.at,
             advanced_by=event.actor,
+            kind="time" if body.query else "version",
+            query=body.query,
+            mark=body.mark,
         )
     # Whoever was where the mark was, or beyond its new place, stands there too, also one that does
     # not read it at present; a newcomer that still has to be seeded stays where it is.
-    line = min(body.version, before.version if before else NOTHING_PROCESSED)
     moved = {
         (p.name, body.upstream): body.version
         for p in state.pipelines_in(body.scope)
         if body.upstream in p.upstreams or (p.name, body.upstream) in state.seeded_through
-        if state.processed_through(p.name, body.upstream) >= line
+        if _goes_along(state, p.name, body, before)
     }
-    return with_progress(replace(state, marks=marks), moved, {})
+    return with_progress(replace(state, marks=marks), moved, {body.upstream: body.mark})
+
+
+def _goes_along(state: State, pipeline: str, body: Reset, before: Mark | None) -> bool:
+    stands_at = state.processed_through(pipeline, body.upstream)
+    committed = before.version if before else NOTHING_PROCESSED
+    if stands_at >= committed or body.mark is None:
+        return stands_at >= min(body.version, committed)
+    mark = state.mark_of(pipeline, body.upstream, body.mark)
+    return mark is not None and decoded(mark).number >= decoded(body.mark).number

@@ -10,6 +10,7 @@ from floodmark.control.events import (
     Planned,
 )
 from floodmark.control.rules.parts import located, with_batch
+from floodmark.model.marks import decoded_if_any
 from floodmark.model.state import Mark, PlannedBatch, State
 from floodmark.model.window import NOTHING_PROCESSED, Window
 
@@ -166,12 +167,33 @@ def _check_again(state: State, body: Planned) -> str | None:
     if not body.required:
         return "no pipeline is asked for"
     for window in body.windows:
-        mark = state.marks.get((body.scope, window.upstream))
-        if window.has_news and (mark is None or window.through_version > mark.version):
-            return f"{window.upstream}: only what is committed can be processed again"
-        if mark and mark.table_id != window.table_id:
-            return f"{window.upstream}: table id {window.table_id} is not {mark.table_id}"
+        problem = _check_committed(window, state.marks.get((body.scope, window.upstream)))
+        if problem:
+            return f"{window.upstream}: {problem}"
     return None
+
+
+def _check_committed(window: Window, mark: Mark | None) -> str | None:
+    if window.has_news and (mark is None or window.through_version > mark.version):
+        return "only what is committed can be processed again"
+    if mark and mark.table_id != window.table_id:
+        return f"table id {window.table_id} is not {mark.table_id}"
+    if mark and window.has_news and not _is_committed_span(window, mark):
+        return "its marks are not of what is committed"
+    return None
+
+
+def _is_committed_span(window: Window, mark: Mark) -> bool:
+    """Whether a window of values lies within what is committed, in the same way."""
+    if window.kind == mark.kind != "time":
+        return True
+    begin, end, committed = map(decoded_if_any, (window.start_mark, window.end_mark, mark.mark))
+    if (window.kind, window.query) != (mark.kind, mark.query) or window.deferred:
+        return False
+    if end is None or committed is None:  # a step of no rows, at the beginning
+        return begin == end
+    is_one_type = {end.type} == {one.type for one in (begin or end, committed)}
+    return is_one_type and (begin or end).number <= end.number <= committed.number
 
 
 def planned(state: State, event: Event) -> State:
