@@ -38,7 +38,11 @@ ROOMS: dict[str, tuple[type[errors.FloodmarkError], str]] = {
     "RUN": (errors.RunError, "A run failed; it is recorded and can be retried."),
     "CLI": (errors.FloodmarkError, "The command line itself."),
 }
-SPECIAL_CLASSES: dict[str, type[errors.FloodmarkError]] = {"FM-CONTROL-007": errors.FencedError}
+SPECIAL_CLASSES: dict[str, type[errors.FloodmarkError]] = {
+    "FM-CONTROL-004": errors.UnknownNameError,
+    "FM-CONTROL-005": errors.UnknownNameError,
+    "FM-CONTROL-007": errors.FencedError,
+}
 SPECIAL_EXITS = {"FM-CLI-001": 3, "FM-CLI-002": 130}
 
 GENERATED = "<!-- Written by docs/generate.py from the code and notes.yaml; do not edit. -->"

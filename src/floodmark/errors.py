@@ -9,7 +9,8 @@
     ├── SinkError        a target cannot be written exactly once              exit 4
     ├── TransformError   a step of a node cannot be applied                   exit 1
     ├── ControlError     the control store cannot be read or written          exit 4
-    │   └── FencedError  another runner has taken over                        exit 4
+    │   ├── FencedError  another runner has taken over                        exit 4
+    │   └── UnknownNameError  a batch or pipeline that is not there           exit 2
     └── RunError         a user's function failed                             exit 1
 
 An error says what happened, where, what was seen and what is allowed, what state the data is in,
@@ -289,6 +290,12 @@ class TransformError(FloodmarkError):
 
 class ControlError(FloodmarkError):
     """The control store cannot be read, written, or would break a guarantee."""
+
+
+class UnknownNameError(ControlError):
+    """A batch, a pipeline, an upstream or a scope that the store does not know; nothing was done."""
+
+    exit_code = 2
 
 
 class FencedError(ControlError):

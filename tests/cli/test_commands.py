@@ -146,7 +146,7 @@ def test_recording_out_of_turn_is_refused(shop: Path, floodmark: Command) -> Non
     floodmark("record", "solo", batch, "--status", "SUCCESS")
     late = floodmark("record", "solo", batch, "--status", "FAILED", "--json")
 
-    assert (stranger.code, stranger.document["error"]["code"]) == (4, "FM-CONTROL-005")
+    assert (stranger.code, stranger.document["error"]["code"]) == (2, "FM-CONTROL-005")
     assert (late.code, late.document["error"]["code"]) == (4, "FM-CONTROL-013")
 
 

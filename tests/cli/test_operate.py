@@ -248,4 +248,4 @@ def test_a_pipeline_that_is_not_there_is_an_error(shop: Path, floodmark: Command
 
     answer = floodmark("pause", "dayly", "--json")
 
-    assert (answer.code, answer.document["error"]["code"]) == (4, "FM-CONTROL-005")
+    assert (answer.code, answer.document["error"]["code"]) == (2, "FM-CONTROL-005")

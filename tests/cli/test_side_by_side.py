@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -381,6 +382,22 @@ def test_a_pipeline_that_runs_elsewhere_is_refused_before_spark_is_started(
     assert (pipeline["status"], pipeline["error"]["code"]) == ("REFUSED", "FM-CONTROL-006")
 
 
+def test_who_comes_second_is_told_to_wait_and_for_whom(
+    shop: Path, arrow_call: MakeCall, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = arrow_call(as_json=False)
+    (batch,) = call.project.freeze("solo")
+    call.project.coordinator.record_run("solo", str(batch.batch_id), status="RUNNING")
+    capsys.readouterr()
+
+    work.run(call, ["solo"])
+
+    out = capsys.readouterr().out
+    assert "next: wait for the run that was recorded as RUNNING; to look: " in out
+    assert f"floodmark status {batch.batch_id}" in out
+    assert "floodmark retry" not in out
+
+
 def test_a_living_runner_is_seen_before_spark_is_started(shop: Path) -> None:
     other, project = late_solo(shop, "1h"), on_arrow(shop)
     for each in (other, project):
@@ -395,6 +412,7 @@ def test_a_living_runner_is_seen_before_spark_is_started(shop: Path) -> None:
     error = only_error(project.run("solo"))
 
     assert error.code == "FM-CONTROL-006"
+    assert str(error.found).startswith(f"process {os.getpid()} on ")
     jobs_module().release.set()
     worker.join(30)
     assert other.coordinator.status()[0].runs["solo"].status == "SUCCESS"

@@ -183,3 +183,13 @@ def test_a_range_that_cannot_be_says_what_to_type(
 
     assert answer.code == code
     assert says in " ".join(answer.err.split())
+
+
+def test_every_key_of_a_plan_and_of_lag_is_in_the_guide(events: Path, floodmark: Command) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/commands.md").read_text()
+    plan = floodmark("plan", "--json").document["plans"][0]
+    floodmark("plan", "--freeze")
+    lag = floodmark("lag", "--json").document["upstreams"][0]
+
+    for key in (*plan, *plan["windows"][0], *lag):
+        assert f"`{key}`" in guide or f"`{key}[]`" in guide, key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,25 @@ def test_upkeep_says_what_it_did(ran: Path, floodmark: Command, golden: Golden) 
     golden("upkeep", re.sub(r"checkpoints \d+", "checkpoints <files>", first.out))
     assert (again["folded_events"], again["joined"]) == (0, {})
     assert floodmark("verify").code == 0
+
+
+def test_metrics_tell_when_upkeep_was_last_done(ran: Path, floodmark: Command) -> None:
+    def upkept_at() -> float:
+        samples = floodmark("metrics", "--json").document["metrics"]
+        (found,) = [s for s in samples if s["name"] == "floodmark_last_upkeep_timestamp_seconds"]
+        return float(found["value"])
+
+    before = upkept_at()
+    floodmark("upkeep")
+
+    assert before == 0.0
+    assert abs(time.time() - upkept_at()) < 600
+
+
+def test_a_threshold_that_is_none_says_both_kinds(ran: Path, floodmark: Command) -> None:
+    error = floodmark("lag", "--fail-above", "often", "--json").document["error"]
+
+    assert error["allowed"].startswith("versions, like 5; or a time: a number with a unit")
 
 
 @pytest.mark.parametrize("retain", ["30m", "0s", "often"])

@@ -146,6 +146,7 @@ def test_validate_tells_of_functions_and_upstreams_beside_broken_entries(
         ("FM-CONFIG-003", "2"),
         ("FM-CONFIG-004", "4"),
         ("FM-PLAN-001", "5"),
+        ("FM-CONFIG-006", "6"),
         ("FM-CONFIG-004", "6"),
         ("FM-CONFIG-006", "7"),
     ]

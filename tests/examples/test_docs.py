@@ -185,3 +185,14 @@ def test_the_project_of_the_readme_is_valid(tmp_path: Path) -> None:
     for page in (ROOT / "README.md", DOCS / "get-started.md"):
         file.write_text(textwrap.dedent(blocks(page, "yaml")[0]), encoding="utf-8")
         assert load_file(file).settings.pipelines
+
+
+def test_get_started_lists_every_key_of_the_project_file() -> None:
+    from floodmark.config.faults import by_key
+    from floodmark.config.models import PipelineSettings, ProjectSettings
+
+    text = (DOCS / "get-started.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `([a-z_\[\].]+)` \|", text, re.MULTILINE))
+    top = set(by_key(ProjectSettings)) - {"pipelines"}
+
+    assert listed >= top | {f"pipelines[].{key}" for key in by_key(PipelineSettings)}

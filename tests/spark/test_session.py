@@ -160,3 +160,40 @@ def test_a_session_without_delta_is_refused(
         local_session()
 
     assert caught.value.code == "FM-SETUP-005"
+
+
+FAILS = """\
+import logging, sys
+from pathlib import Path
+import floodmark as fm
+logging.getLogger("floodmark").setLevel(sys.argv[2])
+spark = fm.local_session({"spark.ui.enabled": "false"})
+spark.range(10).write.parquet(sys.argv[1])
+frame = spark.read.parquet(sys.argv[1])
+for file in Path(sys.argv[1]).glob("*.parquet"):
+    file.unlink()
+try:
+    frame.write.format("delta").save(sys.argv[1] + "-copy")
+except Exception as error:
+    assert "FileNotFoundException" in str(error) or "FILE_NOT_EXIST" in str(error), error
+else:
+    sys.exit("it did not fail")
+"""
+
+
+@pytest.mark.parametrize(("level", "is_told"), [("INFO", False), ("DEBUG", True)])
+def test_a_task_that_fails_is_told_by_its_error_and_in_logs_only_where_more_are_asked_for(
+    tmp_path: Path, level: str, *, is_told: bool
+) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text(FAILS)
+
+    done = subprocess.run(
+        [sys.executable, script, str(tmp_path / "data"), level],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    traces = [line for line in done.stderr.splitlines() if line.lstrip().startswith("at ")]
+    assert bool(traces) == is_told, done.stderr[:2000]

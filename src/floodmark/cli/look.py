@@ -117,7 +117,7 @@ def _threshold(text: str | None) -> tuple[int | None, float | None]:
         return None, None
     if text.lstrip("-").isdigit():
         return at_least(0, "--fail-above", int(text)), None
-    return None, seconds("--fail-above", text)
+    return None, seconds("--fail-above", text, "versions, like 5; or a time: ")
 
 
 def gaps(call: Call) -> int:

@@ -163,7 +163,7 @@ def remove(call: Call, pipeline: Pipeline) -> int:
             next=f"take it out of floodmark.yaml, then: floodmark remove {pipeline}; or for a "
             f"while: floodmark pause {pipeline}",
         )
-    _ = call.project.coordinator.state()
+    call.project.coordinator.refuse_unknown(pipeline)
     call.project.coordinator.unregister(pipeline)
     return _done(call, pipeline, "REMOVED", "floodmark run")
 

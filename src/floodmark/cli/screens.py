@@ -144,6 +144,10 @@ def _way_forward(call: Call, outcome: BatchOutcome) -> str:
         return (
             f"{missing[0]} is not in floodmark.yaml; put it back, or: floodmark remove {missing[0]}"
         )
+    busy = [o.error for o in outcome.pipelines if o.error and o.error.code == "FM-CONTROL-006"]
+    if busy:
+        who = str(busy[0].found).partition(",")[0]
+        return f"wait for {who}; to look: floodmark status {outcome.batch.batch_id}"
     return f"floodmark retry {outcome.batch.batch_id}"
 
 

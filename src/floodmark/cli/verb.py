@@ -57,8 +57,11 @@ def at_least(minimum: int, option: str, value: int | None) -> int | None:
     return value
 
 
-def seconds(option: str, value: str) -> float:
-    """The seconds of a duration given as an option; raises FM-CONFIG-007."""
+def seconds(option: str, value: str, or_else: str = "") -> float:
+    """The seconds of a duration given as an option; raises FM-CONFIG-007.
+
+    `or_else` says what else the option takes.
+    """
     from floodmark.model.durations import ALLOWED, seconds_of
 
     try:
@@ -67,7 +70,7 @@ def seconds(option: str, value: str) -> float:
         raise ConfigError(
             "FM-CONFIG-007",
             f"{option} is {value}",
-            allowed=ALLOWED,
+            allowed=f"{or_else}{ALLOWED}",
             state="nothing was read or written",
             next="correct the option",
         ) from error

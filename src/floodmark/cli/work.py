@@ -63,6 +63,10 @@ class OnLostTarget(StrEnum):
     ACCEPT = "accept"
 
 
+LostTarget = Annotated[
+    OnLostTarget | None,
+    typer.Option("--on-lost-target", help="The way forward where a target lost rows."),
+]
 LostRange = Annotated[
     OnLostRange | None,
     typer.Option("--on-lost-range", help="The way forward where an upstream lost versions."),
@@ -142,6 +146,7 @@ def run(
     exclude: Exclude = None,
     max_versions: MaxVersions = None,
     on_lost_range: LostRange = None,
+    on_lost_target: LostTarget = None,
     jobs: Jobs = None,
 ) -> int:
     """Plan, run and finalize until everything new is done.
@@ -163,6 +168,7 @@ def run(
                 exclude=exclude or (),
                 max_versions=max_versions,
                 on_lost_range=on_lost_range.value if on_lost_range else None,
+                on_lost_target=on_lost_target.value if on_lost_target else None,
                 jobs=jobs,
                 watcher=progress,
             )
@@ -185,10 +191,7 @@ def retry(
     pipelines: Pipelines = None,
     *,
     on_lost_range: LostRange = None,
-    on_lost_target: Annotated[
-        OnLostTarget | None,
-        typer.Option("--on-lost-target", help="The way forward where a target lost rows."),
-    ] = None,
+    on_lost_target: LostTarget = None,
     jobs: Jobs = None,
 ) -> int:
     """Run the unfinished pipelines of a batch, then finalize it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
@@ -17,7 +18,7 @@ from floodmark.config.connections import (
     canonical_type,
 )
 from floodmark.config.models import ProjectSettings
-from floodmark.config.places import KeyPath, Report, choices, key_name
+from floodmark.config.places import KeyPath, Report, choices, key_name, nearest
 from floodmark.config.safety import safely_shown
 from floodmark.config.tree import Document, Entry
 
@@ -79,7 +80,7 @@ def add_fault(
     if kind == "extra_forbidden":
         _unknown_key(path, document, report, model)
     elif kind == "missing":
-        _missing_key(path, document, report)
+        _missing_key(path, document, report, model)
     elif not _is_noted(report, document, path):
         _wrong_value(error, path, written, report, is_key=is_key)
 
@@ -89,13 +90,23 @@ def _is_noted(report: Report, document: Document, path: KeyPath) -> bool:
     return entry is not None and any(entry.place == place for place, _ in report.found)
 
 
-def _missing_key(path: KeyPath, document: Document, report: Report) -> None:
+def _missing_key(path: KeyPath, document: Document, report: Report, model: type[BaseModel]) -> None:
+    entry = document.entry(path[:-1])
+    written = entry.value if entry is not None and entry.is_mapping else ()
+    if path[-1] in misspelled(written, keys_at(path[:-1], document, model)):
+        return  # an error of its own
     report.add(
         "FM-CONFIG-004",
         f'key "{path[-1]}" is missing',
         document.place(path),
         key=described(document, path[:-1]),
     )
+
+
+def misspelled(written: Iterable[object], known: list[str]) -> set[str]:
+    """The known keys that unknown ones among those written probably stand for."""
+    unknown = [key for key in written if isinstance(key, str) and key not in known]
+    return {meant for key in unknown if (meant := nearest(key, known)) is not None}
 
 
 def _unknown_key(path: KeyPath, document: Document, report: Report, model: type[BaseModel]) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from floodmark.config.connections import TYPES, canonical_type
-from floodmark.config.faults import add_fault, described, path_of
+from floodmark.config.faults import add_fault, by_key, described, misspelled, path_of
 from floodmark.config.layers import ENV_VARIABLE, PROJECT_FILE, Layers, read_layers, shown_path
-from floodmark.config.models import ProjectSettings
+from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.places import NOTHING_DONE, KeyPath, Place, Report
 from floodmark.config.rules import Finding, pipeline_findings, surroundings_of
 from floodmark.config.tree import Document, Entry
@@ -167,7 +167,11 @@ def _without_errors(
     if not isinstance(data, dict):
         return None, ()
     broken = {path[:2] if path[0] in ("pipelines", "connections") else path[:1] for path in errors}
-    sound = {i: p for i, p in _pipelines(data).items() if ("pipelines", i) not in broken}
+    sound = {
+        i: _without_options(p, [path[2:] for path in errors if path[:2] == ("pipelines", i)])
+        for i, p in _pipelines(data).items()
+    }
+    sound = {i: p for i, p in sound.items() if p}
     kept = {key: value for key, value in data.items() if (key,) not in broken}
     connections = kept.get("connections")
     if isinstance(connections, dict):
@@ -178,6 +182,14 @@ def _without_errors(
         return ProjectSettings.model_validate(whole), tuple(sound)
     except ValidationError:
         return None, ()
+
+
+def _without_options(pipeline: dict[str, Any], errors: list[KeyPath]) -> dict[str, Any]:
+    """A pipeline without the options that have errors; empty if more than an option has one."""
+    broken = {path[0] if path else "pipeline" for path in errors}
+    if broken & {"pipeline", "nodes", "upstreams", "function"}:
+        return {}
+    return {key: value for key, value in pipeline.items() if key not in broken}
 
 
 # What the models cannot see ---------------------------------------------------------------------
@@ -228,15 +240,22 @@ def _refuse_shapeless(document: Document, report: Report) -> None:
             for key in function:
                 title = f'"{key}" does not go with "nodes"'
                 _shape_error("FM-CONFIG-015", title, (*path, key), document, report)
-        elif not {"upstreams", "function"} & set(pipeline):
+        elif not {"upstreams", "function"} & {*pipeline, *_meant(pipeline)}:
             title = "a pipeline has neither nodes nor a function"
             _shape_error("FM-CONFIG-004", title, path, document, report)
         else:
             for key in ("upstreams", "function"):
+                if key in _meant(pipeline):
+                    continue
                 if key not in pipeline or (key == "function" and pipeline[key] is None):
                     title = f'key "{key}" is missing'
                     at = (*path, key) if key in pipeline else path
                     _shape_error("FM-CONFIG-004", title, at, document, report)
+
+
+def _meant(pipeline: dict[str, Any]) -> set[str]:
+    """The keys that misspelled ones probably stand for: they are errors of their own."""
+    return misspelled(pipeline, list(by_key(PipelineSettings)))
 
 
 def _shape_error(code: str, title: str, path: KeyPath, document: Document, report: Report) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from floodmark.errors import ConfigError, ConfigErrors
+from floodmark.model import names
 
 KeyPath = tuple[str | int, ...]
 """The way to a value: keys of mappings and positions in lists, as pydantic's `loc`."""
+
+choices, nearest = names.choices, names.nearest
 
 NOTHING_DONE = "nothing was read or written"
 MAX_SHOWN = 60
@@ -40,19 +42,6 @@ def key_name(path: KeyPath) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
-
-
-def nearest(word: str, known: list[str]) -> str | None:
-    """The known word that was probably meant."""
-    found = get_close_matches(word.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
-    return next((k for k in known if found and k.lower() == found[0]), None)
-
-
-def choices(known: list[str], word: str | None = None) -> str:
-    """What is allowed, and the nearest match where there is one."""
-    text = ", ".join(known)
-    close = nearest(word, known) if word else None
-    return f"{text}; nearest: {close}" if close else text
 
 
 def shown(value: object) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from floodmark.control.events import Body, Paused, Refreshed, Removed, Renamed, Resumed
 from floodmark.control.rules.pipelines import unread_without
-from floodmark.errors import ControlError
+from floodmark.errors import ControlError, UnknownNameError
+from floodmark.model.names import choices
 from floodmark.model.state import Pipeline, Run, State
 
 
@@ -56,12 +57,12 @@ def known(state: State, pipeline: str) -> Pipeline:
     """The pipeline; raises FM-CONTROL-005."""
     if pipeline in state.pipelines:
         return state.pipelines[pipeline]
-    raise ControlError(
+    raise UnknownNameError(
         "FM-CONTROL-005",
         f"pipeline {pipeline} is not registered",
-        found=f"registered: {', '.join(state.pipelines) or 'none'}",
+        allowed=choices(list(state.pipelines), pipeline) or "none is registered yet",
         state="nothing was changed",
-        next="floodmark status",
+        next="name one of them; floodmark run registers those of floodmark.yaml",
     )
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from floodmark.control.events import Body, Registered
-from floodmark.errors import ConfigError, ControlError
-from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
+from floodmark.errors import ConfigError, ControlError, UnknownNameError
+from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE, choices
 from floodmark.model.state import State
 from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
 
@@ -76,11 +76,11 @@ def known_pipeline(state: State, pipeline: str, scope: str) -> tuple[str, ...]:
     """The upstreams of a registered pipeline; raises FM-CONTROL-005."""
     known = state.pipelines.get(pipeline)
     if known is None or known.scope != scope:
-        names = ", ".join(p.name for p in state.pipelines_in(scope)) or "none"
-        raise ControlError(
+        names = [p.name for p in state.pipelines_in(scope)]
+        raise UnknownNameError(
             "FM-CONTROL-005",
             f"pipeline {pipeline} is not registered in scope {scope}",
-            found=f"registered there: {names}",
+            allowed=choices(names, pipeline) or "none is registered there",
             state="nothing was planned",
             next=f"register {pipeline} first",
         )

@@ -8,10 +8,11 @@ from datetime import date
 from typing import Protocol
 
 from floodmark.control.events import Body, Reset
-from floodmark.errors import ConfigError, ControlError
+from floodmark.errors import ConfigError, ControlError, UnknownNameError
 from floodmark.model import marks
 from floodmark.model.delta import TableFacts
 from floodmark.model.marks import TimeMark
+from floodmark.model.names import choices
 from floodmark.model.plan import Probe
 from floodmark.model.state import PlannedBatch, State
 from floodmark.model.upstream import UpstreamOptions
@@ -137,10 +138,8 @@ def decide_reset(state: State, body: Reset) -> list[Body]:
     for batch in state.open_batches(body.scope):
         if body.upstream in batch.windows:
             raise _held(body, batch)
-    readers = [p for p in state.pipelines_in(body.scope) if body.upstream in p.upstreams]
+    refuse_unknown(state, body.upstream, body.scope)
     mark = state.marks.get((body.scope, body.upstream))
-    if not readers and mark is None:
-        raise _unknown(state, body)
     is_same_table = mark is None or mark.table_id == body.table_id
     if body.query is not None:
         step = state.committed_version(body.scope, body.upstream) + 1
@@ -162,12 +161,18 @@ def _held(body: Reset, batch: PlannedBatch) -> ControlError:
     )
 
 
-def _unknown(state: State, body: Reset) -> ControlError:
-    known = sorted({f"{scope} {upstream}" for scope, upstream in state.marks})
-    return ControlError(
+def refuse_unknown(state: State, upstream: str, scope: str) -> None:
+    """Raise FM-CONTROL-005 for a scope, or an upstream of it, that nobody has named."""
+    read = [(p.scope, name) for p in state.pipelines.values() for name in p.upstreams]
+    known = list(dict.fromkeys((*read, *state.marks)))
+    if (scope, upstream) in known:
+        return
+    scopes = sorted({each for each, _ in known})
+    there = [name for each, name in known if each == scope]
+    raise UnknownNameError(
         "FM-CONTROL-005",
-        f"no pipeline of scope {body.scope} reads {body.upstream}",
-        allowed="; ".join(known[:10]) or "nothing has a watermark yet",
+        f"no pipeline of scope {scope} reads {upstream}" if there else f"there is no scope {scope}",
+        allowed=choices(there[:10], upstream) if there else choices(scopes, scope) or "none yet",
         state="nothing was changed",
-        next="floodmark state show",
+        next="name one of them; floodmark state show lists them",
     )

@@ -12,6 +12,7 @@ from floodmark.control.projections import Projector
 from floodmark.control.retention import Removed, remove_heartbeats, remove_unneeded
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.control.tables import TABLES
+from floodmark.deltalog import Storage
 from floodmark.errors import ConfigError
 from floodmark.model.results import Upkeep
 from floodmark.model.state import State
@@ -21,6 +22,9 @@ COMPACT_AFTER_FILES = 50
 
 KEEP_WINDOWS = 2_000
 """Finished batches stay in the state while they have no more windows than this together."""
+
+NOTE = "_upkeep"
+"""The file of a store that says when upkeep last finished."""
 
 ATTEMPTS = 5
 """How often upkeep tries to fold a journal that others keep committing to."""
@@ -36,6 +40,7 @@ def keep_up(
     3. Join the small files of the published tables.
     4. Remove files that no reader needs.
     5. Remove signs of life of runs that have ended.
+    6. Leave a note of when that was.
     """
     projector.refresh(state)  # 1
     folded = _fold_in_turn(log, projector)  # 2
@@ -50,6 +55,7 @@ def keep_up(
         if run.status == "RUNNING"
     }
     signs = remove_heartbeats(log.control, storage, running, retain_seconds, now)  # 5
+    storage.write(f"{log.control}/{NOTE}", now.isoformat().encode())  # 6
     return Upkeep(
         folded_events=folded,
         joined=joined,
@@ -58,6 +64,14 @@ def keep_up(
         removed_heartbeats=signs,
         history_events=projector.published_through("history"),
     )
+
+
+def last_upkeep(control: str, storage: Storage) -> datetime | None:
+    """When upkeep last finished; None if it never did. Raises OSError if that cannot be told."""
+    try:
+        return datetime.fromisoformat(storage.read(f"{control}/{NOTE}").decode())
+    except FileNotFoundError:
+        return None
 
 
 def refuse_short(retain_seconds: float, least: float) -> None:

@@ -145,5 +145,5 @@ class Looking(Store):
             behind = [lag for lag in lags if lag.upstream == name]
             findings += doctor.examine_upstream(name, marks, behind, state, self.storage)
         for sink in {sink.target: sink for sink in state.sinks.values()}.values():
-            findings += doctor.examine_target(sink, self.storage, self.databases.ledger)
+            findings += doctor.examine_target(sink, state, self.storage, self.databases.ledger)
         return findings

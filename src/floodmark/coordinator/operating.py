@@ -63,6 +63,10 @@ class Operating(Store):
         """
         self._operate(lambda state, dead: operations.removing(state, pipeline, dead), pipeline)
 
+    def refuse_unknown(self, pipeline: str) -> None:
+        """Raise FM-CONTROL-005 with the nearest match unless the pipeline is registered."""
+        operations.known(self.state(), pipeline)
+
     def rename(self, pipeline: str, new_name: str) -> None:
         """Give a pipeline another name; it goes on where it stands, with receipts of that name."""
         refuse_odd_name(new_name)
@@ -236,6 +240,7 @@ class Operating(Store):
         from floodmark.control import resetting
 
         name, state = self.stored_name(upstream), self._reader().state()
+        resetting.refuse_unknown(state, name, scope)
         if to is None:
             resetting.refuse_version(state, name, scope, to_version)
             return self._reset_of(name, scope, to_version)

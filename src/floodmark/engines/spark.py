@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import sys
@@ -133,6 +134,8 @@ def _require_delta(spark: SparkSession) -> SparkSession:
 def _java_options(conf: Mapping[str, str]) -> str:
     with as_file(files("floodmark.engines").joinpath("log4j2.properties")) as path:
         ours = f"-Dlog4j2.configurationFile={path.as_uri()}"
+    if logging.getLogger("floodmark").isEnabledFor(logging.DEBUG):
+        ours += " -Dfloodmark.tasks=error"
     return f"{ours} {conf.get('spark.driver.extraJavaOptions', '')}".strip()
 
 

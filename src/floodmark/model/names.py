@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 PIPELINE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 _OF_CONNECTION = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.\-]*):(.+)", re.DOTALL)
@@ -64,3 +65,16 @@ def matching(name: str, columns: Sequence[str]) -> str | None:
         return name
     alike = [column for column in columns if column.lower() == name.lower()]
     return alike[0] if len(alike) == 1 else None
+
+
+def nearest(word: str, known: Sequence[str]) -> str | None:
+    """The known word that was probably meant."""
+    found = get_close_matches(word.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
+    return next((k for k in known if found and k.lower() == found[0]), None)
+
+
+def choices(known: Sequence[str], word: str | None = None) -> str:
+    """What is allowed, and the nearest match where there is one."""
+    text = ", ".join(known)
+    close = nearest(word, known) if word else None
+    return f"{text}; nearest: {close}" if close else text

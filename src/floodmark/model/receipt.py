@@ -38,6 +38,11 @@ def forward_app_id(control_id: str, pipeline: str, write_name: str, generation: 
     return f"{app_prefix(control_id, pipeline)}{write_name}/{generation}"
 
 
+def pipeline_of(app_id: str) -> str:
+    """The pipeline that writes under an app id."""
+    return app_id.split("/")[2]
+
+
 def app_id_root(app_id: str) -> str:
     """What all generations of a write have in common."""
     return app_id.rpartition("/")[0] + "/"

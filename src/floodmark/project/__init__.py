@@ -28,7 +28,13 @@ from floodmark.config.references import Vault
 from floodmark.config.twin import built
 from floodmark.coordinator import Coordinator
 from floodmark.engines.catalog import is_in_memory
-from floodmark.errors import ConfigError, ControlError, FloodmarkError, SetupError
+from floodmark.errors import (
+    ConfigError,
+    ControlError,
+    FloodmarkError,
+    SetupError,
+    UnknownNameError,
+)
 from floodmark.model import durations
 from floodmark.model.results import Batch, Finding, batch_view
 from floodmark.model.state import OnLostTarget, PlannedBatch
@@ -349,6 +355,7 @@ class Project:
         timeout: str | float | None = None,
         retry: Retry | None = None,
         on_lost_range: Settlement | None = None,
+        on_lost_target: OnLostTarget | None = None,
         watcher: Watcher | None = None,
     ) -> RunSummary:
         """Plan, run and finalize until everything that was new at the beginning is done.
@@ -360,7 +367,14 @@ class Project:
         """
         scopes = self._to_run(pipelines, exclude)
         refuse_elsewhere(self.file, self.coordinator)
-        shift = self._shift(jobs, timeout, retry, watcher, on_lost_range=on_lost_range)
+        shift = self._shift(
+            jobs,
+            timeout,
+            retry,
+            watcher,
+            on_lost_range=on_lost_range,
+            on_lost_target=on_lost_target,
+        )
         self.connect_names(scopes, shift.watcher)
         with self.coordinator.coalesce():
             summary = shift.run_scopes(scopes, max_versions)
@@ -662,10 +676,10 @@ def _wrong_argument(title: str, allowed: str) -> ConfigError:
 
 
 def _not_in_batch(name: str, batch: PlannedBatch) -> ControlError:
-    return ControlError(
+    return UnknownNameError(
         "FM-CONTROL-005",
         f"pipeline {name} is not part of batch {batch.batch_id}",
-        found=f"the batch was planned for {', '.join(batch.required) or 'no pipeline'}",
+        allowed=choices(list(batch.required), name) or "the batch was planned for no pipeline",
         state="nothing was read or written; a plan keeps the registry of its moment",
         next=f"floodmark status {batch.batch_id}",
     )

@@ -13,7 +13,7 @@ from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import TableFacts, enable_feed_command, unreadable_features
 from floodmark.model.names import ASK_CATALOG, is_catalog_name
-from floodmark.model.receipt import FILES, Ledger
+from floodmark.model.receipt import FILES, Ledger, pipeline_of
 from floodmark.model.results import Finding, Lag, bad, good
 from floodmark.model.state import Mark, SinkDone, State
 
@@ -103,9 +103,18 @@ def examine_upstream(
             findings.append(bad(upstream, text, command))
         elif facts.earliest_version > mark.version + 1:
             text = f"versions {mark.version + 1}-{facts.earliest_version - 1} are gone from its log"
-            findings.append(bad(upstream, text))
+            findings.append(bad(upstream, text, _read_anew(upstream, mark.scope, state)))
     seconds = max([lag.seconds_behind or 0.0 for lag in lags], default=0.0)
     return [*findings, *_retention(facts, seconds, batch_interval(state, upstream))]
+
+
+def _read_anew(upstream: str, scope: str, state: State) -> str:
+    """The command that gets over versions that the log no longer has."""
+    held = state.open_windows.get((scope, upstream))
+    if held is not None:
+        return f"floodmark retry {held} --on-lost-range snapshot"
+    readers = [p.name for p in state.active_in(scope) if upstream in p.upstreams]
+    return f"floodmark run {' '.join(readers)} --on-lost-range snapshot"
 
 
 def _feed(upstream: str, facts: TableFacts) -> Finding:
@@ -150,7 +159,10 @@ def _pace(interval: float | None) -> str:
 
 
 def examine_target(
-    sink: SinkDone, storage: Storage, ledger_of: Callable[[str], Ledger | None] = lambda _: None
+    sink: SinkDone,
+    state: State,
+    storage: Storage,
+    ledger_of: Callable[[str], Ledger | None] = lambda _: None,
 ) -> list[Finding]:
     """Whether a target is there, keeps its receipts and can be read."""
     if sink.table_id == FILES:
@@ -161,7 +173,11 @@ def examine_target(
             return [_examine_ledger(sink, ledger)]
         facts = DeltaLog(sink.target, storage).facts()
     except FloodmarkError as error:
-        return [bad(sink.target, f"a target of {sink.write_name}: {error.title}", error.next)]
+        way = _write_anew(sink, state) if error.code in _NO_TABLE else error.next
+        return [bad(sink.target, f"a target of {sink.write_name}: {error.title}", way)]
+    if sink.table_id and facts.table_id != sink.table_id:
+        text = f"a target of {sink.write_name}: another table than the one that was written"
+        return [bad(sink.target, text, _write_anew(sink, state))]
     findings = list(_unknown_features(sink.target, facts))
     if _RECEIPTS in facts.properties:
         text = f"{_RECEIPTS} is set: the target forgets its receipts, rows could come twice"
@@ -169,6 +185,18 @@ def examine_target(
         command = f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{_RECEIPTS}')"
         findings.append(bad(sink.target, text, command))
     return findings or [good(sink.target, f"version {facts.latest_version}, keeps its receipts")]
+
+
+_NO_TABLE = ("FM-PLAN-001", "FM-PLAN-002")
+
+
+def _write_anew(sink: SinkDone, state: State) -> str:
+    """The commands that bring a lost target back from its upstreams."""
+    pipeline = pipeline_of(sink.app_id)
+    owed = state.open_batches_of(pipeline)
+    if owed:
+        return f"floodmark retry {owed[0].batch_id} {pipeline} --on-lost-target rebuild"
+    return f"floodmark refresh {pipeline} && floodmark run {pipeline} --on-lost-target rebuild"
 
 
 def _examine_ledger(sink: SinkDone, ledger: Ledger) -> Finding:

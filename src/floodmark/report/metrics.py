@@ -16,6 +16,7 @@ from floodmark.control import ControlReader
 from floodmark.control.delta import JOURNAL, unreadable
 from floodmark.control.events import Event
 from floodmark.control.fold import fold
+from floodmark.control.upkeep import last_upkeep
 from floodmark.deltalog import Storage
 from floodmark.model.results import Lag
 from floodmark.model.state import BatchStatus, Holder, Pipeline, RunStatus, State
@@ -70,6 +71,9 @@ JOURNAL_BYTES = Metric(
     "floodmark_journal_size_bytes", "Bytes of the journal on storage, with what upkeep may remove."
 )
 JOURNAL_FILES = Metric("floodmark_journal_files", "Files of the journal, with its log.")
+UPKEEP_AT = Metric(
+    "floodmark_last_upkeep_timestamp_seconds", "When upkeep last finished; 0 if it never did."
+)
 
 LAG_VERSIONS = Metric(
     "floodmark_upstream_lag_versions",
@@ -177,6 +181,7 @@ STUCK = Metric(
 METRICS = (
     *(BUILD_INFO, COLLECTED_AT, STORE_UP),
     *(JOURNAL_EVENTS, JOURNAL_UNFOLDED, JOURNAL_NEWEST, JOURNAL_BYTES, JOURNAL_FILES),
+    UPKEEP_AT,
     *(LAG_VERSIONS, LAG_SECONDS, LAG_KNOWN, LATEST, COMMITTED, COMMITTED_AT, HELD, READERS),
     *(RUN_STATUS, RUN_STARTED, RUN_SECONDS, ROWS_READ, ROWS_WRITTEN, RETRIES),
     *(FAILURES, SUCCEEDED_AT, BEHIND, PAUSED),
@@ -208,6 +213,7 @@ def measure(
     return (
         *_preamble(now, is_up=True),
         *_journal(events, control, storage),
+        Sample(UPKEEP_AT, (), _upkept_at(control, storage)),
         *(sample for lag in lags for sample in _upstream(state, lag)),
         *_readers(state, lags),
         *_pipelines(state, lags, tracks(state, control, storage)),
@@ -245,6 +251,14 @@ def _journal(events: Sequence[Event], control: str, storage: Storage) -> Iterato
         raise unreadable(path, error) from error
     yield Sample(JOURNAL_BYTES, (), sum(entry.size for entry in files))
     yield Sample(JOURNAL_FILES, (), len(files))
+
+
+def _upkept_at(control: str, storage: Storage) -> float:
+    try:
+        at = last_upkeep(control, storage)
+    except OSError as error:
+        raise unreadable(control, error) from error
+    return at.timestamp() if at else 0.0
 
 
 def _upstream(state: State, lag: Lag) -> Iterator[Sample]:

@@ -21,8 +21,9 @@ from floodmark.control.heartbeats import Heartbeats, Pulse
 from floodmark.control.operations import running
 from floodmark.control.rules.parts import is_paused
 from floodmark.control.rules.runs import check_fence, earlier_unfinished, running_elsewhere
-from floodmark.errors import ControlError, FencedError
+from floodmark.errors import ControlError, FencedError, UnknownNameError
 from floodmark.model.clock import Clock
+from floodmark.model.names import choices, nearest
 from floodmark.model.state import Holder, PlannedBatch, Run, State
 
 DEFAULT_TTL_SECONDS = 60.0
@@ -231,20 +232,22 @@ def known_batch(state: State, batch_id: str) -> PlannedBatch:
     if batch_id in state.batches:
         return state.batches[batch_id]
     newest = list(state.batches)[-3:]
-    raise ControlError(
+    close = nearest(batch_id, list(state.batches)) or (newest[-1] if newest else None)
+    raise UnknownNameError(
         "FM-CONTROL-004",
         f"batch {batch_id} is unknown",
         found=f"the newest batches are {', '.join(newest)}" if newest else "there is no batch yet",
+        allowed=f"a batch of this store; nearest: {close}" if close else None,
         state="nothing was read or written",
         next="floodmark status",
     )
 
 
 def _not_in_batch(batch: PlannedBatch, pipeline: str) -> ControlError:
-    return ControlError(
+    return UnknownNameError(
         "FM-CONTROL-005",
         f"pipeline {pipeline} is not part of batch {batch.batch_id}",
-        found=f"the batch was planned for {', '.join(batch.required) or 'no pipeline'}",
+        allowed=choices(list(batch.required), pipeline) or "the batch was planned for no pipeline",
         state="nothing was read or written; a plan keeps the registry of its moment",
         next="register the pipeline; the next batch will ask for it",
     )
@@ -271,11 +274,17 @@ def _lease_held(run: Run) -> ControlError:
         "FM-CONTROL-006",
         f"another runner holds the lease of pipeline {run.pipeline}",
         where=f"batch {run.batch_id}, run {run.run_id}, epoch {run.epoch}",
-        found=f"process {run.holder.pid} on {run.holder.host}, which shows signs of life",
+        found=_living(run),
         state="nothing was read or written by this call",
         next="wait for it, or stop that process and run the same command again",
         retryable=True,
     )
+
+
+def _living(run: Run) -> str:
+    if run.is_external:
+        return "the run that was recorded as RUNNING, and has not ended"
+    return f"process {run.holder.pid} on {run.holder.host}, which shows signs of life"
 
 
 def fenced(run: Run, problem: str) -> FencedError:

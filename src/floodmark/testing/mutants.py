@@ -266,6 +266,11 @@ def reset_takes_newcomers_along() -> list[Patch]:
 
 
 @mutant
+def values_beyond_the_mark_are_processed_again() -> list[Patch]:
+    return [(plans, "_is_committed_span", lambda *_: True)]
+
+
+@mutant
 def reset_under_an_open_batch() -> list[Patch]:
     return [(resetting, "decide_reset", lambda _, body: [body]), unchecked(Reset)]
 

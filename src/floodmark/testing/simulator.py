@@ -415,11 +415,16 @@ def rename(actor: Actor, pipeline: str) -> None:
 
 
 def reset(actor: Actor) -> None:
-    """Put a watermark elsewhere, as an operator may; rather one that a newcomer has not reached."""
+    """Put a watermark elsewhere, as an operator may; rather one that a newcomer has not reached,
+    or that no batch holds.
+    """
     world, rng = actor.world, actor.world.rng
     scope = "other" if rng.random() < 0.2 else "default"
-    behind = not_reached(actor.coordinator.state())
-    scope, upstream = rng.choice(behind) if behind else (scope, rng.choice(UPSTREAMS))
+    state = actor.coordinator.state()
+    known = not_reached(state) or [mark for mark in state.marks if mark not in state.open_windows]
+    upstream = rng.choice(UPSTREAMS)
+    if known and rng.random() < 0.8:
+        scope, upstream = rng.choice(known)
     version = rng.randint(-1, world.latest[upstream])
     if version < 0:
         actor.coordinator.reset(upstream, scope=scope)

@@ -22,6 +22,7 @@ from floodmark.report import doctor
 from floodmark.testing.crash import Story, build_lake
 
 FEED = {"delta.enableChangeDataFeed": "true"}
+APP_ID = "floodmark/control/p/w/0"
 DAY = 86_400.0
 
 
@@ -126,7 +127,7 @@ def test_a_target_that_forgets_its_receipts_is_named_with_the_statement(tmp_path
         {"delta.setTransactionRetentionDuration": "interval 1 days"}
     )
 
-    [found] = doctor.examine_target(SinkDone("w", "app", path, "id", 0, 1), Storage())
+    [found] = doctor.examine_target(SinkDone("w", APP_ID, path, "", 0, 1), State(), Storage())
 
     assert not found.ok
     assert found.next == (
@@ -135,9 +136,12 @@ def test_a_target_that_forgets_its_receipts_is_named_with_the_statement(tmp_path
 
 
 def test_a_target_that_is_gone_is_named(tmp_path: Path) -> None:
-    [found] = doctor.examine_target(SinkDone("w", "app", "/no/such", "id", 0, 1), Storage())
+    sink = SinkDone("w", APP_ID, "/no/such", "id", 0, 1)
+
+    [found] = doctor.examine_target(sink, State(), Storage())
 
     assert not found.ok
+    assert found.next == "floodmark refresh p && floodmark run p --on-lost-target rebuild"
 
 
 class ReadOnly(Storage):
