@@ -96,3 +96,17 @@ def test_validate_names_a_step_that_cannot_be_read_by_its_place(
     assert error["code"] == "FM-TRANSFORM-002"
     assert "floodmark.yaml:13:" in error["where"]
     assert "transform[1]" in error["where"]
+
+
+def test_validate_and_plan_say_that_files_are_written_at_least_once(
+    lake: Path, floodmark: Command
+) -> None:
+    text = SHOP.replace(
+        "path: gold/orders, merge: {keys: [id]}", "format: csv, path: out, mode: append"
+    )
+    (lake / "floodmark.yaml").write_text(text.replace("path: raw/orders}", "path: orders}"))
+
+    checked = floodmark("validate", "--json").document
+
+    assert [warning["code"] for warning in checked["warnings"]] == ["FM-CONFIG-018"]
+    assert "node report writes files: at least once" in floodmark("plan").out

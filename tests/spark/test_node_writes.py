@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from floodmark import failpoints
 from floodmark.deltalog import DeltaLog
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.project import Project
+from floodmark.run.nodes.side_by_side import in_order
 from floodmark.testing import crash
 from floodmark.testing.node_projects import table_rows
 
@@ -70,6 +72,23 @@ def project_of(root: Path, spark: SparkSession, text: str | None = None) -> Proj
     project = Project.load(root)
     project._session = lambda: spark
     return project
+
+
+def test_nodes_side_by_side_are_cancelled_with_their_run(spark: SparkSession) -> None:
+    meeting = threading.Barrier(2)
+    tags: list[list[str]] = []
+
+    def work(_: str) -> None:
+        meeting.wait(10)
+        tags.append(sorted(map(str, spark.sparkContext.getJobTags())))
+
+    spark.sparkContext.addJobTag("of-the-run")
+    try:
+        in_order({"a": (), "b": ()}, work, 2, spark)
+    finally:
+        spark.sparkContext.removeJobTag("of-the-run")
+
+    assert tags == [["of-the-run"], ["of-the-run"]]
 
 
 def lines(folder: Path) -> list[str]:

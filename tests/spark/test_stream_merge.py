@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def run_stream(spark: SparkSession, root: Path, apply: Any) -> None:
+def run_stream(spark: SparkSession, root: Path, apply: Any, **options: str) -> None:
     """One micro-batch for each file, until everything is read."""
-    rows = spark.readStream.format("delta").option("maxFilesPerTrigger", 1)
+    rows = spark.readStream.format("delta").option("maxFilesPerTrigger", 1).options(**options)
     query = (
         rows.load(str(root / "lake/orders"))
         .writeStream.foreachBatch(apply)
@@ -66,6 +66,23 @@ def test_micro_batches_are_merged_once_and_a_repeated_one_changes_nothing(
     crash.append_rows(tmp_path, "lake/orders", [(3, 31)])
     run_stream(spark, tmp_path, merge)
     assert table_rows(target) == [(1, 10), (2, 21), (3, 31)]
+    assert receipts(target) == [0, 1, 2]
+
+
+def test_a_stream_of_a_change_feed_deletes_softly_and_keeps_newer_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    target = tmp_path / "lake/latest"
+    crash.append_rows(tmp_path, "lake/orders", [(1, 10), (2, 20)])
+    crash.open_table(tmp_path, "lake/orders").update({"amount": "5"}, predicate="id = 1")
+    crash.open_table(tmp_path, "lake/orders").delete("id = 2")
+    merge = fm.stream_merge(
+        str(target), stream="latest", keys="id", deletes="soft", sequence_by="amount"
+    )
+
+    run_stream(spark, tmp_path, merge, readChangeFeed="true", startingVersion="0")
+
+    assert table_rows(target, "id, amount, is_deleted") == [(1, 10, False), (2, 20, True)]
     assert receipts(target) == [0, 1, 2]
 
 

@@ -239,7 +239,9 @@ class ArrowSink:
         if not seen.exists:
             self._create(rows, receipt, creation)
             return
-        replaced: dict[str, Any] = {"predicate": self._spec.replace_where} if self._spec.replace_where else {}
+        replaced: dict[str, Any] = (
+            {"predicate": self._spec.replace_where} if self._spec.replace_where else {}
+        )
         write_deltalake(place, rows, mode=mode, commit_properties=_properties(receipt), **replaced)
 
     def _create(self, rows: pa.Table, receipt: Receipt, creation: Mapping[str, Any]) -> None:

@@ -11,6 +11,9 @@ from floodmark.run.lost_targets import OtherPass
 
 Work = Callable[[str], None]
 
+GLANCE_SECONDS = 0.2
+"""How often somebody who waits for the others looks whether one was interrupted."""
+
 
 def in_order(
     parents: Mapping[str, Sequence[str]], work: Work, at_once: int, spark: Any = None
@@ -28,12 +31,15 @@ def in_order(
     ]
     for helper in helpers:
         helper.start()
+    # An interrupt waits for nobody: those that still run begin nothing more, and the run, which is
+    # recorded as FAILED, takes no record of theirs.
     try:
         crew.labour()
-        for helper in helpers:
-            helper.join()
+        while not crew.is_interrupted and any(helper.is_alive() for helper in helpers):
+            helpers[0].join(GLANCE_SECONDS)
+            helpers = [helper for helper in helpers if helper.is_alive()] or helpers
     finally:
-        crew.halt()  # an interrupt comes here: nobody waits for the others, they begin nothing
+        crew.halt()
     crew.raise_first(list(parents))
 
 
@@ -58,6 +64,12 @@ class _Crew:
             except BaseException as error:  # noqa: BLE001
                 failure = error
             self._done(name, failure)
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether somebody has asked for the end of the process."""
+        failures = list(self._failures.values())
+        return any(isinstance(each, KeyboardInterrupt | SystemExit) for each in failures)
 
     def halt(self) -> None:
         with self._changed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -11,6 +13,7 @@ from floodmark import failpoints
 from floodmark.config import load_file
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project
+from floodmark.run.context import Run
 from floodmark.testing import crash
 from floodmark.testing.node_projects import open_project
 from floodmark.testing.node_projects import table_rows as rows
@@ -205,3 +208,34 @@ def test_zorder_and_partitions_by_one_column_are_refused(tmp_path: Path) -> None
         open_project(tmp_path, text)
 
     assert caught.value.code == "FM-CONFIG-015"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"mode": "replace_where"}, "FM-SINK-005"),
+        ({"mode": "append", "replace_where": "id > 1"}, "FM-SINK-005"),
+        ({"mode": "replace_where", "replace_where": "id > 1", "keys": ["id"]}, "FM-SINK-005"),
+        ({"mode": "replace_where", "replace_where": "id > 1"}, None),
+    ],
+)
+@pytest.mark.usefixtures("orders")
+def test_a_function_replaces_by_condition_and_only_with_one(
+    tmp_path: Path, options: dict[str, Any], code: str | None
+) -> None:
+    story = crash.Story(tmp_path, "merge", pipelines=("copy",))
+    coordinator = story.coordinator()
+    story.register(coordinator)
+    batch_id = coordinator.create_batch().batch_id or ""
+
+    def replace_rows(inputs: Mapping[str, Any], run: Run) -> None:
+        run.write(inputs[crash.ORDERS], "./out", **options)
+
+    if code is not None:
+        with pytest.raises(FloodmarkError) as caught:
+            coordinator.run_pipeline("copy", batch_id, replace_rows)
+        assert caught.value.code == code
+        assert not (tmp_path / "out").exists()
+    else:
+        coordinator.run_pipeline("copy", batch_id, replace_rows)
+        assert rows(tmp_path / "out") == [(2, 20), (3, 30)]

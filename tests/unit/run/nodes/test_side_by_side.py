@@ -82,6 +82,23 @@ def test_an_error_lets_others_end_and_none_begin_and_all_errors_are_told() -> No
     assert "node b failed" in caught.value.details["also"]
 
 
+def test_an_interrupt_waits_for_nobody() -> None:
+    meeting, release = threading.Barrier(2), threading.Event()
+
+    def work(name: str) -> None:
+        meeting.wait(WAIT_SECONDS)
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        release.wait(WAIT_SECONDS)
+
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        in_order({"a": (), "b": ()}, work, 2)
+
+    assert time.monotonic() - begun < WAIT_SECONDS
+    release.set()
+
+
 def test_an_error_comes_before_a_pass_of_the_other_kind() -> None:
     meeting = threading.Barrier(2)
 
