@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from floodmark import failpoints
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project
+from floodmark.run.context import Run
 from floodmark.testing import crash
 from floodmark.testing.node_projects import open_project, table_rows
 
@@ -218,6 +220,87 @@ def test_a_lost_store_is_rebuilt_from_targets_of_both_kinds(
     assert summary.exit_code == 0
     assert [row[0] for row in amounts(lake / "orders")] == [1, 2, 3, 5, 6, 7, 8, 9]
     assert len((lake / "log").rows()) == 7 + 4 + 1 + 2
+
+
+def test_a_node_that_is_added_below_a_database_gets_what_came_before(
+    postgres: PostgresServer, lake: PgLake, tmp_path: Path
+) -> None:
+    crash.build_lake(tmp_path)
+    alone = NODES[: NODES.index("      - name: lake_log")]
+    open_project(tmp_path, project_text(postgres, lake, alone)).run()
+    crash.grow_lake(tmp_path)
+    added = """\
+      - {name: copy, depends_on: [erp_orders], write: {connection: erp, table: @copy, merge: {keys: [id]}}}
+"""
+    project = open_project(tmp_path, project_text(postgres, lake, alone + added))
+    with crash.armed("run.after_done:1"), pytest.raises(failpoints.FailpointReached):
+        project.run()
+
+    summary = open_project(tmp_path).run()
+
+    assert summary.exit_code == 0, summary.outcomes
+    assert amounts(lake / "copy") == amounts(lake / "orders")
+    assert len(amounts(lake / "copy")) == 8
+
+
+def test_a_lost_target_below_a_database_is_rebuilt_from_the_whole(
+    project: Project, lake: PgLake, tmp_path: Path
+) -> None:
+    project.run()
+    crash.grow_lake(tmp_path)
+    (tmp_path / "lake/log").rename(tmp_path / "gone")
+    assert error_of(project).code == "FM-SINK-007"
+
+    batch_id = project.coordinator.status()[0].batch_id
+    summary = project.retry(batch_id, on_lost_target="rebuild")
+
+    assert summary.exit_code == 0, summary.outcomes
+    assert table_rows(tmp_path / "lake/log", "id") == [(n,) for n in (1, 2, 3, 5, 6, 7, 8, 9)]
+    assert len((lake / "log").rows()) == 7 + 4 + 1 + 2
+
+
+def test_a_function_writes_to_a_database_by_name(
+    project: Project, lake: PgLake, tmp_path: Path
+) -> None:
+    coordinator = project.coordinator
+    coordinator.register("copy", ["./lake/orders"])
+    batch_id = coordinator.create_batch(pipelines=["copy"]).batch_id or ""
+    target = str(lake / "copy").replace("shop:", "erp:")
+
+    def write_to(name: str) -> Any:
+        def write(inputs: Mapping[str, Any], run: Run) -> None:
+            run.write(inputs["./lake/orders"], name, mode="append")
+
+        return write
+
+    with pytest.raises(FloodmarkError) as caught:
+        coordinator.run_pipeline("copy", batch_id, write_to("epr:copy"))
+    assert (caught.value.code, caught.value.allowed) == ("FM-SINK-033", "erp")
+    result = coordinator.run_pipeline("copy", batch_id, write_to(target))
+
+    assert (result.status, result.rows_written) == ("SUCCESS", 7)
+    assert len(amounts(lake / "copy")) == 7
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (("format: postgres, table: @orders", "table: a.b.c"), "write.table"),
+        (("table: @log,", "table: @log, options: {optimize_write: true},"), "write.options.optimize_write"),
+        (("table: @log, mode: append, changes: log", "table: @log, mode: replace_where, replace_where: id > 1"), "write.mode"),
+    ],
+)  # fmt: skip
+def test_what_a_database_cannot_do_is_refused_by_its_key(
+    postgres: PostgresServer, lake: PgLake, tmp_path: Path, change: tuple[str, str], key: str
+) -> None:
+    crash.build_lake(tmp_path)
+    project = open_project(tmp_path, project_text(postgres, lake, NODES.replace(*change)))
+
+    with pytest.raises(FloodmarkError) as caught:
+        project.run()
+
+    assert caught.value.code == "FM-CONFIG-016"
+    assert key in (caught.value.where or "")
 
 
 MOVING = """\

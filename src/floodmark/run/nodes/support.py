@@ -14,6 +14,7 @@ from floodmark.config.rules import Finding
 from floodmark.config.upstreams import UpstreamSettings
 from floodmark.config.writes import WriteSettings
 from floodmark.model.names import connection_of
+from floodmark.model.sql_names import name_parts
 
 NOT_RUN = "FM-CONFIG-016"
 
@@ -102,12 +103,21 @@ def _write(write: WriteSettings, settings: ProjectSettings) -> Iterator[Finding]
 
 def _database(write: WriteSettings) -> Iterator[Finding]:
     """A table of PostgreSQL has no layout of ours, and no name in Spark's catalog."""
+    if not _is_table_name(write.table or ""):
+        yield _not_run("table", allowed='table, schema.table, or "Quoted".names as in SQL')
     if write.write_mode == "replace_where":
         yield _not_run("mode", allowed="append, overwrite, merge")
     if write.register_table is not None:
         yield _not_run("register_table", allowed="register_table with a Delta table")
     for key in write.options.model_fields_set:
         yield _not_run("options", key, allowed="layout by CREATE TABLE in the database, once")
+
+
+def _is_table_name(text: str) -> bool:
+    try:
+        return len(name_parts("postgres", text)) <= 2
+    except ValueError:
+        return False
 
 
 def _files(write: WriteSettings) -> Iterator[Finding]:
