@@ -127,9 +127,9 @@ def floodmark(capsys: pytest.CaptureFixture[str]) -> Command:
 def arrow_call(shop: Path) -> Callable[..., Call]:
     """Makes calls whose project runs on delta-rs instead of Spark; the streams of the moment."""
 
-    def make(*, as_json: bool = True) -> Call:
+    def make(*, as_json: bool = True, folder: Path = shop) -> Call:
         call = Call(None, as_json=as_json, is_verbose=False)
-        call.project = Project.load(shop)
+        call.project = Project.load(folder)
         call.project._session = lambda: None
         call.project.coordinator._engine = ArrowEngine()
         return call

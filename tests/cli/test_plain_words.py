@@ -136,3 +136,31 @@ def test_a_moved_project_goes_on_once_its_old_folder_is_gone(
     add_version(there / "lake/orders", 9)
     (window,) = floodmark("plan", "--json").document["windows"]
     assert (window["start"], window["method"]) == (2, "feed")
+
+
+@pytest.mark.parametrize("runs_there", [True, False])
+def test_verify_and_doctor_find_the_targets_of_a_moved_project(
+    copying: Path,
+    floodmark: Command,
+    arrow_call: MakeCall,
+    answer: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    runs_there: bool,
+) -> None:
+    answer(arrow_call(), work.run)
+    there = copying.parent / "there"
+    copying.rename(there)
+    monkeypatch.chdir(there)
+    if runs_there:
+        add_version(there / "lake/orders", 9)
+        call = arrow_call(folder=there)
+        ran = answer(call, work.run)
+        assert ran.code == 0, ran.out
+
+    verified, examined = floodmark("verify", "--json"), floodmark("doctor", "--json")
+
+    assert (verified.code, str(copying) in verified.out) == (0, False)
+    targets = [f["name"] for f in examined.document["findings"] if "/lake/gold/copy" in f["name"]]
+    assert targets
+    assert all(name.startswith(str(there)) for name in targets)

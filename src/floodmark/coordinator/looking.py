@@ -122,7 +122,9 @@ class Looking(Store):
         """Check the guarantees on the journal, the sinks and the published tables."""
         from floodmark.report.verify import verify_store
 
-        return verify_store(self._reader(), self.control, self.storage, self.databases.ledger)
+        return verify_store(
+            self._reader(), self.control, self.storage, self.databases.ledger, self.base
+        )
 
     def doctor(self, upstreams: Iterable[str] = ()) -> list[Finding]:
         """Look for what will hurt: the machine, the store, the upstreams. Changes nothing."""
@@ -145,5 +147,7 @@ class Looking(Store):
             behind = [lag for lag in lags if lag.upstream == name]
             findings += doctor.examine_upstream(name, marks, behind, state, self.storage)
         for sink in {sink.target: sink for sink in state.sinks.values()}.values():
-            findings += doctor.examine_target(sink, state, self.storage, self.databases.ledger)
+            findings += doctor.examine_target(
+                sink, state, self.storage, self.databases.ledger, self.base
+            )
         return findings

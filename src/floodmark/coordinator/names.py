@@ -135,6 +135,8 @@ class Names:
 
     def _learn_path(self, path: str, known: Ids, *, journals: bool) -> None:
         """A path where no upstream is may be the new place of one, or its old place again."""
+        if journals:  # what a preview has only assumed is found again, and journaled
+            self._assumed = {old: new for old, new in self._assumed.items() if new != path}
         place = self.place(path)
         is_known = place == path and (path in known or path in self._places().values())
         if not known or is_known or not is_delta_table(path, self.storage):

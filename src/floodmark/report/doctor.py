@@ -16,6 +16,7 @@ from floodmark.model.names import ASK_CATALOG, is_catalog_name
 from floodmark.model.receipt import FILES, Ledger, pipeline_of
 from floodmark.model.results import Finding, Lag, bad, good
 from floodmark.model.state import Mark, SinkDone, State
+from floodmark.report.places import located
 
 HOUR, DAY = 3_600.0, 86_400.0
 UNFOLDED_EVENTS = 1_000
@@ -163,6 +164,7 @@ def examine_target(
     state: State,
     storage: Storage,
     ledger_of: Callable[[str], Ledger | None] = lambda _: None,
+    root: str | None = None,
 ) -> list[Finding]:
     """Whether a target is there, keeps its receipts and can be read."""
     if sink.table_id == FILES:
@@ -171,6 +173,7 @@ def examine_target(
         ledger = ledger_of(sink.target)
         if ledger is not None:
             return [_examine_ledger(sink, ledger)]
+        sink = located(sink, root, storage)
         facts = DeltaLog(sink.target, storage).facts()
     except FloodmarkError as error:
         way = _write_anew(sink, state) if error.code in _NO_TABLE else error.next

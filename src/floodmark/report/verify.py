@@ -42,6 +42,7 @@ from floodmark.model.receipt import FILES, Ledger, metadata_of
 from floodmark.model.results import Finding, bad, good
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
+from floodmark.report.places import located
 
 SHOWN = 3
 """How many problems of one guarantee are spelled out."""
@@ -58,6 +59,8 @@ class Evidence:
     """Sinks whose log could not be read, and why."""
     forgotten_through: int = 0
     """Batches up to this number were lost with the store and restored from the sinks."""
+    places: dict[str, str] = field(default_factory=dict)
+    """Where targets are that moved with their project."""
 
     def bodies(self, *kinds: type[Any]) -> Iterator[Any]:
         return (event.body for event in self.events if isinstance(event.body, kinds))
@@ -106,11 +109,19 @@ class Evidence:
             else:
                 written.clear()
         kept = (body for written in standing.values() for body in written)
-        return ((body, body.sink) for body in kept if body.sink.table_id != FILES)
+        return (
+            (body, replace(body.sink, target=self.place_of(body.sink.target)))
+            for body in kept
+            if body.sink.table_id != FILES
+        )
+
+    def place_of(self, target: str) -> str:
+        return self.places.get(target, target)
 
     def accepted(self) -> dict[str, int]:
         """The version up to which each target was taken as it was found."""
-        return {b.sink.target: b.sink.accepted_version for b in self.bodies(TargetSettled)}
+        settled = [body.sink for body in self.bodies(TargetSettled)]
+        return {self.place_of(sink.target): sink.accepted_version for sink in settled}
 
 
 LedgerOf = Callable[[str], Ledger | None]
@@ -118,10 +129,17 @@ LedgerOf = Callable[[str], Ledger | None]
 
 
 def verify_store(
-    reader: ControlReader, control: str, storage: Storage, ledger_of: LedgerOf = lambda _: None
+    reader: ControlReader,
+    control: str,
+    storage: Storage,
+    ledger_of: LedgerOf = lambda _: None,
+    root: str | None = None,
 ) -> list[Finding]:
-    """One finding for each guarantee, and one for the published tables. Changes nothing."""
-    evidence = gather(all_events(reader, control, storage), storage, ledger_of)
+    """One finding for each guarantee, and one for the published tables. Changes nothing.
+
+    Targets that moved with the project's folder are looked for below `root`.
+    """
+    evidence = gather(all_events(reader, control, storage), storage, ledger_of, root)
     findings = [_finding(name, text, check(evidence)) for name, text, check in CHECKS]
     findings.append(_finding("tables", _TABLES_TEXT, published_tables(reader, control, storage)))
     if evidence.events and isinstance(evidence.events[0].body, Snapshot):
@@ -144,11 +162,19 @@ def spelled_out(event: Event) -> list[Event]:
     return [replace(event, body=body) for body in bodies]
 
 
-def gather(events: list[Event], storage: Storage, ledger_of: LedgerOf = lambda _: None) -> Evidence:
+def gather(
+    events: list[Event],
+    storage: Storage,
+    ledger_of: LedgerOf = lambda _: None,
+    root: str | None = None,
+) -> Evidence:
     """Read the log, or the receipts, of every sink that any run wrote to, once."""
     evidence = Evidence([each for event in events for each in spelled_out(event)])
     rebuilt = [event.body.state for event in events if isinstance(event.body, Rebuilt)]
     evidence.forgotten_through = rebuilt[0].batch_seq if rebuilt else 0
+    written = {sink.target: sink for _, sink in evidence.sinks()}
+    found = {target: _place(sink, root, storage) for target, sink in written.items()}
+    evidence.places = {target: place for target, place in found.items() if place != target}
     for _, sink in evidence.sinks():
         if sink.target not in evidence.commits and sink.target not in evidence.unreadable:
             try:
@@ -156,6 +182,13 @@ def gather(events: list[Event], storage: Storage, ledger_of: LedgerOf = lambda _
             except FloodmarkError as error:  # becomes a failed check of that sink
                 evidence.unreadable[sink.target] = error.title
     return evidence
+
+
+def _place(sink: SinkDone, root: str | None, storage: Storage) -> str:
+    try:
+        return located(sink, root, storage).target
+    except FloodmarkError:  # comes again, as a failed check, where its commits are read
+        return sink.target
 
 
 def commits_of(target: str, storage: Storage, ledger_of: LedgerOf) -> list[VersionFacts]:

@@ -20,7 +20,7 @@ from floodmark.model.marks import (
 )
 from floodmark.model.names import matching, quoted
 from floodmark.model.plan import TimeFacts
-from floodmark.model.window import Query, Settlement, Window
+from floodmark.model.window import NOTHING_PROCESSED, Query, Settlement, Window
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources import ranges, times
 
@@ -85,6 +85,8 @@ class SparkTimeSource:
     def table(self, window: Window, at_version: int) -> DataFrame:
         """The rows as of one side of the window, as far as their time tells."""
         self.check(window)
+        if at_version == NOTHING_PROCESSED != window.after_version:
+            return self._whole(window).limit(0)
         is_end = at_version == window.through_version
         return self._through(window, window.end_mark if is_end else window.start_mark)
 

@@ -15,7 +15,7 @@ from floodmark.model.delta import TableFacts
 from floodmark.model.marks import TimeType, decoded, decoded_if_any, numbered, settled_through
 from floodmark.model.names import matching
 from floodmark.model.plan import TimeFacts
-from floodmark.model.window import Settlement, Window
+from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
 from floodmark.sources import arrow_feed, ranges, times
 from floodmark.sources.spark_times import planned_facts, query_of, refuse_other_type
 
@@ -53,6 +53,8 @@ class ArrowTimeSource:
     def table(self, window: Window, at_version: int) -> pa.Table:
         """See `Source.table`."""
         self.check(window)
+        if at_version == NOTHING_PROCESSED != window.after_version:
+            return self._whole(window).slice(0, 0)
         is_end = at_version == window.through_version
         return self._through(window, window.end_mark if is_end else window.start_mark)
 
