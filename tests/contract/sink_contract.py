@@ -349,6 +349,28 @@ class SinkContract:
 
         assert names_of(target) == {1: "a", 2: "same", 3: "c", 4: "first", 5: "new"}
 
+    def test_a_replacement_keeps_to_its_condition_and_happens_once(
+        self, harness: Harness, target: Place
+    ) -> None:
+        spec = self.spec(target, "replace_where", replace_where="n >= 2 -- the large ones")
+        sink = harness.sink(spec, (window("snapshot"),))
+        with pytest.raises(SinkError) as caught:
+            sink.write(self.plain(harness, (1, "a", 1), (2, "b", 2)), receipt(1))
+        assert caught.value.code == "FM-SINK-034"
+        assert not target.exists() or rows_of(target) == []
+        sink.write(self.plain(harness, (2, "b", 2), (3, "c", 3)), receipt(1))
+        others = harness.sink(self.spec(target))
+        others.write(self.plain(harness, (1, "a", 1)), receipt(1, f"{APP}/others"))
+
+        result = sink.write(self.plain(harness, (2, "b2", 2), (4, "d", 4)), receipt(2))
+        again = sink.write(self.plain(harness, (5, "e", 5)), receipt(2))
+
+        assert names_of(target) == {1: "a", 2: "b2", 4: "d"}
+        assert (result.rows_written, again.already_applied) == (2, True)
+        with pytest.raises(SinkError):
+            sink.write(self.plain(harness, (2, "b3", 2), (6, "f", None)), receipt(3))
+        assert names_of(target) == {1: "a", 2: "b2", 4: "d"}
+
     def test_strategies_insert_only_what_is_new_or_delete_only_what_is_matched(
         self, harness: Harness, target: Place
     ) -> None:

@@ -287,7 +287,6 @@ def test_a_function_writes_to_a_database_by_name(
     [
         (("format: postgres, table: @orders", "table: a.b.c"), "write.table"),
         (("table: @log,", "table: @log, options: {optimize_write: true},"), "write.options.optimize_write"),
-        (("table: @log, mode: append, changes: log", "table: @log, mode: replace_where, replace_where: id > 1"), "write.mode"),
     ],
 )  # fmt: skip
 def test_what_a_database_cannot_do_is_refused_by_its_key(
@@ -301,6 +300,28 @@ def test_what_a_database_cannot_do_is_refused_by_its_key(
 
     assert caught.value.code == "FM-CONFIG-016"
     assert key in (caught.value.where or "")
+
+
+def test_a_condition_that_the_database_does_not_take_is_told_as_such(
+    postgres: PostgresServer, lake: PgLake, tmp_path: Path
+) -> None:
+    crash.append_rows(tmp_path, "lake/orders", [(1, 10)])
+    nodes = """\
+pipelines:
+  - pipeline: orders
+    nodes:
+      - name: days
+        read: {connection: lake, path: orders, method: snapshot}
+        write: {connection: erp, table: @copy, mode: replace_where, replace_where: "id >"}
+"""
+    text = project_text(postgres, lake, nodes)
+
+    error = error_of(open_project(tmp_path, text))
+    summary = open_project(tmp_path, text.replace("id >", "id > 0")).run()
+
+    assert (error.code, error.retryable) == ("FM-SINK-005", False)
+    assert summary.exit_code == 0, summary.outcomes
+    assert amounts(lake / "copy") == [(1, 10)]
 
 
 MOVING = """\

@@ -50,6 +50,7 @@ _STORAGE_ERRORS = frozenset(
 """Exactly these: their subclasses for missing files speak of the upstreams."""
 
 _OUTSIDE = "DELTA_REPLACE_WHERE_MISMATCH"
+_BAD_CONDITION = "DELTA_FAILED_RECOGNIZE_PREDICATE"
 
 ZORDER_AFTER_COMMITS = 20
 """So many commits without an OPTIMIZE make the next one due; a new table is sorted at once."""
@@ -378,8 +379,11 @@ def _retelling(spec: WriteSpec, receipt: Receipt) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        if isinstance(error, PySparkException) and error.getCondition() == _OUTSIDE:
+        condition = error.getCondition() if isinstance(error, PySparkException) else None
+        if condition == _OUTSIDE:
             raise rules.outside(spec) from error
+        if condition == _BAD_CONDITION:
+            raise rules.bad_condition(spec, condition) from error
         for name, message in java_errors(error):
             if name in _STORAGE_ERRORS:
                 raise not_written(spec.target, receipt, f"{name}: {message}") from error

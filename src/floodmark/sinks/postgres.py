@@ -65,6 +65,8 @@ _CHANGE_PG = (
     PgColumn(CHANGE_COLUMNS[1], "int8", "bigint"),
     PgColumn(CHANGE_COLUMNS[2], "timestamptz", "timestamp with time zone"),
 )
+_BAD_SQL = "42"
+"""The class of SQLSTATE for syntax, unknown names and missing rights."""
 _BAD_VALUES = ("22", "23", "54")
 """Classes of SQLSTATE: data, constraints, limits of the program (an index entry too long)."""
 
@@ -183,6 +185,8 @@ class PostgresSink:
         except psycopg.Error as error:
             if sqlstate(error)[:2] in _BAD_VALUES:
                 raise _unfit_value(self._spec, _place(error) + said(error)) from error
+            if sqlstate(error)[:2] == _BAD_SQL and self._spec.mode == "replace_where":
+                raise rules.bad_condition(self._spec, said(error)) from error
             raise _not_written(self._spec.target, receipt, said(error)) from error
 
     def _prepared(self, connection: Connection, cursor: Cursor) -> PgTable:
@@ -210,8 +214,8 @@ class PostgresSink:
     def _admit(self, cursor: Cursor, table: PgTable, schema: pa.Schema, receipt: Receipt) -> Target:
         if self._spec.partition_by:
             raise _misfit(self._spec, "partition_by=", "a table of PostgreSQL that is partitioned")
-        if self._spec.mode == "replace_where":
-            raise _misfit(self._spec, "mode replace_where", "append, overwrite or merge")
+        if self._spec.mode == "replace_where" and self._spec.changes == "latest":
+            raise _misfit(self._spec, 'replace_where with changes="latest"', "one of the two")
         seen = self._target.seen(cursor, table, receipt)
         rules.check_write(self._spec, self._windows, schema.names, seen)
         added = rules.new_columns(self._spec, schema.names, seen)
@@ -286,6 +290,8 @@ class PostgresSink:
         return ", ".join(map(quoted, keys))
 
     def _store(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> Effects:
+        if self._spec.mode == "replace_where":
+            return self._replace(cursor, table, frame, schema)
         if self._spec.mode == "overwrite" or self._target.is_rebuilt:
             run(cursor, f"DELETE FROM {table.quoted}")
         if self._spec.mode == "merge":
@@ -297,13 +303,35 @@ class PostgresSink:
             written = self._append(cursor, table, frame, schema)
         return Effects(written, {"rows_inserted": str(written)})
 
-    def _append(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> int:
+    def _replace(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> Effects:
+        """Put the frame in the place of the rows of a condition, which it has to match itself."""
+        condition = f"({self._spec.replace_where}\n)"
+        run(cursor, f"CREATE TEMPORARY TABLE floodmark_stage (LIKE {table.quoted}) ON COMMIT DROP")
+        written = self._append(cursor, table, frame, schema, into=sql.STAGE)
+        strays = f"SELECT EXISTS (SELECT 1 FROM {sql.STAGE} WHERE {condition} IS NOT TRUE)"
+        if (run(cursor, strays).fetchone() or (False,))[0]:
+            raise rules.outside(self._spec)
+        deleted = run(cursor, f"DELETE FROM {table.quoted} WHERE {condition}").rowcount
+        names = ", ".join(quoted(_column(table, name).name) for name, _ in self._fields(schema))
+        run(cursor, f"INSERT INTO {table.quoted} ({names}) SELECT {names} FROM {sql.STAGE}")
+        return Effects(written, {"rows_inserted": str(written), "rows_deleted": str(deleted)})
+
+    def _append(
+        self,
+        cursor: Cursor,
+        table: PgTable,
+        frame: Any,
+        schema: pa.Schema,
+        *,
+        into: str | None = None,
+    ) -> int:
         sources = rules.data_columns(schema.names)
         columns = [_column(table, name) for name in sources]
         if self._spec.changes == "log":
             sources = [*sources, *CHANGE_COLUMNS]
             columns += [_column(table, name) for name in rules.LOG_COLUMNS]
-        return copy_rows(cursor, table.quoted, columns, sources, record_batches(frame))
+        place = into or table.quoted
+        return copy_rows(cursor, place, columns, sources, record_batches(frame))
 
     def _staged(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> sql.Merge:
         """Copy the frame into the stage, and leave the last change of each key in WINNERS."""

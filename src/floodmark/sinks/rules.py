@@ -343,6 +343,12 @@ def outside(spec: WriteSpec) -> SinkError:
     )
 
 
+def bad_condition(spec: WriteSpec, found: str) -> SinkError:
+    """The error for a condition that the target's SQL does not take."""
+    allowed = "a condition over the columns of the target, in its SQL"
+    return _option("the condition of replace_where is not understood", spec, allowed, found)
+
+
 def data_columns(columns: Sequence[str]) -> list[str]:
     """The columns of a frame without the change columns."""
     return [c for c in columns if c not in CHANGE_COLUMNS]

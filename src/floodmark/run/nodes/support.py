@@ -105,8 +105,6 @@ def _database(write: WriteSettings) -> Iterator[Finding]:
     """A table of PostgreSQL has no layout of ours, and no name in Spark's catalog."""
     if not _is_table_name(write.table or ""):
         yield _not_run("table", allowed='table, schema.table, or "Quoted".names as in SQL')
-    if write.write_mode == "replace_where":
-        yield _not_run("mode", allowed="append, overwrite, merge")
     if write.register_table is not None:
         yield _not_run("register_table", allowed="register_table with a Delta table")
     for key in write.options.model_fields_set:
