@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from odibi.pipeline import PipelineManager
+from odibi.pipeline import PipelineManager  # type: ignore[import-not-found]
 from pyspark.sql import SparkSession
 
 ROWS, NEWS, ROUNDS = 1_000_000, 10_000, 3
@@ -38,9 +38,9 @@ pipelines:
 """
 
 
-def main(folder, conf):
+def main(folder: str, conf: str) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder
+    builder = SparkSession.builder.appName("odibi")
     for key, value in json.loads(conf).items():
         builder = builder.config(key, value)
     spark = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").getOrCreate()
@@ -62,7 +62,7 @@ def main(folder, conf):
     print(f"\n{json.dumps(times)}")
 
 
-def grow(spark, path, turn):
+def grow(spark: SparkSession, path: str, turn: int) -> None:
     count = NEWS if turn else ROWS
     first = ROWS + turn * NEWS if turn else 0
     begin = FIRST_SECOND + turn * DAY
