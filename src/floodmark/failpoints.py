@@ -47,6 +47,9 @@ UPKEEP_POINTS = ("cleanup.mid",)
 POSTGRES_POINTS = ("postgres.after_lock", "postgres.after_copy")
 """Points that only a write to PostgreSQL reaches; it has crash tests of its own."""
 
+DATABASE_POINTS = ("edge.after_write", "edge.before_remove")
+"""Points that only a node that reads a database reaches; it has crash tests of its own."""
+
 NODE_POINTS = ("landing.after_write", "landing.before_remove")
 """Points that only a pipeline of nodes with a landing reaches; it has crash tests of its own."""
 
@@ -56,7 +59,14 @@ _guard = threading.Lock()
 
 def every_point() -> tuple[str, ...]:
     """All the points there are."""
-    return (*POINTS, *FREEZE_POINTS, *UPKEEP_POINTS, *POSTGRES_POINTS, *NODE_POINTS)
+    return (
+        *POINTS,
+        *FREEZE_POINTS,
+        *UPKEEP_POINTS,
+        *POSTGRES_POINTS,
+        *NODE_POINTS,
+        *DATABASE_POINTS,
+    )
 
 
 class FailpointReached(BaseException):

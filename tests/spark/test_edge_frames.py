@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from floodmark.errors import SourceError
 from floodmark.sources.sql import edges
-from floodmark.sources.sql.edge_frames import edge_left_by, fresh_rows
-from floodmark.sources.sql.edges import Edge, Identity
+from floodmark.sources.sql.edge_frames import applied_rows, edge_left_by, fresh_rows
+from floodmark.sources.sql.edges import Identity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,11 +31,33 @@ def test_frames_leave_out_the_rows_that_the_plain_function_leaves_out(
     plain = edges.next_edge(rows[0], identity, lambda at: at >= 9)
     expected = [tuple(row.values()) for row in edges.fresh(rows[1], plain, identity)]
 
-    edge = edge_left_by(first, identity, first["`a t`"] >= 9)
-    fresh = fresh_rows(second, edges.decoded(edge.encoded()), identity)
+    edge = edge_left_by(first, identity, first["`a t`"] >= 9).cache()
+    fresh = fresh_rows(second, edge, "orders")
+    left = [tuple(row) for row in SECOND]
+    for row in expected:
+        left.remove(row)
 
-    assert sorted(edge.applied.values()) == sorted(plain.applied.values())
+    counts = sorted(row["applied"] for row in edge.collect())
+    assert counts == sorted([0, *plain.applied.values()])
     assert sorted(map(tuple, fresh.collect())) == sorted(expected)
+    applied = applied_rows(second, edge, "orders").collect()
+    assert sorted(map(tuple, applied), key=str) == sorted(left, key=str)
     assert len(expected) == (3 if keys else 5)
     assert fresh.columns == second.columns
-    assert fresh_rows(second, Edge(), identity).count() == len(SECOND)
+    assert fresh_rows(second, edge.limit(0), "orders").count() == len(SECOND)
+
+
+def test_new_columns_and_other_keys_change_nothing_about_what_was_applied(
+    spark: SparkSession,
+) -> None:
+    before = spark.createDataFrame([(1, 9, "a")], "id int, at int, name string")
+    after = spark.createDataFrame(
+        [(1, 9, "a", None), (2, 9, "a", 1.0)], "id int, at int, name string, x double"
+    )
+    edge = edge_left_by(before, Identity("at"), before["at"] >= 9)
+
+    assert [row["id"] for row in fresh_rows(after, edge, "orders").collect()] == [2]
+    with pytest.raises(SourceError) as caught:
+        fresh_rows(after.drop("name"), edge, "orders")
+    assert caught.value.code == "FM-SOURCE-036"
+    assert "name string" in str(caught.value.found)

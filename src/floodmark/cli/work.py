@@ -147,6 +147,13 @@ def run(
     max_versions: MaxVersions = None,
     on_lost_range: LostRange = None,
     on_lost_target: LostTarget = None,
+    force_first_run: Annotated[
+        bool,
+        typer.Option("--force-first-run", help="Load by first_run_query again, and overwrite."),
+    ] = False,
+    full_refresh: Annotated[
+        bool, typer.Option("--full-refresh", help="Load everything again, of these pipelines.")
+    ] = False,
     jobs: Jobs = None,
 ) -> int:
     """Plan, run and finalize until everything new is done.
@@ -157,7 +164,8 @@ def run(
     """
     at_least(1, "--jobs", jobs)
     at_least(1, "--max-versions", max_versions)
-    if plan is not None and (pipelines or exclude or max_versions):
+    is_anew = force_first_run or full_refresh
+    if plan is not None and (pipelines or exclude or max_versions or is_anew):
         raise _plan_says_it_all()
     with Progress(call) as progress:
         if plan is not None:
@@ -169,6 +177,8 @@ def run(
                 max_versions=max_versions,
                 on_lost_range=on_lost_range.value if on_lost_range else None,
                 on_lost_target=on_lost_target.value if on_lost_target else None,
+                force_first_run=force_first_run,
+                full_refresh=full_refresh,
                 jobs=jobs,
                 watcher=progress,
             )
@@ -178,7 +188,7 @@ def run(
 def _plan_says_it_all() -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
-        "--plan goes with no pipeline, --exclude or --max-versions",
+        "--plan goes with no pipeline and no other choice of what is read",
         allowed="the plan file alone: it names its batches, and a batch its ranges",
         state="nothing was read or written",
         next="floodmark run --plan FILE",

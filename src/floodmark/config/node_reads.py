@@ -1,4 +1,4 @@
-"""The upstreams of a pipeline of nodes: the tables that its nodes read."""
+"""The upstreams of a pipeline of nodes: the tables and queries that its nodes read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from floodmark.config.chains import table_name
-from floodmark.config.connections import LakeConnection
+from floodmark.config.connections import DIALECTS, LakeConnection
+from floodmark.config.cursors import implied_cursor
 from floodmark.config.models import PipelineSettings, ProjectSettings
+from floodmark.config.nodes import NodeSettings
 from floodmark.config.reads import IncrementalSettings, ReadSettings
 from floodmark.config.rules import format_of
 from floodmark.config.upstreams import DeltaReadSettings, UpstreamSettings
 from floodmark.config.writes import WriteSettings
+from floodmark.model import cursor_marks
+from floodmark.model.names import DATABASE
 
 _SHARED = tuple(DeltaReadSettings.model_fields)
 
@@ -35,9 +39,16 @@ def _with_slash(path: str) -> str:
     return path if "/" in path else f"./{path}"
 
 
-def upstream_of(read: ReadSettings, settings: ProjectSettings) -> UpstreamSettings | None:
-    """What a node reads, as an upstream; None for another node, or what is no Delta table."""
-    table = table_of(read, settings) if read.node is None else None
+def upstream_of(
+    node: NodeSettings, pipeline: str, settings: ProjectSettings
+) -> UpstreamSettings | None:
+    """What a node reads, as an upstream; None for another node, or what is not read."""
+    read = node.read
+    if read is None or read.node is not None:
+        return None
+    if is_database_read(read, settings):
+        return _of_database(node, read, pipeline)
+    table = table_of(read, settings)
     if table is None:
         return None
     said: dict[str, Any] = {name: getattr(read, name) for name in _SHARED}
@@ -49,6 +60,57 @@ def upstream_of(read: ReadSettings, settings: ProjectSettings) -> UpstreamSettin
         return UpstreamSettings(name=table, **{**said, **_time_window(read.incremental)})
     except ValidationError:
         return None
+
+
+def is_database_read(read: ReadSettings | None, settings: ProjectSettings) -> bool:
+    """Whether a read goes to a database."""
+    if read is None or read.node is not None:
+        return False
+    connection = settings.connections.get(read.connection or "")
+    return connection is not None and connection.type in DIALECTS
+
+
+def _of_database(node: NodeSettings, read: ReadSettings, pipeline: str) -> UpstreamSettings | None:
+    """A table or query of a database by its cursor; None where nothing says which column that is."""
+    cursor = cursor_of(node)
+    if cursor is None:
+        return None
+    what = read.table if read.query is None and read.table else f"{pipeline}.{node.name}"
+    said = read.incremental
+    try:
+        baseline = _baseline(said) if said is not None else None
+    except ValueError:
+        return None
+    return UpstreamSettings.model_construct(
+        name=f"{DATABASE}{read.connection}/{what}",
+        time_column=cursor,
+        format="sql",
+        baseline=baseline,
+    )
+
+
+def cursor_of(node: NodeSettings) -> str | None:
+    """The cursor of a database read: said, or what its query compares with the window's start."""
+    read = node.read
+    if read is None or read.incremental is not None:
+        return read.incremental.cursor if read and read.incremental else None
+    if read.query is None:
+        return None
+    return implied_cursor(read.query, own_names(node))
+
+
+def own_names(node: NodeSettings) -> tuple[str, ...]:
+    """The names by which a query of the node may call its own target."""
+    write = node.write
+    return tuple(name for name in (write.register_table, write.table) if name) if write else ()
+
+
+def _baseline(incremental: IncrementalSettings) -> str | None:
+    """The baseline as a mark; raises ValueError if it is not of the declared type."""
+    said = incremental.baseline
+    if said is None or said == "latest":
+        return None if said is None else "latest"
+    return cursor_marks.guessed(said, incremental.type).encoded()
 
 
 def _time_window(cursor: IncrementalSettings) -> dict[str, Any]:
@@ -75,7 +137,7 @@ def with_upstreams(settings: ProjectSettings) -> ProjectSettings:
 
 def _upstreams(pipeline: PipelineSettings, settings: ProjectSettings) -> list[UpstreamSettings]:
     """Each table once: the first node that reads it has the word."""
-    found = [upstream_of(node.read, settings) for node in pipeline.nodes if node.read is not None]
+    found = [upstream_of(node, pipeline.pipeline, settings) for node in pipeline.nodes]
     by_name: dict[str, UpstreamSettings] = {}
     for upstream in found:
         if upstream is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -18,6 +19,7 @@ from floodmark.config.fields import (
     Sql,
     Text,
     one_of,
+    refused,
 )
 from floodmark.config.upstreams import DeltaReadSettings
 
@@ -41,6 +43,14 @@ def normalised_query(query: str) -> str:
     return _OLD_PARAMETERS.sub(lambda m: ":window_start" if m["old"] else m[0], query)
 
 
+def _zone(name: str) -> str:
+    try:
+        return name if name == "UTC" else ZoneInfo(name).key
+    except (ValueError, KeyError, OSError):
+        raise refused("not a time zone", "UTC, or a name such as Europe/Berlin") from None
+
+
+Zone = Annotated[Text, AfterValidator(_zone)]
 Query = Annotated[Sql, AfterValidator(normalised_query)]
 Format = Annotated[Name, BeforeValidator(canonical_type)]
 
@@ -72,7 +82,7 @@ class IncrementalSettings(Settings):
     order: Annotated[str | None, one_of("binary")] = Field(
         default=None, description="The order of a text cursor; without it text is refused."
     )
-    time_zone: Text = Field(default="UTC", description="The zone of timestamps that carry none.")
+    time_zone: Zone = Field(default="UTC", description="The zone of timestamps that carry none.")
 
 
 class ReadSettings(DeltaReadSettings):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from floodmark.config.connections import DIALECTS
+from floodmark.config.cursors import implied_cursor
 from floodmark.config.graph import graph_of
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.nodes import TRANSFORMS, NodeSettings
@@ -301,15 +302,29 @@ def _first_run(node: NodeSettings, around: Surroundings) -> Iterator[Finding]:
 def _late_rows(node: NodeSettings) -> Iterator[Finding]:
     """Rows that come late, or share their time with the newest, may be lost: worth a word."""
     read, write = node.read, node.write
-    if read is None or write is None or read.incremental is None or write.write_mode != "append":
+    if read is None or write is None or write.write_mode != "append":
         return
-    incremental = read.incremental
+    incremental = read.incremental or _implied(node)
+    if incremental is None:
+        return
     if _is_time(incremental) and not incremental.keys and _is_nothing(incremental.overlap):
         title = "rows that arrive late by this time are never read"
         allowed = "overlap with keys: rows near the mark are read again and not doubled"
         yield Finding(
-            ("read", "incremental", "cursor"), RISK, title, "append, no overlap, no keys", allowed
+            ("read", "incremental", "cursor") if read.incremental else ("read", "query"),
+            RISK,
+            title,
+            "append, no overlap, no keys",
+            allowed,
         )
+
+
+def _implied(node: NodeSettings) -> IncrementalSettings | None:
+    """What a query says by itself, as settings."""
+    query = node.read.query if node.read is not None else None
+    names = (node.write.register_table, node.write.table) if node.write is not None else ()
+    cursor = implied_cursor(query, [name for name in names if name]) if query else None
+    return IncrementalSettings(cursor=cursor) if cursor is not None else None
 
 
 def _is_nothing(span: int | str) -> bool:

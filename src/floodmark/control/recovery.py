@@ -21,7 +21,7 @@ from floodmark.control.registry import definition_hash
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ControlError, SourceError
-from floodmark.model.marks import decoded_if_any
+from floodmark.model.cursor_marks import decoded_if_any
 from floodmark.model.plan import DEFAULT_SCOPE
 from floodmark.model.receipt import Ledger, metadata_of
 from floodmark.model.state import Mark, Pipeline, PlannedBatch, SinkDone, State

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from floodmark.control.events import Body, Reset
 from floodmark.errors import ConfigError, ControlError, UnknownNameError
-from floodmark.model import marks
+from floodmark.model import cursor_marks, marks
 from floodmark.model.delta import TableFacts
 from floodmark.model.marks import TimeMark
 from floodmark.model.names import choices
@@ -93,7 +93,8 @@ def time_options(state: State, upstream: str, scope: str, version: int | None) -
     """How the pipelines of a scope read an upstream by time; FM-CONFIG-007 if they do not."""
     readers = [p for p in state.pipelines_in(scope) if upstream in p.upstreams]
     options = [p.options_of(upstream) for p in readers]
-    if version is None and options and options[0].time_column is not None:
+    by_time = bool(options) and options[0].time_column is not None
+    if version is None and by_time and options[0].format != "sql":
         return options[0]
     raise ConfigError(
         "FM-CONFIG-007",
@@ -125,7 +126,7 @@ def refuse_version(state: State, upstream: str, scope: str, version: int | None)
 
 
 def _example(mark: str | None) -> str:
-    known = marks.decoded_if_any(mark)
+    known = cursor_marks.decoded_if_any(mark)
     return known.text if known else "2026-01-01T00:00:00Z"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from typing import get_args
 
 from floodmark.control import operations
 from floodmark.control.events import (
@@ -257,9 +258,11 @@ class Operating(Store):
         if mark is not None and mark.mark is not None:
             return decoded(mark.mark).type
         found = self._look_time(upstream, None, options)
-        if found is None:
-            raise type_unknown(upstream)
-        return found.type
+        kinds: tuple[TimeType, ...] = get_args(TimeType)
+        for kind in kinds:
+            if found is not None and found.type == kind:
+                return kind
+        raise type_unknown(upstream)
 
     def _reset_of(self, upstream: str, scope: str, version: int | None) -> Reset:
         from floodmark.control.resetting import reset_of

@@ -58,6 +58,7 @@ class Running(Store):
         *,
         limits: Limits = NO_LIMITS,
         on_lost_target: OnLostTarget | None = None,
+        loads_anew: bool = False,
     ) -> RunResult:
         """Run a pipeline's function on exactly the windows of a batch.
 
@@ -71,7 +72,8 @@ class Running(Store):
         `on_lost_target` names the way forward for targets that were dropped, recreated, restored or
         emptied: "rebuild" writes them anew, as a first run at the batch's versions would, "accept"
         goes on from what they hold; targets that lost nothing are not touched by it. For a rebuild
-        the function may be called more than once.
+        the function may be called more than once. With `loads_anew` nodes that read a database from
+        its beginning replace what their targets hold.
         """
         if on_lost_target not in (None, *get_args(OnLostTarget)):
             raise ConfigError(
@@ -88,10 +90,14 @@ class Running(Store):
             return result_of(earlier, is_repeat=True)
         # Refuse before a Spark session is asked for.
         batch_for_run(store.state(), batch_id, pipeline)
-        engine = self._engine or spark_engine(self.spark, self.storage)
+        engine = self._engine or spark_engine(self.spark, self.storage, self.readers)
         self._name_tables_again(store.state())
         try:
-            runner = replace(self._runner(store, on_lost_target), on_lost_range=on_lost_range)
+            runner = replace(
+                self._runner(store, on_lost_target),
+                on_lost_range=on_lost_range,
+                loads_anew=loads_anew,
+            )
             return runner.run(pipeline, batch_id, function, engine, limits)
         finally:
             self._publish()
@@ -184,7 +190,7 @@ class Running(Store):
         batch = self._batch(batch_id)
         if not batch.upstreams_of(pipeline):
             batch_for_run(self._reader().state(), batch_id, pipeline)
-        source = (self._engine or spark_engine(self.spark, self.storage)).source()
+        source = (self._engine or spark_engine(self.spark, self.storage, self.readers)).source()
         batch = self._frozen_elsewhere(batch, pipeline, source)
         windows = [batch.window_for(pipeline, u) for u in batch.upstreams_of(pipeline)]
         for window in windows:
@@ -210,7 +216,7 @@ class Running(Store):
 
     def open_frozen(self, batch_id: str) -> Mapping[str, Any]:
         """Every upstream of a batch as a whole, at its frozen version, without change columns."""
-        source = (self._engine or spark_engine(self.spark, self.storage)).source()
+        source = (self._engine or spark_engine(self.spark, self.storage, self.readers)).source()
         batch = self._batch(batch_id)
         windows = (*batch.windows.values(), *batch.lookups.values())
         tables = {w.upstream: source.table(w, w.through_version) for w in windows}
@@ -235,6 +241,7 @@ class Running(Store):
             targets=TargetNames(self.spark, self.storage, self.home_schema, self._lake()),
             landing=Landing(self.control, self.storage),
             databases=self.databases,
+            readers=self.readers,
         )
 
     def _publish_running(self, store: Journal) -> None:

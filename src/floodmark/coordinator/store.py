@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from floodmark.control.delta import DeltaEventLog
 from floodmark.control.events import Created
@@ -37,7 +37,7 @@ from floodmark.model.times import start_of
 from floodmark.model.upstream import (
     UpstreamOptions,
 )
-from floodmark.model.window import Window
+from floodmark.model.window import Query, Window
 from floodmark.plan import planner, seeds, times
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.engine import Engine, spark_engine
@@ -50,6 +50,9 @@ from floodmark.run.leases import (
 )
 from floodmark.sources.probe import probe_between, probe_delta
 from floodmark.sources.times import probe_place, probe_time
+
+if TYPE_CHECKING:
+    from floodmark.sources.cursors import Readers
 
 log = logging.getLogger("floodmark")
 
@@ -74,6 +77,8 @@ class Store:
         self.base = base
         self.spark = spark
         self.databases = databases
+        self.readers: Readers = {}
+        """What reads upstreams of databases; a project hands it in."""
         self.actor = actor or current_user()
         self.schema = schema
         self.home_schema = schema
@@ -116,19 +121,43 @@ class Store:
         self, upstream: str, after: int, mark: Mark | None, options: UpstreamOptions
     ) -> Probe:
         """What a pipeline that has processed `after` needs to reach the watermark."""
+        if options.format == "sql":
+            return self._probe_database(upstream, options)
         if options.time_column is not None:
             return probe_place(self.names.place(upstream), options, self.storage)
         return self._probe_between(upstream, after, mark)
 
+    def _probe_database(self, upstream: str, options: UpstreamOptions) -> Probe:
+        from floodmark.sources.cursors import reader_of
+
+        facts = reader_of(self.readers, upstream).facts()
+        return Probe(facts, query=Query(str(options.time_column), "sql"))
+
     def _probe_time(self, upstream: str, start: str | None, options: UpstreamOptions) -> Probe:
         """What is new after a mark; where only Spark can look, a session that is at hand is asked."""
         place, now = self.names.place(upstream), self._clock.now()
+        if options.format == "sql":
+            return self._look_into_database(upstream, start, options)
         probe = probe_time(place, start, options, now, self.storage)
         if probe.time is not None or self.spark is None:
             return probe
         window = replace(times.standing_window(place, probe, None), start_mark=start)
-        source = spark_engine(self.spark, self.storage).source()
+        source = spark_engine(self.spark, self.storage, self.readers).source()
         return replace(probe, time=source.look(window, now, options.settle_seconds))
+
+    def _look_into_database(
+        self, upstream: str, start: str | None, options: UpstreamOptions
+    ) -> Probe:
+        from floodmark.sources.cursors import reader_of
+
+        probe = self._probe_database(upstream, options)
+        standing = times.standing_window(upstream, probe, None)
+        # Only a first window starts at nothing, or at a baseline.
+        is_first = start is None or start == options.first_mark(start)
+        step = standing.after_version if is_first else standing.after_version + 1
+        window = replace(standing, start_mark=start, after_version=step)
+        reader = reader_of(self.readers, upstream)
+        return replace(probe, time=reader.look(window, self._clock.now(), self.spark))
 
     def _look_time(
         self, upstream: str, start: str | None, options: UpstreamOptions

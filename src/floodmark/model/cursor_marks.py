@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Context, Decimal
 from typing import Any, Literal
 
@@ -23,6 +23,8 @@ StringOrder = Literal["binary", "database"]
 """binary: by code points, as COLLATE "C" does. database: as the column itself is ordered."""
 
 Overlap = timedelta | Decimal | int
+
+MarkType = Literal[marks.TimeType, "int", "decimal", "string"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,11 @@ class ValueMark:
     def text(self) -> str:
         """The value, exactly: a decimal without an exponent."""
         return format(self.value, "f") if isinstance(self.value, Decimal) else str(self.value)
+
+    @property
+    def instant(self) -> None:
+        """A mark that is no time tells no age."""
+        return None
 
     def encoded(self) -> str:
         """The JSON text under which the mark is stored."""
@@ -82,6 +89,57 @@ def decoded(text: str) -> CursorMark:
     if kind == "string" and said.get("order") in ("binary", "database"):
         return ValueMark("string", value, said["order"])
     return marks.decoded(text)
+
+
+def decoded_if_any(text: str | None) -> CursorMark | None:
+    return None if text is None else decoded(text)
+
+
+def guessed(value: float | str, kind: str | None = None) -> CursorMark:
+    """The mark of a value as people write it, of the kind they say, or as it looks.
+
+    A number, an ISO date or time, else a string in binary order. Raises ValueError where it is not
+    of the kind: integer, decimal, date, timestamp or string.
+    """
+    if kind == "string":
+        return ValueMark("string", str(value), "binary")
+    if kind == "integer" or (kind is None and isinstance(value, int)):
+        return ValueMark("int", int(str(value)))
+    if kind == "decimal" or isinstance(value, float):
+        return _decimal(str(value))
+    for each in ("date", "timestamp", "timestamp_ntz"):
+        try:
+            return marks.typed(each, str(value))
+        except ValueError:
+            continue
+    if kind is None:
+        return ValueMark("string", str(value), "binary")
+    raise ValueError(f"{value!r} is no {kind}")
+
+
+def as_type_of(mark: CursorMark, like: CursorMark, zone: tzinfo = UTC) -> CursorMark:
+    """The same point as a mark of another's type; raises ValueError where that is not exact.
+
+    A date becomes the beginning of its day, a wall time the instant it is in `zone`.
+    """
+    if mark.type == like.type:
+        return mark
+    if mark.type == "int" and like.type == "decimal":
+        return ValueMark("decimal", Decimal(str(mark.value)))
+    if mark.type == "decimal" and like.type == "int" and mark.value == int(mark.value):
+        return ValueMark("int", int(mark.value))
+    if not isinstance(mark, TimeMark) or like.type not in ("timestamp", "timestamp_ntz"):
+        raise ValueError(f"a mark of type {mark.type} is none of type {like.type}")
+    value = mark.value
+    at = value if isinstance(value, datetime) else datetime.combine(value, time())
+    if like.type == "timestamp":
+        return TimeMark("timestamp", (at if at.tzinfo else at.replace(tzinfo=zone)).astimezone(UTC))
+    return TimeMark("timestamp_ntz", at.astimezone(zone).replace(tzinfo=None) if at.tzinfo else at)
+
+
+def is_after(one: CursorMark, other: CursorMark) -> bool:
+    """Whether a mark lies behind another of its type; strings by code points."""
+    return bool(one.value > other.value)  # type: ignore[operator]
 
 
 EXACT = Context(prec=1_000)

@@ -36,6 +36,15 @@ def connection_of(name: str) -> str | None:
     return None if match is None or is_path else match[1]
 
 
+DATABASE = "sql://"
+"""How the stored names of upstreams of databases begin: sql://<connection>/<table>."""
+
+
+def is_of_database(name: str) -> bool:
+    """Whether an upstream is a table or query of a database."""
+    return name.startswith(DATABASE)
+
+
 def quoted(name: str) -> str:
     """One identifier for Spark SQL, whatever is in it; raises ValueError for empty and NUL.
 

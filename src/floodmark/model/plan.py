@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from floodmark.model.cursor_marks import CursorMark, MarkType
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
-from floodmark.model.marks import TimeMark, TimeType
 from floodmark.model.state import Fallback
 from floodmark.model.upstream import OnLostRange
 from floodmark.model.window import Query, Window
@@ -37,12 +37,12 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class TimeFacts:
-    """What the time column of an upstream shows beyond a mark, as far as it is settled."""
+    """What the time or cursor column of an upstream shows beyond a mark, as far as it is settled."""
 
-    type: TimeType
-    newest: TimeMark | None
+    type: MarkType
+    newest: CursorMark | None
     """None where nothing is new."""
-    oldest: TimeMark | None = None
+    oldest: CursorMark | None = None
     rows: int | None = None
     """Rows after the mark, through `newest`."""
     waiting: int | None = None

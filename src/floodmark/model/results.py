@@ -134,7 +134,7 @@ class Lag:
     def is_known(self) -> bool:
         """Whether the upstream could be looked at."""
         has_versions = self.kind != "version" or self.versions_behind is not None
-        return has_versions and self.seconds_behind is not None
+        return has_versions and (self.seconds_behind is not None or self.latest_mark is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from floodmark.errors import PlanError
 from floodmark.model import marks
+from floodmark.model.cursor_marks import CursorMark, decoded_if_any
 from floodmark.model.marks import TimeMark
 from floodmark.model.plan import TimeFacts
 from floodmark.model.state import Mark
@@ -21,7 +22,7 @@ def with_end(place: Window, facts: TimeFacts, options: UpstreamOptions) -> Windo
     """
     if facts.nulls and options.on_null_time == "fail":
         raise _null_times(place, facts.nulls)
-    begin, end = marks.decoded_if_any(place.start_mark), facts.newest
+    begin, end = decoded_if_any(place.start_mark), facts.newest
     if end is None and not place.deferred:
         return replace(place, reason=f"no news{_waiting(facts)}")
     return replace(
@@ -46,6 +47,8 @@ def start_of(mark: Mark | None, options: UpstreamOptions) -> str | None:
         return mark.mark
     if options.baseline == "latest":
         return options.latest_mark
+    if options.format == "sql":
+        return options.baseline if isinstance(options.baseline, str) else None
     return None if options.baseline is None else _guessed(str(options.baseline)).encoded()
 
 
@@ -58,17 +61,17 @@ def _guessed(text: str) -> TimeMark:
     raise ValueError(text)
 
 
-def span_text(window: Window, begin: TimeMark | None, end: TimeMark | None) -> str:
+def span_text(window: Window, begin: CursorMark | None, end: CursorMark | None) -> str:
     """Which rows a window holds, for people."""
     column = window.query.column if window.query else ""
     if end is None or begin == end:
         return f"no row has a new {column}"
     if begin is None:
         return f"every row with {column} through {end.text}"
-    return (
-        f"rows with {column} after {begin.text} through {end.text}; a row that comes later with an"
-        " older value is not seen"
-    )
+    rows = f"rows with {column} after {begin.text} through {end.text}"
+    if window.kind == "cursor":
+        return f"{rows}; late ones as far back as the overlap"
+    return f"{rows}; a row that comes later with an older value is not seen"
 
 
 def _waiting(facts: TimeFacts) -> str:

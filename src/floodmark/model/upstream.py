@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from datetime import date, datetime
 from typing import Any, Literal, TypeGuard, get_args
 
 from floodmark.errors import ConfigError
-from floodmark.model import durations, marks
-from floodmark.model.window import NOTHING_PROCESSED, Format
+from floodmark.model import cursor_marks, durations, marks
+from floodmark.model.window import NOTHING_PROCESSED, QueryFormat
 
 OnFeedGap = Literal["snapshot", "fail"]
 OnSchemaChange = Literal["evolve", "fail", "reload"]
@@ -28,7 +28,7 @@ class UpstreamOptions:
 
     baseline: int | str | None = None
     """A first batch reads what follows this version, by feed; None: the whole table. With a
-    `time_column` an ISO time takes the place of the version."""
+    `time_column` an ISO time takes the place of the version, of a database a mark as JSON."""
     method: PreferredMethod | None = None
     """snapshot: always the whole table. feed: changes also where a snapshot would be simpler."""
     on_feed_gap: OnFeedGap = "snapshot"
@@ -45,17 +45,17 @@ class UpstreamOptions:
     """How far the end of a time window stays behind now; None: it may reach now."""
     on_null_time: OnNullTime = "fail"
     """Rows without a value in the time column belong into no window; ignore: they are never read."""
-    format: Format | None = None
-    """Of an upstream with a time column; None: Delta if it has a log, else Parquet."""
+    format: QueryFormat | None = None
+    """Of an upstream with a time column; None: Delta if it has a log, else Parquet. sql: what a node
+    reads of a database, whose cursor is the `time_column`."""
     latest_at: int | None = field(default=None, compare=False)
     """What "latest" meant when the pipeline was registered; set by floodmark."""
     latest_mark: str | None = field(default=None, compare=False)
     """The same for an upstream with a time column."""
 
     def __post_init__(self) -> None:
-        is_time = self.time_column is not None
-        if not (_is_time_baseline if is_time else _is_baseline)(self.baseline):
-            wanted = _TIME_BASELINES if is_time else _BASELINES
+        is_allowed, wanted = _baselines_of(self)
+        if not is_allowed(self.baseline):
             raise _refused("baseline", self.baseline, wanted)
         _check_time_options(self)
         for name, allowed in _CHOICES.items():
@@ -79,6 +79,8 @@ class UpstreamOptions:
             return self.latest_mark
         if not isinstance(self.baseline, str):
             return None
+        if self.format == "sql":
+            return self.baseline
         return marks.typed(marks.decoded(like).type, self.baseline).encoded()
 
     @property
@@ -102,6 +104,7 @@ class Upstream(UpstreamOptions):
 
 _BASELINES = 'a version from 0 up, "latest", or nothing for the whole table'
 _TIME_BASELINES = 'an ISO time like 2026-01-01T00:00:00Z, "latest", or nothing for the whole table'
+_MARK_BASELINES = 'a mark as JSON, "latest", or nothing for all rows'
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "method": (*get_args(PreferredMethod), None),
     "on_feed_gap": get_args(OnFeedGap),
@@ -109,8 +112,26 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "on_recreated": get_args(OnRecreated),
     "on_lost_range": get_args(OnLostRange),
     "on_null_time": get_args(OnNullTime),
-    "format": (*get_args(Format), None),
+    "format": (*get_args(QueryFormat), None),
 }
+
+
+def _baselines_of(options: UpstreamOptions) -> tuple[Callable[[object], bool], str]:
+    """What a baseline may be, and that in words."""
+    if options.time_column is None:
+        return _is_baseline, _BASELINES
+    if options.format == "sql":
+        return _is_mark_baseline, _MARK_BASELINES
+    return _is_time_baseline, _TIME_BASELINES
+
+
+def _is_mark_baseline(value: object) -> bool:
+    if value is None or value == "latest":
+        return True
+    try:
+        return isinstance(value, str) and bool(cursor_marks.decoded(value))
+    except ValueError:
+        return False
 
 
 def _is_baseline(value: object) -> bool:

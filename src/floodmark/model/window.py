@@ -17,6 +17,8 @@ rows between two marks, of an upstream without versions."""
 WindowKind = Literal["version", "time", "cursor", "files", "offsets"]
 """What the windows of an upstream are measured by."""
 Format = Literal["delta", "parquet", "orc"]
+QueryFormat = Literal[Format, "sql"]
+"""sql: a table or query of a database."""
 Settlement = Literal["snapshot", "accept"]
 """Ways forward where a planned range is lost."""
 
@@ -31,7 +33,12 @@ class Query:
     """How the rows of an upstream without versions are found."""
 
     column: str
-    format: Format
+    format: QueryFormat
+
+    @property
+    def kind(self) -> WindowKind:
+        """What the windows are measured by."""
+        return "cursor" if self.format == "sql" else "time"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from floodmark.errors import PlanError
-from floodmark.model import marks
+from floodmark.model.cursor_marks import decoded_if_any
 from floodmark.model.marks import TimeMark
 from floodmark.model.plan import Probe
 from floodmark.model.state import Mark
@@ -50,7 +50,7 @@ def standing_window(upstream: str, probe: Probe, mark: Mark | None) -> Window:
         latest_version=NO_VERSION,
         bytes=0,
         rows=0,
-        kind="time",
+        kind=probe.query.kind if probe.query else "time",
         query=probe.query,
         start_mark=mark.mark if mark else None,
         end_mark=mark.mark if mark else None,
@@ -66,11 +66,11 @@ def between(upstream: str, probe: Probe, after: int, begin: str | None, mark: Ma
     standing = standing_window(upstream, probe, mark)
     if after >= mark.version:
         return replace(standing, reason="no news here")
-    end = marks.decoded_if_any(mark.mark)
+    end = decoded_if_any(mark.mark)
     return replace(
         standing,
         after_version=after,
-        reason=f"seed: {span_text(standing, marks.decoded_if_any(begin), end)}",
+        reason=f"seed: {span_text(standing, decoded_if_any(begin), end)}",
         bytes=None,
         rows=None,
         start_mark=begin,
@@ -114,7 +114,8 @@ def refuse_other_way(upstream: str, mark: Mark | None, query: Query | None) -> N
 
 
 def _deferred(place: Window) -> Window:
-    what = place.query.format if place.query else ""
+    is_database = place.kind == "cursor"
+    what = "this database" if is_database else place.query.format if place.query else ""
     return replace(
         place,
         through_version=place.after_version + 1,
@@ -127,4 +128,7 @@ def _deferred(place: Window) -> Window:
 
 
 def _way(query: Query | None) -> str:
-    return "by versions" if query is None else f"by the time column {query.column} ({query.format})"
+    if query is None:
+        return "by versions"
+    what = "cursor" if query.kind == "cursor" else "time column"
+    return f"by the {what} {query.column} ({query.format})"

@@ -42,6 +42,7 @@ from floodmark.model.upstream import Upstream
 from floodmark.model.window import Settlement
 from floodmark.plan.again import Edge
 from floodmark.project import naming, planfile
+from floodmark.project.anew import begin_anew, pipelines_anew
 from floodmark.project.checks import (
     Checks,
     function_of,
@@ -52,6 +53,7 @@ from floodmark.project.checks import (
     strays,
 )
 from floodmark.project.crew import Crew
+from floodmark.project.databases import readers_of
 from floodmark.project.following import with_followers
 from floodmark.project.outcomes import (
     BatchOutcome,
@@ -150,7 +152,7 @@ class Project:
         if project:
             if connect:
                 project.connect_names(project.select(), watcher or Nobody())
-            Checks(project.file, project.coordinator, report).run()
+            Checks(project.file, project.coordinator, report, connects=connect).run()
         report.raise_if_any()
         assert project is not None  # noqa: S101  (nothing is missing without an error)
         later = not_run(project.file, project.settings.pipelines)
@@ -160,13 +162,16 @@ class Project:
     @cached_property
     def coordinator(self) -> Coordinator:
         """The coordinator of the project's control store."""
-        return Coordinator(
+        vault = Vault(self.root)
+        coordinator = Coordinator(
             self.settings.control,
             base=str(self.root),
             schema=self.settings.catalog_schema,
             lease_ttl=self.settings.lease_ttl_seconds,
-            databases=Databases(self.settings.connections, Vault(self.root)),
+            databases=Databases(self.settings.connections, vault),
         )
+        coordinator.readers = readers_of(self.file, vault, coordinator.storage)
+        return coordinator
 
     # Choosing -------------------------------------------------------------------------------------
 
@@ -356,6 +361,8 @@ class Project:
         retry: Retry | None = None,
         on_lost_range: Settlement | None = None,
         on_lost_target: OnLostTarget | None = None,
+        force_first_run: bool = False,
+        full_refresh: bool = False,
         watcher: Watcher | None = None,
     ) -> RunSummary:
         """Plan, run and finalize until everything that was new at the beginning is done.
@@ -363,10 +370,13 @@ class Project:
         A batch left open by an earlier run is finished first. A pipeline that fails holds its
         upstreams; the others go on, at most `jobs` at once. Called again it is the retry. `timeout`
         and `retry` are for every pipeline, in the place of what floodmark.yaml says. Raises
-        ConfigError before anything is journaled if a function cannot be found.
+        ConfigError before anything is journaled if a function cannot be found. With `full_refresh`
+        the pipelines load everything again, with `force_first_run` those with a `first_run_query`;
+        nodes that read a database replace what their targets hold.
         """
         scopes = self._to_run(pipelines, exclude)
         refuse_elsewhere(self.file, self.coordinator)
+        anew = pipelines_anew(scopes, force_first_run=force_first_run, full_refresh=full_refresh)
         shift = self._shift(
             jobs,
             timeout,
@@ -374,7 +384,9 @@ class Project:
             watcher,
             on_lost_range=on_lost_range,
             on_lost_target=on_lost_target,
+            loads_anew=anew,
         )
+        begin_anew(self.coordinator, anew)
         self.connect_names(scopes, shift.watcher)
         with self.coordinator.coalesce():
             summary = shift.run_scopes(scopes, max_versions)
@@ -592,6 +604,7 @@ class Project:
         *,
         on_lost_range: Settlement | None = None,
         on_lost_target: OnLostTarget | None = None,
+        loads_anew: frozenset[str] = frozenset(),
     ) -> Shift:
         self._no_session = None
         terms = Terms(
@@ -600,6 +613,7 @@ class Project:
             retry=_checked_retry(retry),
             on_lost_range=on_lost_range,
             on_lost_target=on_lost_target,
+            loads_anew=loads_anew,
         )
         return Shift(self, terms, watcher or Nobody(), Crew(terms.jobs))
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from floodmark.config import LoadedFile, PipelineSettings, load_function
 from floodmark.config.chains import table_name, written_by
-from floodmark.config.node_reads import upstream_of
+from floodmark.config.node_reads import is_database_read, upstream_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.places import Report
 from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError, ControlError, FloodmarkError
+from floodmark.model.names import is_of_database
 from floodmark.model.results import Finding, bad
 from floodmark.model.state import State
 from floodmark.run.nodes.support import unsupported
+from floodmark.sources.cursors import reader_of
 from floodmark.sources.logs import log_of
 from floodmark.sources.times import probe_place
 
@@ -29,6 +32,8 @@ class Checks:
     file: LoadedFile
     coordinator: Coordinator
     report: Report
+    connects: bool = False
+    """Whether databases are asked."""
 
     def run(self) -> None:
         """Everything, one after the other; an error of one hides no other."""
@@ -56,6 +61,8 @@ class Checks:
                 if step.python is not None:
                     path = ("pipelines", position, "nodes", index, "transform", number, "python")
                     self._check_import(path, step.python.function)
+            if node.read is not None:
+                self._check_database(("pipelines", position, "nodes", index), node)
             if node.transform:
                 self._check_parameters(("pipelines", position, "nodes", index, "transform"), node)
 
@@ -65,6 +72,14 @@ class Checks:
         for error in step_problems(node, self.file.settings, self.file.root):
             position = () if error.step is None else (error.step - 1,)
             self._add(self.file.document.known((*path, *position)), error)
+
+    def _check_database(self, path: tuple[str | int, ...], node: NodeSettings) -> None:
+        if not is_database_read(node.read, self.file.settings):
+            return
+        from floodmark.run.nodes.database_checks import database_problems
+
+        for below, error in database_problems(node, self.file.settings):
+            self._add(self.file.document.known((*path, *below)), error)
 
     def _check_import(self, path: tuple[str | int, ...], function: str) -> None:
         place = self.file.place(*path)
@@ -80,6 +95,9 @@ class Checks:
         for position, pipeline in self._pipelines():
             for index, upstream in enumerate(pipeline.upstreams):
                 path = self._path_of(position, pipeline, index)
+                if is_of_database(upstream):
+                    self._check_connection(path, upstream, pipeline.pipeline)
+                    continue
                 try:
                     table_id = self._table_id(upstream, pipeline)
                 except FloodmarkError as error:
@@ -94,6 +112,16 @@ class Checks:
                 if other != stored:
                     self._add(path, _two_names(other, stored, table_id))
 
+    def _check_connection(self, path: tuple[str | int, ...], upstream: str, pipeline: str) -> None:
+        """With `--connect` the database is asked what a run would ask it first."""
+        if not self.connects:
+            return
+        try:
+            reader = reader_of(self.coordinator.readers, upstream, pipeline)
+            reader.examine(datetime.now(UTC), self.coordinator.spark)
+        except FloodmarkError as error:
+            self._add(path, error)
+
     def _path_of(
         self, position: int, pipeline: PipelineSettings, index: int
     ) -> tuple[str | int, ...]:
@@ -102,7 +130,7 @@ class Checks:
             return ("pipelines", position, "upstreams", index)
         name = pipeline.upstreams[index]
         for number, node in enumerate(pipeline.nodes):
-            found = upstream_of(node.read, self.file.settings) if node.read else None
+            found = upstream_of(node, pipeline.pipeline, self.file.settings)
             if found is not None and found.name == name:
                 return ("pipelines", position, "nodes", number, "read")
         return ("pipelines", position, "nodes")

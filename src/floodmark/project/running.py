@@ -45,6 +45,8 @@ class Terms:
     """The way forward where an upstream has lost what was to be read."""
     on_lost_target: OnLostTarget | None = None
     """The way forward where a target has lost rows of ours."""
+    loads_anew: frozenset[str] = frozenset()
+    """The pipelines whose nodes replace what their targets hold, where they load everything."""
 
 
 @dataclass
@@ -180,6 +182,7 @@ class Shift:
                 self.terms.on_lost_range,
                 limits=self._limits(name),
                 on_lost_target=self.terms.on_lost_target,
+                loads_anew=name in self.terms.loads_anew,
             )
         except SetupError:
             raise

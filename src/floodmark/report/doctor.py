@@ -87,7 +87,7 @@ def examine_upstream(
     """Whether an upstream can be planned, how it will be read, and whether it forgets too early."""
     if any(mark.query is not None for mark in marks):
         known = [lag for lag in lags if lag.is_known]
-        text = "has no versions that are used: read by a time column"
+        text = "has no versions that are used: read by a time or cursor column"
         return [good(upstream, text) if known else bad(upstream, f"{text}; could not be looked at")]
     try:
         place = state.place_of(upstream)

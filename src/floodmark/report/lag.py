@@ -16,7 +16,7 @@ from floodmark.model.results import Lag
 from floodmark.model.state import Mark, PlannedBatch, ScopedUpstream, State
 from floodmark.model.times import start_of
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED
+from floodmark.model.window import NOTHING_PROCESSED, WindowKind
 from floodmark.report.watch import failed_attempts
 
 TimeLook = Callable[[str, str | None, UpstreamOptions], TimeFacts | None]
@@ -109,8 +109,9 @@ def _time_lag(
     held_by, reason = _held(state, key)
     mark = state.marks.get(key)
     committed = mark.mark if mark else None
+    kind: WindowKind = "cursor" if options.format == "sql" else "time"
     unknown = Lag(
-        scope, upstream, None, None, None, None, held_by, kind="time", committed_mark=committed
+        scope, upstream, None, None, None, None, held_by, kind=kind, committed_mark=committed
     )
     try:
         found = look(upstream, start_of(mark, options), options) if look else None
@@ -118,11 +119,12 @@ def _time_lag(
         return replace(unknown, reason=str(error.title))
     if found is None:
         return replace(unknown, reason=reason or "only Spark can look into it")
-    if found.oldest is None or found.newest is None:
+    if found.newest is None:
         return replace(unknown, seconds_behind=0.0, latest_mark=committed, reason=reason)
+    oldest = found.oldest.instant if found.oldest else None
     return replace(
         unknown,
-        seconds_behind=max(0.0, (now - found.oldest.instant).total_seconds()),
+        seconds_behind=max(0.0, (now - oldest).total_seconds()) if oldest else None,
         latest_mark=found.newest.encoded(),
         reason=reason or _not_planned(state, key),
     )

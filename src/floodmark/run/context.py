@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from floodmark import failpoints
 from floodmark.control.events import SinkWritten, TargetSettled
@@ -24,10 +24,11 @@ from floodmark.model.receipt import (
 from floodmark.model.state import OnLostTarget, PlannedBatch, SinkDone, State
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Window
-from floodmark.model.write import Changes, Deletes, Missing, WriteMode, WriteSpec
+from floodmark.model.write import DELTA, Changes, Deletes, Missing, WriteMode, WriteSpec
 from floodmark.run.databases import NO_DATABASES, Databases
+from floodmark.run.edges import Edges
 from floodmark.run.engine import Engine
-from floodmark.run.landing import Landing
+from floodmark.run.landing import Landing, has_files
 from floodmark.run.leases import Lease
 from floodmark.run.lost_targets import (
     OtherPass,
@@ -40,6 +41,9 @@ from floodmark.run.lost_targets import (
 from floodmark.sinks import Sink
 from floodmark.sinks.again import refuse_harm
 from floodmark.sinks.named import NO_CATALOG, TargetNames, last_write
+
+if TYPE_CHECKING:
+    from floodmark.sources.cursors import Readers
 
 NameOf = Callable[[str], str]
 """Turns a name as the user writes it into the stored one."""
@@ -63,6 +67,8 @@ class Run:
         landing: Landing | None = None,
         options: Mapping[str, UpstreamOptions] | None = None,
         databases: Databases = NO_DATABASES,
+        loads_anew: bool = False,
+        readers: Readers | None = None,
     ) -> None:
         self.batch = batch
         self.pipeline = pipeline
@@ -77,6 +83,10 @@ class Run:
             self.windows = first_run_windows(self.windows, rebuilds_from)
         self._rebuilds = rebuilds_from is not None
         self._landing = landing
+        self.readers = readers or {}
+        """What reads upstreams of databases."""
+        self.loads_anew = loads_anew
+        """Whether first runs replace what their targets hold, also what others wrote."""
         self._options = options or {}
         self._on_lost_target = on_lost_target
         self.needs_other_pass = False
@@ -166,6 +176,24 @@ class Run:
         """The rows of any window, proven readable first."""
         return self._engine.source().read(window)
 
+    def is_empty(self, spec: WriteSpec) -> bool:
+        """Whether the target of a write is not there, or has no rows; reads its log only.
+
+        Raises what the write itself would raise if the target cannot be looked at.
+        """
+        self._see(self._lease.ensure_held())
+        spec, _ = self._located(spec)
+        if connection_of(spec.target) is not None:
+            return self._databases.is_empty(spec.target)
+        storage = self._landing.storage if self._landing else Storage()
+        if spec.format != DELTA:
+            return not has_files(spec.target, storage)
+        if not is_delta_table(spec.target, storage):
+            return True
+        log = self.log_of(spec.target)
+        size = log.snapshot_size(log.facts().latest_version)
+        return size.files == 0 or size.rows == 0
+
     def first_window(self, window: Window) -> Window | None:
         """The window as a first run would have it; None if it is that already."""
         if not self.batch.is_ordered or self._rebuilds:
@@ -176,6 +204,12 @@ class Run:
             window.start_mark,
         )
         return None if is_same else first
+
+    def baseline_of(self, window: Window) -> str | None:
+        """The mark before which the pipeline reads nothing of an upstream without versions."""
+        options = self._options.get(window.upstream)
+        is_known = options is not None and window.end_mark is not None
+        return options.first_mark(str(window.end_mark)) if options and is_known else None
 
     def wrote_before(self, name: str) -> bool:
         """Whether an earlier batch of the pipeline made a write of this name."""
@@ -224,6 +258,56 @@ class Run:
         landed = sink.write(make(), self._landed(write_name))
         failpoints.reached("landing.after_write")
         return landed
+
+    def land_once(
+        self, name: str, version: str, make: Callable[[], Any], readers: Sequence[WriteSpec]
+    ) -> WriteResult:
+        """Put rows aside that cannot be read again, once for all attempts of this batch.
+
+        `version` tells one way of reading from another: what was corrected is read anew, unless a
+        write has taken the rows of an earlier attempt.
+        """
+        if self._landing is None:
+            raise ValueError("this run has no place for landing")
+        self._see(self._lease.ensure_held())
+        folder = self._landing.folder(self.batch.batch_id, self.pipeline, name)
+        earlier = self._landing.names(folder)
+        if version not in earlier and any(self._is_committed(spec) for spec in readers):
+            for other in earlier:
+                found = self._once(f"{folder}/{other}", f"{name}.{other}").committed()
+                if found is not None:
+                    return found
+        landed = self._once(f"{folder}/{version}", f"{name}.{version}").write(make)
+        failpoints.reached("landing.after_write")
+        return landed
+
+    def has_landed(self, name: str, version: str) -> bool:
+        """Whether an attempt of this batch has begun to put these rows aside."""
+        if self._landing is None:
+            return False
+        folder = self._landing.folder(self.batch.batch_id, self.pipeline, name)
+        return version in self._landing.names(folder)
+
+    def keep_edge(self, upstream: str, step: int, name: str, make: Callable[[], Any]) -> None:
+        """Keep what the window after a step of an upstream has to know; see `run.edges`."""
+        path = self._edges.path(self.pipeline, upstream, step)
+        self._once(path, name, "overwrite").write(make)
+
+    def edge_path(self, upstream: str, step: int) -> str | None:
+        """Where the edge of a step is; None if there is none."""
+        edges = self._edges
+        has_one = edges.has(self.pipeline, upstream, step)
+        return edges.path(self.pipeline, upstream, step) if has_one else None
+
+    @property
+    def _edges(self) -> Edges:
+        if self._landing is None:
+            raise ValueError("this run has no place for edges")
+        return Edges(self._landing.control, self._landing.storage)
+
+    def _once(self, path: str, name: str, mode: WriteMode = "append") -> _Once:
+        spec = WriteSpec(path, mode, name, changes="handled", allow_partial=mode == "overwrite")
+        return _Once(self._engine.sink(spec, (), None), self._receipt(WriteSpec("", mode, name)))
 
     def _landing_sink(self, folder: str, number: int, windows: Sequence[Window]) -> Sink:
         spec = WriteSpec(f"{folder}/{number}", "append", "landing", changes="handled")
@@ -444,6 +528,20 @@ class Run:
             newest = generation(self._sinks, lambda number: forward_app_id(*who, number))
             return forward_app_id(*who, newest + next_one)
         return again_app_id(*who, self.batch.kind, self.batch.batch_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Once:
+    """A write of floodmark's own, into its control store."""
+
+    sink: Sink
+    receipt: Receipt
+
+    def committed(self) -> WriteResult | None:
+        return self.sink.committed(self.receipt)
+
+    def write(self, make: Callable[[], Any]) -> WriteResult:
+        return self.committed() or self.sink.write(make(), self.receipt)
 
 
 def _same_name(spec: WriteSpec) -> SinkError:

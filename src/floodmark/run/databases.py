@@ -46,6 +46,13 @@ class Databases:
 
         return PostgresTarget(target, None, connect).ledger()
 
+    def is_empty(self, target: str) -> bool:
+        """Whether a target is not there, or has no rows; raises SinkError where nobody answers."""
+        connect = self._connect(target)
+        from floodmark.sinks.postgres_target import PostgresTarget
+
+        return PostgresTarget(target, None, connect).is_empty()
+
     def _connect(self, target: str) -> Connect:
         from floodmark.engines.postgres import connector_to
 

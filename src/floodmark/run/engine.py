@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.deltalog import Storage
 from floodmark.errors import RunError
@@ -12,6 +12,9 @@ from floodmark.model.window import Window
 from floodmark.model.write import DELTA, WriteSpec
 from floodmark.sinks import Sink
 from floodmark.sources import QuerySource
+
+if TYPE_CHECKING:
+    from floodmark.sources.cursors import Readers
 
 
 class Engine(Protocol):
@@ -33,18 +36,22 @@ class Engine(Protocol):
 class SparkEngine:
     """Delta tables through a Spark session. The adapters are imported on first use."""
 
-    def __init__(self, spark: Any, storage: Storage) -> None:
+    def __init__(self, spark: Any, storage: Storage, readers: Readers | None = None) -> None:
         self.spark = spark
+        self._readers = readers or {}
         self._storage = storage
 
     def source(self) -> QuerySource:
+        from floodmark.sources.cursors import CursorSource
         from floodmark.sources.delta import DeltaSource
         from floodmark.sources.kinds import SourceOfAllKinds
         from floodmark.sources.spark_times import SparkTimeSource
 
         options = self._storage.options
         return SourceOfAllKinds(
-            DeltaSource(self.spark, options), SparkTimeSource(self.spark, options)
+            DeltaSource(self.spark, options),
+            SparkTimeSource(self.spark, options),
+            CursorSource(self.spark, self._readers),
         )
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
@@ -62,7 +69,7 @@ class SparkEngine:
         return lost_files(error)
 
 
-def spark_engine(spark: Any, storage: Storage) -> Engine:
+def spark_engine(spark: Any, storage: Storage, readers: Readers | None = None) -> Engine:
     """The engine of a session; raises FM-RUN-004 if there is none."""
     if spark is None:
         raise RunError(
@@ -71,4 +78,4 @@ def spark_engine(spark: Any, storage: Storage) -> Engine:
             state="nothing was read or written",
             next="pass spark=fm.local_session() to fm.Coordinator",
         )
-    return SparkEngine(spark, storage)
+    return SparkEngine(spark, storage, readers)

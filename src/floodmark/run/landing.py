@@ -31,7 +31,7 @@ class Landing:
 
     def numbers(self, folder: str) -> list[int]:
         """The attempts that have left something in a folder, complete or not."""
-        return sorted(int(name) for name in self._names(folder) if name.isdigit())
+        return sorted(int(name) for name in self.names(folder) if name.isdigit())
 
     def sweep(self, state: Callable[[], State]) -> None:
         """Remove what finished batches left; called again it finds nothing.
@@ -58,10 +58,20 @@ class Landing:
 
     def _batches(self) -> list[str]:
         """The batches that have something there; whatever else is in the folder is not ours."""
-        return [name for name in self._names(self._root) if name.startswith("batch_")]
+        return [name for name in self.names(self._root) if name.startswith("batch_")]
 
-    def _names(self, folder: str) -> list[str]:
+    def names(self, folder: str) -> list[str]:
+        """What is in a folder."""
         try:
             return self.storage.names(folder)
         except FileNotFoundError:
             return []
+
+
+def has_files(folder: str, storage: Storage) -> bool:
+    """Whether a folder has files that a reader would read; raises OSError if nobody can look."""
+    try:
+        names = storage.names(folder)
+    except FileNotFoundError:
+        return False
+    return any(not name.startswith(("_", ".")) for name in names)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from floodmark.control.events import Amended
 from floodmark.model.window import Settlement, Window
+from floodmark.run.edges import Edges, meets_again
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease
 
 
-def settle_lost_ranges(lease: Lease, engine: Engine, choice: Settlement) -> None:
+def settle_lost_ranges(
+    lease: Lease, engine: Engine, choice: Settlement, edges: Edges | None = None
+) -> None:
     """Amend the windows of a run that are lost as they were planned; the others stay.
 
     Looks for every data file of the windows. What an earlier attempt amended and can be read so is
@@ -18,9 +23,25 @@ def settle_lost_ranges(lease: Lease, engine: Engine, choice: Settlement) -> None
     batch, pipeline = state.batches[lease.run.batch_id], lease.run.pipeline
     source = engine.source()
     for upstream in batch.upstreams_of(pipeline):
-        amended = source.settled(batch.window_for(pipeline, upstream), choice)
+        window = batch.window_for(pipeline, upstream)
+        is_cut_off = edges is not None and _lost_edge(window, pipeline, edges)
+        if is_cut_off and choice == "accept":
+            amended: Window | None = _strictly_after(window)
+        else:
+            amended = source.settled(window, choice)
         if amended is not None:
             _record(lease, amended)
+
+
+def _lost_edge(window: Window, pipeline: str, edges: Edges) -> bool:
+    """Whether nobody knows which rows near the mark of a database were applied."""
+    is_open = meets_again(window) and window.method != "lost"
+    return is_open and not edges.has(pipeline, window.upstream, window.after_version)
+
+
+def _strictly_after(window: Window) -> Window:
+    reason = f"{window.reason}; strictly after the mark: late rows were given up"
+    return replace(window, method="lost", reason=reason)
 
 
 def _record(lease: Lease, window: Window) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
 from floodmark.control import ControlStore
@@ -20,6 +20,7 @@ from floodmark.model.window import Settlement, Window
 from floodmark.run.context import NameOf, Run
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.deferred import freeze_ends
+from floodmark.run.edges import Edges
 from floodmark.run.engine import Engine
 from floodmark.run.landing import Landing
 from floodmark.run.leases import Lease, LeaseOffice
@@ -27,6 +28,9 @@ from floodmark.run.limits import NO_LIMITS, Limits, SparkJobs, TookTooLong, call
 from floodmark.run.lost_ranges import settle_lost_ranges
 from floodmark.run.lost_targets import MAX_PASSES, OtherPass, too_many_passes
 from floodmark.sinks.named import NO_CATALOG, TargetNames
+
+if TYPE_CHECKING:
+    from floodmark.sources.cursors import Readers
 
 MAX_METRICS = 200
 
@@ -51,6 +55,10 @@ class Runner:
     """The way forward that the operator chose for ranges that upstreams have lost."""
     targets: TargetNames = NO_CATALOG
     """The catalog of the session, for targets that are given by name."""
+    loads_anew: bool = False
+    """Whether first runs of nodes replace what their targets hold."""
+    readers: Readers = field(default_factory=dict)
+    """What reads upstreams of databases."""
     landing: Landing | None = None
     """Where rows are put aside that must not be read twice."""
     databases: Databases = NO_DATABASES
@@ -113,7 +121,7 @@ class Runner:
         source = engine.source()
         freeze_ends(lease.ensure_held(), lease.run, source, self.clock.now, lease.record)
         if self.on_lost_range is not None:
-            settle_lost_ranges(lease, engine, self.on_lost_range)
+            settle_lost_ranges(lease, engine, self.on_lost_range, self._edges)
         for number in range(MAX_PASSES):
             run = self._pass(lease, engine, rebuilds=number % 2 == 1)
             inputs = self._read(run, engine)
@@ -125,6 +133,11 @@ class Runner:
                 run.refuse_unfinished_writes()
                 return self._succeed(lease, run, returned)
         raise too_many_passes(lease.run.pipeline, lease.run.batch_id)
+
+    @property
+    def _edges(self) -> Edges | None:
+        landing = self.landing
+        return None if landing is None else Edges(landing.control, landing.storage)
 
     def _pass(self, lease: Lease, engine: Engine, *, rebuilds: bool) -> Run:
         state = lease.ensure_held()
@@ -143,6 +156,8 @@ class Runner:
             landing=self.landing,
             options=options,
             databases=self.databases,
+            loads_anew=self.loads_anew,
+            readers=self.readers,
         )
 
     def _read(self, run: Run, engine: Engine) -> Mapping[str, Any]:
@@ -150,7 +165,9 @@ class Runner:
         for window in run.windows:
             source.check(window)
         failpoints.reached("run.after_source_check")
-        frames = {window.upstream: source.read(window) for window in run.windows}
+        # Rows of a database are put aside by the node that reads them, before anybody sees them.
+        plain = [window for window in run.windows if window.kind != "cursor"]
+        frames = {window.upstream: source.read(window) for window in plain}
         failpoints.reached("run.after_read")
         return Inputs(frames, self.name_of)
 
@@ -165,6 +182,8 @@ class Runner:
         )
         state = lease.record(lambda _: body)
         failpoints.reached("run.after_success")
+        if self._edges is not None and run.batch.is_ordered:
+            self._edges.sweep(run.pipeline, run.windows)
         return result_of(state.batches[body.batch_id].runs[body.pipeline])
 
     def _too_late(self, lease: Lease, late: TookTooLong) -> RunResult:

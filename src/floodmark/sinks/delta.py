@@ -212,6 +212,9 @@ class DeltaSink:
             writer = writer.option("partitionOverwriteMode", "static")
         if self._spec.replace_where is not None:
             writer = writer.option("replaceWhere", self._spec.replace_where)
+        elif mode == "overwrite" and self._spec.cluster_by and not is_new:
+            # A plain overwrite would drop the clustering.
+            writer = writer.option("replaceWhere", "true")
         if is_new:
             writer = self._with_creation(writer, rows.columns)
         failpoints.reached("sink.before_commit")

@@ -196,6 +196,12 @@ class PostgresTarget:
             settled=choice,
         )
 
+    def is_empty(self) -> bool:
+        """Whether there is no table, or one without rows; raises FM-SINK-032 without an answer."""
+        with self.looking() as cursor:
+            table = self.table(cursor)
+            return table.oid is None or not has_rows(cursor, table)
+
     def ledger(self) -> Ledger:
         """Every receipt of the table; raises FM-SINK-032 if there is no table, or no answer."""
         with self.looking() as cursor:

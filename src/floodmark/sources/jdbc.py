@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from floodmark.errors import SetupError
 from floodmark.model.cursor_marks import CursorMark
+from floodmark.model.names import quoted
 from floodmark.model.sql_names import SqlDialect
 from floodmark.sources.sql.probes import Probe, seen, unasked
 from floodmark.sources.sql.queries import SqlRelation, probe_query
@@ -138,21 +139,30 @@ def probe(
     Raises FM-SOURCE-031 if the database does not answer, and -032, -033 as the probe by driver.
     """
     from pyspark.errors import PySparkException
-    from pyspark.sql import functions as fn
 
     query = probe_query(relation, low, ceiling)
     try:
-        frame = read(spark, connection, query)
-        is_instant = frame.dtypes[0][1] == "timestamp"
-        # Python would get an instant without its zone: as a number it is exact.
-        newest = fn.unix_micros(fn.col(frame.columns[0])) if is_instant else frame.columns[0]
-        row = frame.select(newest, frame.columns[1]).collect()[0]
+        row = exact_row(read(spark, connection, query))
     except (PySparkException, _py4j_error()) as error:
         raise unasked(relation, f"{type(error).__name__}: {error}"[:500]) from error
-    value = row[0]
-    if is_instant and value is not None:
-        value = _EPOCH + timedelta(microseconds=value)
-    return seen(relation, value, int(row[1]))
+    return seen(relation, row[0], int(row[1]))
+
+
+def exact_row(frame: DataFrame) -> list[Any]:
+    """The one row of a frame; instants with their zone, which Python would not get otherwise."""
+    from pyspark.sql import functions as fn
+
+    columns = [fn.col(quoted(name)) for name in frame.columns]
+    is_instant = [kind == "timestamp" for _, kind in frame.dtypes]
+    numbered = [
+        (fn.unix_micros(each) if instant else each).alias(str(position))
+        for position, (each, instant) in enumerate(zip(columns, is_instant, strict=True))
+    ]
+    (row,) = frame.select(*numbered).collect()
+    return [
+        _EPOCH + timedelta(microseconds=value) if instant and value is not None else value
+        for value, instant in zip(row, is_instant, strict=True)
+    ]
 
 
 def _misses_driver(error: BaseException, dialect: SqlDialect) -> bool:

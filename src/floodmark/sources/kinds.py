@@ -13,11 +13,14 @@ from floodmark.sources import QuerySource, Source
 
 
 class SourceOfAllKinds:
-    """Reads windows of versions by one source, and those of time by another."""
+    """Reads windows of versions by one source, those of time and of cursors by others."""
 
-    def __init__(self, versions: Source, times: QuerySource) -> None:
+    def __init__(
+        self, versions: Source, times: QuerySource, cursors: QuerySource | None = None
+    ) -> None:
         self._versions = versions
         self._times = times
+        self._cursors = cursors
 
     def check(self, window: Window) -> TableFacts:
         """See `Source.check`; raises FM-SOURCE-011 for a window whose end is not frozen."""
@@ -43,10 +46,17 @@ class SourceOfAllKinds:
 
     def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:
         """See `QuerySource.look`."""
-        return self._times.look(window, now, settle_seconds)
+        return self._query_source(window).look(window, now, settle_seconds)
 
     def _of(self, window: Window) -> Source:
-        return self._versions if window.kind == "version" else self._times
+        return self._versions if window.kind == "version" else self._query_source(window)
+
+    def _query_source(self, window: Window) -> QuerySource:
+        if window.kind != "cursor":
+            return self._times
+        if self._cursors is None:
+            raise ValueError(f"nothing here reads {window.upstream}")
+        return self._cursors
 
 
 def not_frozen(window: Window) -> SourceError:

@@ -72,15 +72,10 @@ class SparkTimeSource:
         frame = self._through(window, window.end_mark)
         if window.start_mark is not None:
             name, _ = self._column(window, frame)
-            frame = frame.filter(fn.col(quoted(name)) > _literal(decoded(window.start_mark)))
+            frame = frame.filter(fn.col(quoted(name)) > time_literal(decoded(window.start_mark)))
         if not window.has_news:
             frame = frame.limit(0)
-        return frame.select(
-            "*",
-            fn.lit("insert").alias(_TYPE),
-            fn.lit(window.through_version).cast("long").alias(_VERSION),
-            _instant(window.end_at).alias(_TIMESTAMP),
-        )
+        return with_change_columns(frame, window)
 
     def table(self, window: Window, at_version: int) -> DataFrame:
         """The rows as of one side of the window, as far as their time tells."""
@@ -98,8 +93,8 @@ class SparkTimeSource:
         name, kind = self._column(window, frame)
         start = decoded_if_any(window.start_mark)
         refuse_other_type(window, kind, start)
-        column, end = fn.col(quoted(name)), _literal(settled_through(kind, now, settle_seconds))
-        since = column > _literal(start) if start else fn.lit(True)  # noqa: FBT003
+        column, end = fn.col(quoted(name)), time_literal(settled_through(kind, now, settle_seconds))
+        since = column > time_literal(start) if start else fn.lit(True)  # noqa: FBT003
         taken = fn.when(since & (column <= end), column)
         (row,) = frame.agg(
             _plain(fn.max(taken), kind).alias("newest"),
@@ -124,7 +119,7 @@ class SparkTimeSource:
         if end is None:
             return frame.limit(0)
         name, _ = self._column(window, frame)
-        return frame.filter(fn.col(quoted(name)) <= _literal(decoded(end)))
+        return frame.filter(fn.col(quoted(name)) <= time_literal(decoded(end)))
 
     def _whole(self, window: Window) -> DataFrame:
         query = query_of(window)
@@ -143,6 +138,18 @@ class SparkTimeSource:
         if kind is None:
             raise ranges.schema_moved(window, f"{column} is of type {found}")
         return name, kind
+
+
+def with_change_columns(frame: DataFrame, window: Window) -> DataFrame:
+    """Rows of a window without versions with the three change columns: each is an insert."""
+    from pyspark.sql import functions as fn
+
+    return frame.select(
+        "*",
+        fn.lit("insert").alias(_TYPE),
+        fn.lit(window.through_version).cast("long").alias(_VERSION),
+        _instant(window.end_at).alias(_TIMESTAMP),
+    )
 
 
 def query_of(window: Window) -> Query:
@@ -190,7 +197,8 @@ def _mark(kind: TimeType, value: Any) -> TimeMark | None:
     return numbered(kind, value) if kind == "timestamp" else TimeMark(kind, value)
 
 
-def _literal(mark: TimeMark) -> Column:
+def time_literal(mark: TimeMark) -> Column:
+    """A mark of time as Spark compares it."""
     from pyspark.sql import functions as fn
 
     if mark.type == "timestamp":

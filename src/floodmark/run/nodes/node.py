@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from floodmark.config.node_reads import upstream_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import WriteResult
+from floodmark.model.window import NOTHING_PROCESSED
 from floodmark.model.write import CHANGE_COLUMNS, DELTA, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.nodes import expect
+from floodmark.run.nodes.databases import began_as_first_run, first_run_write, read_database
 from floodmark.run.nodes.outputs import (
     Output,
     committed,
@@ -56,6 +59,8 @@ class NodeRun:
         spec = write_of(self.settings, self.project)
         if spec is None:
             return self._handed_on(made)
+        if self.is_first_run:
+            spec, made = first_run_write(spec, made)
         if made.whole is not None and not self.run.wrote_before(self.settings.name):
             made = made.whole
         # 3.
@@ -75,6 +80,30 @@ class NodeRun:
             return self._handed_over(checked.passed, made.whole)
         return committed(self.run, self.settings.name, result)
 
+    @cached_property
+    def is_first_run(self) -> bool:
+        """Whether the node loads everything, by its `first_run_query` if it has one.
+
+        The pipeline has processed nothing of the upstream, and the target is empty, or is to be
+        loaded anew.
+        """
+        upstream = upstream_of(self.settings, self.run.pipeline, self.project)
+        spec = write_of(self.settings, self.project)
+        if upstream is None or upstream.format != "sql" or spec is None:
+            return False
+        planned = self.run.batch.window_for(
+            self.run.pipeline, self.run.window(upstream.name).upstream
+        )
+        if planned.after_version != NOTHING_PROCESSED or not self.run.batch.is_ordered:
+            return False
+        if self.run.loads_anew:
+            return True
+        has_query = self.settings.write is not None and self.settings.write.first_run_query
+        if not has_query:
+            return False
+        is_first = self.run.wrote_before(self.settings.name) or self.run.is_empty(spec)
+        return is_first or began_as_first_run(self.run, planned.upstream)
+
     # Input ----------------------------------------------------------------------------------------
 
     def _source(self) -> Output:
@@ -84,9 +113,11 @@ class NodeRun:
             return self.parents[read.node]
         if read is None:
             return self.parents[self.settings.depends_on[0]]
-        upstream = upstream_of(read, self.project)
+        upstream = upstream_of(self.settings, self.run.pipeline, self.project)
         assert upstream is not None  # noqa: S101  # what is not run was refused before
         window = self.run.window(upstream.name)
+        if window.kind == "cursor":
+            return read_database(self.run, window, self.readers, first_run=self.is_first_run)
         return read_by(self.run, window, lambda: self.inputs[upstream.name])
 
     def _transformed(self, source: Output) -> Output:
@@ -119,7 +150,7 @@ class NodeRun:
         parent = self.siblings[name]
         is_plain = not (parent.write or parent.transform or parent.expect)
         if is_plain and parent.read is not None and parent.read.method == "snapshot":
-            upstream = upstream_of(parent.read, self.project)
+            upstream = upstream_of(parent, self.run.pipeline, self.project)
             if upstream is not None:
                 return Output(lambda: self.run.table(upstream.name), (), is_replayable=True)
         return _without_changes(output)

@@ -18,6 +18,8 @@ from floodmark.run.context import Run
 T = TypeVar("T")
 Make = Callable[[], Any]
 
+WHOLE = (None, "", "true", '["true"]')
+"""Predicates of an overwrite that leaves no row."""
 LANDED_PREFIX = "_landed"
 """Landed rows keep their change columns under names that are no change columns."""
 
@@ -89,7 +91,7 @@ def committed_window(run: Run, node: str, result: WriteResult, *, whole: bool = 
 def replaces_all_rows(commit: VersionFacts) -> bool:
     """Whether a write put a whole table in the place of another."""
     parameters = commit.parameters
-    return parameters.get("mode") == "Overwrite" and not parameters.get("predicate")
+    return parameters.get("mode") == "Overwrite" and parameters.get("predicate") in WHOLE
 
 
 def refuse_without_feed(run: Run, node: str, target: str, children: list[str]) -> None:

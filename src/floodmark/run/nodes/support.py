@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from floodmark.config.connections import FilesConnection, LakeConnection
 from floodmark.config.models import PipelineSettings, ProjectSettings
-from floodmark.config.node_reads import table_of, upstream_of
+from floodmark.config.node_reads import is_database_read, table_of, upstream_of
 from floodmark.config.node_writes import file_format, target_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.reads import IncrementalSettings, ReadSettings
@@ -22,9 +22,14 @@ NOT_RUN = "FM-CONFIG-016"
 def unsupported(pipeline: PipelineSettings, settings: ProjectSettings) -> Iterator[Finding]:
     """Every key of the pipeline's nodes that this version does not run, with its path."""
     tables: dict[str, UpstreamSettings] = {}
+    databases: dict[str, NodeSettings] = {}
     for position, node in enumerate(pipeline.nodes):
-        upstream = upstream_of(node.read, settings) if node.read is not None else None
-        found = [*_node(node, upstream, settings), *_other_words(upstream, tables)]
+        upstream = upstream_of(node, pipeline.pipeline, settings)
+        found = [
+            *_node(node, upstream, settings),
+            *_other_words(upstream, tables),
+            *_shared_read(node, upstream, databases),
+        ]
         yield from (each.below("nodes", position) for each in found)
 
 
@@ -35,6 +40,10 @@ def _node(
         yield from (each.below("read") for each in _read(node.read, upstream, settings))
     if node.write is not None:
         yield from (each.below("write") for each in _write(node.write, settings))
+        is_database = node.read is not None and is_database_read(node.read, settings)
+        if node.write.first_run_query is not None and not is_database:
+            allowed = "a read of a database; the first batch of a Delta table is the whole table"
+            yield _not_run("write", "first_run_query", allowed=allowed)
     for position, check in enumerate(node.expect):
         needs_rows = check.action in ("drop", "quarantine")
         if check.row_count is not None and needs_rows:
@@ -46,9 +55,12 @@ def _node(
 def _read(
     read: ReadSettings, upstream: UpstreamSettings | None, settings: ProjectSettings
 ) -> Iterator[Finding]:
+    if is_database_read(read, settings):
+        yield from _database_read(read, upstream)
+        return
     if table_of(read, settings) is None:
         key = "format" if read.format else "connection"
-        yield _not_run(key, allowed="a Delta table of a lake connection, by path or catalog name")
+        yield _not_run(key, allowed="a Delta table of a lake, by path or catalog name; a database")
         return
     for key, yaml_key in (("query", "query"), ("ddl", "schema")):
         if getattr(read, key) is not None:
@@ -61,6 +73,21 @@ def _read(
         yield from (each.below("incremental") for each in _cursor(read.incremental))
     if upstream is None:
         yield _not_run(allowed="settings that go together: a cursor has no method and no version")
+
+
+def _database_read(read: ReadSettings, upstream: UpstreamSettings | None) -> Iterator[Finding]:
+    """What is read of a database, by its cursor alone."""
+    if upstream is None:
+        cursor = "incremental: {cursor: a column that grows}"
+        yield _not_run("incremental" if read.incremental else "query", allowed=cursor)
+    for key, yaml_key in (("path", "path"), ("ddl", "schema"), ("baseline", "baseline")):
+        if getattr(read, key) is not None:
+            yield _not_run(yaml_key, allowed="table or query, and incremental")
+    if read.method is not None:
+        yield _not_run("method", allowed="no method: a database is read by its cursor")
+    for key in ("options", "params"):
+        if getattr(read, key):
+            yield _not_run(key, allowed="options of the connection")
 
 
 def _cursor(cursor: IncrementalSettings) -> Iterator[Finding]:
@@ -83,10 +110,6 @@ def _write(write: WriteSettings, settings: ProjectSettings) -> Iterator[Finding]
         allowed = "a Delta table or files of a lake connection; a table of postgres"
         yield _not_run(key, allowed=allowed)
         return
-    if write.first_run_query is not None:
-        yield _not_run(
-            "first_run_query", allowed="a Delta read: its first batch is the whole table"
-        )
     if connection_of(target) is not None:
         yield from _database(write)
         return
@@ -144,6 +167,20 @@ def _other_words(
     """Two nodes that read one table share its windows, so they say the same about it."""
     if found is not None and tables.setdefault(found.name, found) != found:
         yield _not_run("read", allowed=f"the same settings in every node that reads {found.name}")
+
+
+def _shared_read(
+    node: NodeSettings, upstream: UpstreamSettings | None, known: dict[str, NodeSettings]
+) -> Iterator[Finding]:
+    """Two nodes that read one table of a database share the rows that are put aside."""
+    if upstream is None or upstream.format != "sql":
+        return
+    first = known.setdefault(upstream.name, node)
+    has_own = any(n.write is not None and n.write.first_run_query for n in (first, node))
+    if first is not node and (first.read != node.read or has_own):
+        yield _not_run(
+            "read", allowed=f"depends_on: [{first.name}], or the same read in both nodes"
+        )
 
 
 def _not_run(*path: str | int, allowed: str) -> Finding:

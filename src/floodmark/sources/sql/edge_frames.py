@@ -1,70 +1,126 @@
 """The edge of a window on Spark frames; the same meaning as `floodmark.sources.sql.edges`.
 
-The hashes are Spark's own: an edge that was made here is read here.
+An edge is a frame of identities, how often each was applied, and what they are made of: by that the
+next window makes its own, so that new columns or other keys change nothing. The hashes are Spark's
+own: an edge that was made here is read here.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+from floodmark.errors import SourceError
 from floodmark.model.names import quoted
-from floodmark.sources.sql.edges import Edge, Identity
+from floodmark.sources.sql.edges import Identity
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_IDENTITY = "__floodmark_identity"
-_APPLIED = "__floodmark_applied"
+_IDENTITY, _APPLIED, _MADE_OF = "identity", "applied", "made_of"
+_OWN_IDENTITY = "__floodmark_identity"
+_OWN_APPLIED = "__floodmark_applied"
 _NUMBER = "__floodmark_number"
 
 
-def fresh_rows(frame: DataFrame, edge: Edge, identity: Identity) -> DataFrame:
-    """The rows that no window before has applied; the frame is computed once.
+def edge_left_by(
+    frame: DataFrame, identity: Identity, is_near: Column, reach: str | None = None
+) -> DataFrame:
+    """The edge that a window leaves behind, of all rows it read.
+
+    `is_near` holds for the rows that the next window reads again, those from the mark `reach` on.
+    The frame must be one that gives the same rows again: landed ones, not a second question to the
+    database.
+    """
+    from pyspark.sql import functions as fn
+
+    kinds = _kinds(frame)
+    names = [*identity.keys, identity.cursor] if identity.keys else sorted(frame.columns)
+    columns = [(name, kinds[name]) for name in names]
+    made_of = json.dumps({"keys": bool(identity.keys), "columns": columns, "reach": reach})
+    cursor = fn.col(quoted(identity.cursor))
+    near = frame.where(cursor.isNull() | is_near).select(_identity(columns).alias(_IDENTITY))
+    counted = near.groupBy(_IDENTITY).agg(fn.count(fn.lit(1)).alias(_APPLIED))
+    # A row of no identity, so that an edge of no rows tells its reach too.
+    nobody = frame.sparkSession.range(1).select(
+        fn.lit("").alias(_IDENTITY), fn.lit(0).cast("long").alias(_APPLIED)
+    )
+    return counted.unionByName(nobody).withColumn(_MADE_OF, fn.lit(made_of))
+
+
+def reach_of(edge: DataFrame) -> str | None:
+    """The mark from which on the edge knows every row that was applied."""
+    first = edge.select(_MADE_OF).head(1)
+    reach: str | None = json.loads(first[0][0])["reach"] if first else None
+    return reach
+
+
+def fresh_rows(frame: DataFrame, edge: DataFrame, where: str) -> DataFrame:
+    """The rows that no window before has applied.
 
     With keys a row of the edge is left out however often it comes. Without, rows are counted, which
-    takes a shuffle.
+    takes a shuffle. Raises FM-SOURCE-036 if columns that tell rows apart are gone or of another type.
     """
+    return _parted(frame, edge, where, applied=False)
+
+
+def applied_rows(frame: DataFrame, edge: DataFrame, where: str) -> DataFrame:
+    """The rows that a window before has applied; see `fresh_rows`."""
+    return _parted(frame, edge, where, applied=True)
+
+
+def _parted(frame: DataFrame, edge: DataFrame, where: str, *, applied: bool) -> DataFrame:
     from pyspark.sql import Window as Over
     from pyspark.sql import functions as fn
 
-    if not edge.applied:
-        return frame
-    known = frame.sparkSession.createDataFrame(
-        list(edge.applied.items()), f"{_IDENTITY} string, {_APPLIED} long"
+    first = edge.select(_MADE_OF).head(1)
+    if not first:
+        return frame.limit(0) if applied else frame
+    made_of = json.loads(first[0][0])
+    columns = [(str(name), str(kind)) for name, kind in made_of["columns"]]
+    _refuse_other_columns(frame, columns, where)
+    known = edge.select(
+        fn.col(_IDENTITY).alias(_OWN_IDENTITY), fn.col(_APPLIED).alias(_OWN_APPLIED)
     )
-    named = frame.withColumn(_IDENTITY, identity_of(frame, identity))
-    if identity.keys:
-        return named.join(fn.broadcast(known), _IDENTITY, "left_anti").drop(_IDENTITY)
-    counted = named.join(fn.broadcast(known), _IDENTITY, "left").withColumn(
-        _NUMBER, fn.row_number().over(Over.partitionBy(_IDENTITY).orderBy(_IDENTITY))
+    named = frame.withColumn(_OWN_IDENTITY, _identity(columns))
+    if made_of["keys"]:
+        how = "left_semi" if applied else "left_anti"
+        return named.join(known, _OWN_IDENTITY, how).drop(_OWN_IDENTITY)
+    same = Over.partitionBy(_OWN_IDENTITY).orderBy(_OWN_IDENTITY)
+    counted = named.join(known, _OWN_IDENTITY, "left").withColumn(
+        _NUMBER, fn.row_number().over(same)
     )
-    is_fresh = fn.col(_NUMBER) > fn.coalesce(fn.col(_APPLIED), fn.lit(0))
-    return counted.where(is_fresh).drop(_IDENTITY, _APPLIED, _NUMBER)
+    is_fresh = fn.col(_NUMBER) > fn.coalesce(fn.col(_OWN_APPLIED), fn.lit(0))
+    wanted = counted.where(~is_fresh if applied else is_fresh)
+    return wanted.drop(_OWN_IDENTITY, _OWN_APPLIED, _NUMBER)
 
 
-def edge_left_by(frame: DataFrame, identity: Identity, is_near: Column) -> Edge:
-    """The edge that a window leaves behind, of all rows it read; collects one line per row near.
+def _kinds(frame: DataFrame) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in frame.schema.fields}
 
-    `is_near` holds for the rows that the next window reads again. The frame must be one that gives
-    the same rows again: landed ones, not a second question to the database.
-    """
-    from pyspark.sql import functions as fn
 
-    cursor = fn.col(quoted(identity.cursor))
-    near = frame.where(cursor.isNull() | is_near).select(
-        identity_of(frame, identity).alias(_IDENTITY)
+def _refuse_other_columns(frame: DataFrame, columns: list[tuple[str, str]], where: str) -> None:
+    kinds = _kinds(frame)
+    other = [f"{name} {kind}" for name, kind in columns if kinds.get(name) != kind]
+    if not other:
+        return
+    raise SourceError(
+        "FM-SOURCE-036",
+        "rows near the mark cannot be told from those that were applied",
+        where=where,
+        found=f"no longer there, or of another type: {', '.join(other)}",
+        allowed="the columns by which rows were told apart before: keys and cursor, or all of them",
+        state="nothing was written; the committed watermark stays",
+        next="put the columns back, then: floodmark retry BATCH; or go on strictly after the mark:"
+        " floodmark retry BATCH --on-lost-range accept",
     )
-    rows = near.groupBy(_IDENTITY).count().collect()
-    return Edge({str(row[0]): int(row[1]) for row in rows})
 
 
-def identity_of(frame: DataFrame, identity: Identity) -> Column:
+def _identity(columns: list[tuple[str, str]]) -> Column:
     """32 hexadecimal digits; equal for equal values of equal types."""
     from pyspark.sql import functions as fn
 
-    names = [*identity.keys, identity.cursor] if identity.keys else sorted(frame.columns)
-    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-    parts = [_part(name, kinds[name]) for name in names]
+    parts = [_part(name, kind) for name, kind in columns]
     return fn.substring(fn.sha2(fn.concat(*parts), 256), 1, 32)
 
 

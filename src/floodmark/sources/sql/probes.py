@@ -8,7 +8,7 @@ from typing import Any
 from floodmark.engines.postgres import Connect, cursor_of, run, said
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, mark_of
-from floodmark.sources.sql.queries import SqlRelation, probe_query
+from floodmark.sources.sql.queries import Bounds, SqlRelation, oldest_query, probe_query
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,21 @@ def probe_postgres(
     Raises FM-SOURCE-031 if the database does not answer, FM-SOURCE-032 for rows without a value
     where that is said to fail, FM-SOURCE-033 for a type that gives no marks.
     """
+    value, nulls = _one_row(connect, relation, probe_query(relation, low, ceiling))
+    return seen(relation, value, int(nulls))
+
+
+def oldest_in_postgres(
+    connect: Connect, relation: SqlRelation, bounds: Bounds
+) -> CursorMark | None:
+    """The smallest value between two values; see `probe_postgres`."""
+    (value,) = _one_row(connect, relation, oldest_query(relation, bounds))
+    return seen(relation, value, 0).newest
+
+
+def _one_row(connect: Connect, relation: SqlRelation, query: str) -> tuple[Any, ...]:
     import psycopg
 
-    query = probe_query(relation, low, ceiling)
     try:
         connection = connect()
         try:
@@ -43,11 +55,10 @@ def probe_postgres(
             connection.close()
     except psycopg.DataError as error:
         # The driver cannot hold `infinity` and dates beyond the year 9999.
-        raise _no_mark(relation, said(error)) from error
+        raise no_mark(relation, said(error)) from error
     except psycopg.Error as error:
         raise unasked(relation, said(error)) from error
-    value, nulls = row if row is not None else (None, 0)
-    return seen(relation, value, int(nulls))
+    return row if row is not None else (None, 0)
 
 
 def seen(relation: SqlRelation, value: Any, nulls: int) -> Probe:
@@ -56,7 +67,7 @@ def seen(relation: SqlRelation, value: Any, nulls: int) -> Probe:
     try:
         newest = None if value is None else mark_of(value, relation.order)
     except ValueError as error:
-        raise _no_mark(relation, str(error)) from error
+        raise no_mark(relation, str(error)) from error
     return Probe(newest, nulls)
 
 
@@ -67,13 +78,14 @@ def _refuse_nulls(relation: SqlRelation, nulls: int) -> None:
             "rows have no value in the cursor column",
             where=_where(relation),
             found=f"{nulls} rows where {relation.cursor} is NULL; no window would ever read them",
-            allowed='values in every row, or on_null_cursor: "ignore" or "include"',
+            allowed="values in every row, or on_null_cursor: skip or include",
             state="nothing was planned or read",
             next="fill the column or say on_null_cursor, then run the same command again",
         )
 
 
-def _no_mark(relation: SqlRelation, found: str) -> SourceError:
+def no_mark(relation: SqlRelation, found: str) -> SourceError:
+    """The error for a cursor whose values cannot be marks."""
     return SourceError(
         "FM-SOURCE-033",
         "the cursor column has a type or value that gives no marks",

@@ -55,17 +55,51 @@ class SqlRelation:
         return self.column
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Between which values rows are read."""
+
+    low: CursorMark | None
+    high: CursorMark
+    excludes_low: bool = False
+    excludes_high: bool = False
+    has_nulls: bool = False
+    """Whether rows without a value are read too."""
+
+    def conditions(self, relation: SqlRelation) -> str:
+        """The bounds as a condition."""
+        below = "<" if self.excludes_high else "<="
+        within = f"{relation.ordered} {below} {literal(relation.dialect, self.high)}"
+        if self.low is not None:
+            above = ">" if self.excludes_low else ">="
+            within = (
+                f"{relation.ordered} {above} {literal(relation.dialect, self.low)} AND {within}"
+            )
+        return f"({within} OR {relation.column} IS NULL)" if self.has_nulls else within
+
+
 def window_query(relation: SqlRelation, low: CursorMark | None, high: CursorMark) -> str:
     """The rows of a window; without `low` those of the first one."""
-    dialect = relation.dialect
     start = None if low is None else lowered(low, relation.overlap)
-    conditions = [f"{relation.ordered} <= {literal(dialect, high)}"]
-    if start is not None:
-        conditions.insert(0, f"{relation.ordered} >= {literal(dialect, start)}")
-    within = " AND ".join(conditions)
-    if relation.on_null_cursor == "include":
-        within = f"({within} OR {relation.column} IS NULL)"
-    return f"SELECT * FROM {_rows(relation, start, high)} WHERE {within}"
+    with_nulls = relation.on_null_cursor == "include"
+    return range_query(relation, Bounds(start, high, has_nulls=with_nulls))
+
+
+def range_query(relation: SqlRelation, bounds: Bounds) -> str:
+    """The rows between two values."""
+    rows = _rows(relation, bounds.low, bounds.high)
+    return f"SELECT * FROM {rows} WHERE {bounds.conditions(relation)}"
+
+
+def nothing_query(relation: SqlRelation, mark: CursorMark | None) -> str:
+    """No rows; for their columns."""
+    return f"SELECT * FROM {_rows(relation, mark, mark)} WHERE 1 = 0"
+
+
+def oldest_query(relation: SqlRelation, bounds: Bounds) -> str:
+    """The smallest value between two values; one row, one column."""
+    rows = _rows(relation, bounds.low, bounds.high)
+    return f"SELECT MIN({relation.ordered}) FROM {rows} WHERE {bounds.conditions(relation)}"
 
 
 def probe_query(
@@ -101,12 +135,12 @@ def _wrapped(
         ("window_end", end),
     ]
     values = {name: literal(dialect, mark) for name, mark in edges if mark is not None}
-    inner = bound(dialect, _single(dialect, query), values)
+    inner = bound(dialect, single_statement(dialect, query), values)
     # On a line of its own: the query may end in a comment.
     return f"(\n{inner}\n) {'' if dialect == 'oracle' else 'AS '}{_ALIAS}"
 
 
-def _single(dialect: SqlDialect, query: str) -> str:
+def single_statement(dialect: SqlDialect, query: str) -> str:
     """The query without the semicolon at its end; raises FM-SOURCE-030 for what cannot be nested."""
     tokens = tokens_of(dialect, query)
     while tokens and tokens[-1].text == ";":

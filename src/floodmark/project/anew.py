@@ -1,0 +1,59 @@
+"""Loading everything again: what `run --full-refresh` and `--force-first-run` begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from floodmark.config import PipelineSettings
+from floodmark.coordinator import Coordinator
+from floodmark.errors import ConfigError
+from floodmark.model.state import State
+from floodmark.model.window import NOTHING_PROCESSED
+
+
+def pipelines_anew(
+    scopes: Mapping[str, Sequence[PipelineSettings]], *, force_first_run: bool, full_refresh: bool
+) -> frozenset[str]:
+    """The pipelines that shall load everything: all, or those that say what a first run reads.
+
+    Raises FM-CONFIG-007 if a first run is asked for and none of them says it.
+    """
+    chosen = [pipeline for each in scopes.values() for pipeline in each]
+    if force_first_run and not full_refresh:
+        chosen = _with_first_run(chosen)
+    is_asked = force_first_run or full_refresh
+    return frozenset(pipeline.pipeline for pipeline in chosen if is_asked)
+
+
+def _with_first_run(pipelines: Sequence[PipelineSettings]) -> list[PipelineSettings]:
+    found = [p for p in pipelines if any(n.write and n.write.first_run_query for n in p.nodes)]
+    if found:
+        return found
+    raise ConfigError(
+        "FM-CONFIG-007",
+        "no node of these pipelines has a first_run_query",
+        found=", ".join(pipeline.pipeline for pipeline in pipelines) or "no pipeline",
+        allowed="pipelines with write.first_run_query; --full-refresh for all others",
+        state="nothing was read or written",
+        next="floodmark run --full-refresh, or name another pipeline",
+    )
+
+
+def begin_anew(coordinator: Coordinator, pipelines: Collection[str]) -> None:
+    """Let the pipelines load everything with their next batch; one that has begun to is finished.
+
+    Raises FM-CONTROL-020 for a pipeline that has another batch to finish first.
+    """
+    state = coordinator.state_if_any() if pipelines else None
+    for name in sorted(pipelines):
+        if state is not None and name in state.pipelines and not _has_begun(state, name):
+            coordinator.refresh(name)
+
+
+def _has_begun(state: State, pipeline: str) -> bool:
+    """Whether an open batch of the pipeline already begins at the beginning."""
+    return any(
+        batch.window_for(pipeline, upstream).after_version == NOTHING_PROCESSED
+        for batch in state.open_batches_of(pipeline)
+        for upstream in batch.upstreams_of(pipeline)
+    )

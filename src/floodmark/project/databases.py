@@ -1,0 +1,132 @@
+"""The readers of a project's databases, built from its connections and the nodes that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from floodmark.config import LoadedFile
+from floodmark.config.connections import JdbcConnection, PostgresConnection
+from floodmark.config.node_reads import is_database_read, own_names, table_of, upstream_of
+from floodmark.config.nodes import NodeSettings
+from floodmark.config.reads import IncrementalSettings
+from floodmark.config.references import Secret, Vault
+from floodmark.config.upstreams import UpstreamSettings
+from floodmark.deltalog import Storage, absolute
+from floodmark.engines.postgres import connector_to
+from floodmark.model import durations
+from floodmark.model.names import is_catalog_name
+from floodmark.sources import jdbc
+from floodmark.sources.cursors import Readers
+from floodmark.sources.sql.own_values import OwnTarget
+from floodmark.sources.sql.queries import SqlRelation
+from floodmark.sources.sql.reader import SqlReader
+
+if TYPE_CHECKING:
+    from floodmark.engines.postgres import Connection
+
+_NULLS = {"fail": "fail", "skip": "ignore", "include": "include"}
+
+
+def readers_of(file: LoadedFile, vault: Vault, storage: Storage) -> Readers:
+    """What reads each upstream of a database; asks no database and no secret."""
+    found: dict[tuple[str, str], SqlReader] = {}
+    for pipeline in file.settings.pipelines:
+        for node in pipeline.nodes:
+            if node.read is None or not is_database_read(node.read, file.settings):
+                continue
+            upstream = upstream_of(node, pipeline.pipeline, file.settings)
+            if upstream is not None and (pipeline.pipeline, upstream.name) not in found:
+                own = OwnTarget(own_names(node), _place_of(file, node), storage)
+                connection = file.settings.connections[str(node.read.connection)]
+                reader = _reader(node, upstream, connection, vault, own)
+                found[pipeline.pipeline, upstream.name] = reader
+    return found
+
+
+def _reader(
+    node: NodeSettings,
+    upstream: UpstreamSettings,
+    connection: Any,
+    vault: Vault,
+    own: OwnTarget,
+) -> SqlReader:
+    read, cursor = node.read, str(upstream.time_column)
+    assert read is not None  # noqa: S101  (only such nodes come here)
+    said = read.incremental or IncrementalSettings(cursor=cursor)
+    relation = SqlRelation(
+        dialect=connection.type,
+        cursor=cursor,
+        table=read.table,
+        query=read.query,
+        overlap=_span(said.overlap),
+        order="binary" if said.order == "binary" or said.type == "string" else None,
+        on_null_cursor=_NULLS[said.on_null_cursor],  # type: ignore[arg-type]
+        first_run_query=node.write.first_run_query if node.write else None,
+    )
+    is_postgres = isinstance(connection, PostgresConnection)
+    return SqlReader(
+        upstream.name,
+        relation,
+        lambda: jdbc_of(connection, vault),
+        partial(_open, connection, vault) if is_postgres else None,
+        keys=tuple(said.keys or ()),
+        settle=_span(said.settle),
+        kind=said.type,
+        zone=UTC if said.time_zone == "UTC" else ZoneInfo(said.time_zone),
+        own=own,
+    )
+
+
+def _span(said: int | str) -> timedelta | int | None:
+    if isinstance(said, str):
+        return timedelta(seconds=durations.seconds_of(said))
+    return said or None
+
+
+def _place_of(file: LoadedFile, node: NodeSettings) -> Callable[[], str | None]:
+    target = table_of(node.write, file.settings) if node.write is not None else None
+    if target is None or is_catalog_name(target):
+        return lambda: None
+    path = absolute(target, str(file.root))
+    return lambda: path
+
+
+def _open(connection: PostgresConnection, vault: Vault) -> Connection:
+    """A connection by PostgreSQL's own driver; raises FM-SETUP-007 without the driver."""
+    return connector_to(connection, vault)()
+
+
+def jdbc_of(connection: PostgresConnection | JdbcConnection, vault: Vault) -> jdbc.JdbcConnection:
+    """How Spark reaches the database."""
+    options = {key: _plain(value, vault) for key, value in connection.options.items()}
+    if isinstance(connection, PostgresConnection):
+        options = {"sslmode": connection.sslmode, **options}
+    else:
+        more = {
+            "warehouse": connection.warehouse,
+            "role": connection.role,
+            "schema": connection.db_schema,
+        }
+        options = {**{key: value for key, value in more.items() if value}, **options}
+        if connection.driver:
+            options["driver"] = connection.driver
+    return jdbc.JdbcConnection(
+        dialect=connection.type,
+        host=connection.host or "localhost",
+        database=connection.database or "",
+        port=connection.port,
+        user=connection.user,
+        password=vault.reveal(connection.password) if connection.password else None,
+        url=getattr(connection, "url", None),
+        options=options,
+    )
+
+
+def _plain(value: object, vault: Vault) -> str:
+    if isinstance(value, Secret):
+        return vault.reveal(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

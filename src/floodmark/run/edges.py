@@ -1,0 +1,72 @@
+"""Edges: which rows near a mark of a database were applied, kept from one batch to the next."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from floodmark import failpoints
+from floodmark.deltalog import Storage, is_delta_table
+from floodmark.model.window import NOTHING_PROCESSED, Window
+
+log = logging.getLogger("floodmark")
+
+FOLDER = "edges"
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """The folder `<control>/edges/<pipeline>/<hash of the upstream>/<step>`, Delta tables.
+
+    A step's table is written before the rows of its window are, and read by the window that
+    follows. It is replaced if the rows of the window are read anew.
+    """
+
+    control: str
+    storage: Storage
+
+    def path(self, pipeline: str, upstream: str, step: int) -> str:
+        """Where the edge is that the windows up to a step have left."""
+        return f"{self._folder(pipeline, upstream)}/{step}"
+
+    def has(self, pipeline: str, upstream: str, step: int) -> bool:
+        """Whether there is one."""
+        return is_delta_table(self.path(pipeline, upstream, step), self.storage)
+
+    def sweep(self, pipeline: str, windows: Iterable[Window]) -> None:
+        """Remove what lies before the windows of a run that has succeeded."""
+        for window in windows:
+            if window.kind == "cursor":
+                folder = self._folder(pipeline, window.upstream)
+                for step in self._steps(folder):
+                    if step < window.after_version:
+                        failpoints.reached("edge.before_remove")
+                        self._remove(f"{folder}/{step}")
+
+    def _folder(self, pipeline: str, upstream: str) -> str:
+        return f"{self.control}/{FOLDER}/{pipeline}/{short_hash(upstream)}"
+
+    def _steps(self, folder: str) -> list[int]:
+        try:
+            return [int(name) for name in self.storage.names(folder) if name.isdigit()]
+        except FileNotFoundError:
+            return []
+
+    def _remove(self, folder: str) -> None:
+        try:
+            self.storage.delete_dir(folder)
+        except OSError as error:  # it is never read again; the next sweep tries again
+            log.warning("%s cannot be removed: %s", folder, error)
+
+
+def meets_again(window: Window) -> bool:
+    """Whether a window reads rows again that a window before it has read."""
+    is_next = window.after_version != NOTHING_PROCESSED and window.start_mark is not None
+    return window.kind == "cursor" and window.has_news and is_next
+
+
+def short_hash(text: str) -> str:
+    """A name for a folder, whatever the text has in it."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,321 @@
+"""What nodes read of databases: put aside once, before anything else uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from floodmark import failpoints
+from floodmark.errors import SourceError
+from floodmark.model.cursor_marks import CursorMark, decoded, decoded_if_any, is_after
+from floodmark.model.marks import TimeMark
+from floodmark.model.names import quoted
+from floodmark.model.receipt import WriteResult
+from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.write import WriteSpec
+from floodmark.run.context import Run
+from floodmark.run.edges import meets_again, short_hash
+from floodmark.run.nodes.outputs import Output
+from floodmark.sources.cursors import reader_of
+from floodmark.sources.sql.queries import Bounds
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from floodmark.sources.sql.reader import SqlReader
+
+
+def read_database(
+    run: Run, window: Window, readers: Sequence[WriteSpec], *, first_run: bool
+) -> Output:
+    """The rows of a window that no window before has applied.
+
+    1 the rows that the window's bounds give are landed, 2 those that the next window will meet
+    again are kept as its edge, 3 only then does anybody read them: a retry finds both as they were.
+    """
+    rows = DatabaseRows(
+        run, reader_of(run.readers, window.upstream, run.pipeline), window, readers, first_run
+    )
+    rows.put_aside()
+    if run.rebuilds:
+        return Output(lambda: rows.whole(window), (window,), is_replayable=True)
+    first = run.first_window(window)
+    whole = None
+    if first is not None:
+        whole = Output(lambda: rows.whole(first), (first,), is_replayable=True)
+    return Output(rows.fresh, (window,), is_replayable=True, whole=whole)
+
+
+def began_as_first_run(run: Run, upstream: str) -> bool:
+    """Whether an earlier attempt of the batch has put rows of a `first_run_query` aside."""
+    reader = reader_of(run.readers, upstream, run.pipeline)
+    landed = run.has_landed(f"{short_hash(upstream)}.window", reader.fingerprint(first_run=True))
+    return reader.has_first_run_query and landed
+
+
+def first_run_write(spec: WriteSpec, made: Output) -> tuple[WriteSpec, Output]:
+    """The write of a first run, and its rows: all that the target holds is replaced.
+
+    The columns that a merge would have set are set here.
+    """
+    plain = replace(
+        spec,
+        mode="overwrite",
+        keys=spec.keys if spec.changes == "latest" else (),
+        changes=spec.changes or "handled",
+        missing=None,
+        deletes="apply",
+        sequence_by=None,
+        allow_full=False,
+        allow_partial=True,
+        strategy="upsert",
+        created_at=None,
+        updated_at=None,
+        replace_where=None,
+    )
+    if spec.mode != "merge":
+        return plain, made
+    return plain, replace(made, make=lambda: _as_merged(made.make(), spec))
+
+
+def _as_merged(frame: DataFrame, spec: WriteSpec) -> DataFrame:
+    """Rows with the columns that a merge into an empty target would have set."""
+    from pyspark.sql import functions as fn
+
+    now = {name: fn.current_timestamp() for name in (spec.created_at, spec.updated_at) if name}
+    if spec.deletes == "soft":
+        now |= {"is_deleted": fn.lit(False), "deleted_at": fn.lit(None).cast("timestamp")}  # noqa: FBT003
+    return frame.withColumns(now)
+
+
+@dataclass(frozen=True)
+class DatabaseRows:
+    """The rows of one upstream of a database for one run."""
+
+    run: Run
+    reader: SqlReader
+    window: Window
+    """As this pass sees it: a rebuild begins at the beginning."""
+    readers: Sequence[WriteSpec]
+    first_run: bool
+
+    @property
+    def planned(self) -> Window:
+        """The window of the batch."""
+        return self.run.batch.window_for(self.run.pipeline, self.window.upstream)
+
+    def put_aside(self) -> None:
+        """Land the rows of the planned window, and keep its edge; twice is once."""
+        if self.planned.has_news and self.planned.end_mark is not None:
+            self._landed()
+            if self.run.batch.is_ordered:
+                self._keep_edge()
+
+    # Rows -----------------------------------------------------------------------------------------
+
+    def fresh(self) -> DataFrame:
+        """The rows of the window, without those that were applied before; with change columns."""
+        window = self.planned
+        if not window.has_news or window.end_mark is None:
+            return self._shown(self._empty())
+        frame = self._rows()
+        if self._meets_again and window.method == "lost":
+            # What is near the mark is given up; the edge takes it for applied.
+            cursor = self.reader.identity(frame.columns).cursor
+            frame = frame.where(_compared(cursor, decoded(str(window.start_mark)), "after"))
+        elif self._meets_again:
+            from floodmark.sources.sql.edge_frames import fresh_rows
+
+            frame = fresh_rows(frame, self._edge(window.after_version), self._where)
+        return self._shown(frame)
+
+    def whole(self, first: Window) -> DataFrame:
+        """All rows up to the end of the window, as the window of a first run has them.
+
+        Those of the planned window are the landed ones: so the edge is true for both.
+        """
+        end = decoded_if_any(self.planned.end_mark)
+        if end is None:
+            return self._shown(self._empty())
+        if self._is_first:
+            return self._shown(self._rows())
+        near = self._rows() if self.planned.has_news else self._applied(end)
+        older = self._older(decoded_if_any(first.start_mark), end)
+        return self._shown(older.unionByName(near, allowMissingColumns=True))
+
+    def _rows(self) -> DataFrame:
+        return self._at(self._landed())
+
+    def _older(self, begin: CursorMark | None, end: CursorMark) -> DataFrame:
+        """What lies before the rows that the planned window reads, landed too."""
+        bounds = Bounds(
+            None if begin is None else self.reader.typed(begin, end),
+            self._reach(end),
+            excludes_low=True,
+            excludes_high=True,
+        )
+
+        def make() -> DataFrame:
+            has_own = self.reader.has_first_run_query
+            return self.reader.frame(self.run.spark, bounds, first_run=has_own)
+
+        return self._at(self._land("older", make))
+
+    def _applied(self, end: CursorMark) -> DataFrame:
+        """The rows near the mark that windows before have applied; later ones come later."""
+        from floodmark.sources.sql.edge_frames import applied_rows
+
+        bounds = Bounds(self._reach(end), end, has_nulls=self.reader.includes_nulls)
+
+        def make() -> DataFrame:
+            frame = self.reader.frame(self.run.spark, bounds)
+            return applied_rows(frame, self._edge(self.planned.through_version), self._where)
+
+        return self._at(self._land("near", make))
+
+    def _empty(self) -> DataFrame:
+        """No rows, with their columns."""
+        mark = decoded_if_any(self.planned.start_mark)
+        has_own = self._is_first and self.reader.has_first_run_query
+        return self.reader.no_rows(self.run.spark, mark, first_run=has_own)
+
+    def _shown(self, frame: DataFrame) -> DataFrame:
+        from floodmark.sources.spark_times import with_change_columns
+
+        return with_change_columns(frame, self.window)
+
+    # Bounds ---------------------------------------------------------------------------------------
+
+    @property
+    def _is_first(self) -> bool:
+        return self.planned.after_version == NOTHING_PROCESSED
+
+    @property
+    def _meets_again(self) -> bool:
+        """Whether the window reads rows that windows before it have read."""
+        return meets_again(self.planned) and self.run.batch.is_ordered
+
+    def _bounds(self) -> Bounds:
+        window = self.planned
+        high = decoded(str(window.end_mark))
+        has_nulls = self.reader.includes_nulls and self.run.batch.is_ordered
+        if window.start_mark is None or (self._is_first and self.first_run):
+            return Bounds(None, high, has_nulls=has_nulls)
+        low = self.reader.typed(decoded(window.start_mark), high)
+        reach = self._known_reach(low) if self._meets_again else low
+        floor = decoded_if_any(self.run.baseline_of(window))
+        floor = low if not self._meets_again else floor and self.reader.typed(floor, high)
+        if floor is not None and not is_after(reach, floor):
+            return Bounds(floor, high, excludes_low=True, has_nulls=has_nulls)
+        return Bounds(reach, high, has_nulls=has_nulls)
+
+    def _known_reach(self, low: CursorMark) -> CursorMark:
+        """The overlap before the start, as far as the edge knows what was applied there.
+
+        An overlap that was made longer reaches further only once windows have read so far.
+        """
+        from floodmark.sources.sql.edge_frames import reach_of
+
+        reach = self.reader.reach(low)
+        if self.planned.method == "lost":
+            return reach
+        known = decoded_if_any(reach_of(self._edge(self.planned.after_version)))
+        known = known and self.reader.typed(known, low)
+        return known if known is not None and is_after(known, reach) else reach
+
+    def _known_from(self, end: CursorMark) -> CursorMark:
+        """From where on the landed rows are all that were applied: the reach of the next window,
+        but not before that of this one.
+        """
+        reach, low = self.reader.reach(end), self._bounds().low
+        return low if low is not None and is_after(low, reach) else reach
+
+    def _reach(self, end: CursorMark) -> CursorMark:
+        """Where the planned window began to read; without news, where the next one will."""
+        start = decoded_if_any(self.planned.start_mark)
+        mark = end if start is None or not self.planned.has_news else self.reader.typed(start, end)
+        return self.reader.reach(mark)
+
+    # Landing and edges ----------------------------------------------------------------------------
+
+    def _landed(self) -> WriteResult:
+        def make() -> DataFrame:
+            return self.reader.frame(self.run.spark, self._bounds(), first_run=self.first_run)
+
+        return self._land("window", make)
+
+    def _land(self, part: str, make: Callable[[], DataFrame]) -> WriteResult:
+        name = f"{short_hash(self.window.upstream)}.{part}"
+        version = self.reader.fingerprint(first_run=self.first_run)
+        return self.run.land_once(name, version, make, self.readers)
+
+    def _at(self, written: WriteResult) -> DataFrame:
+        reader = self.run.spark.read.format("delta").option("versionAsOf", written.version)
+        frame: DataFrame = reader.load(written.target)
+        return frame
+
+    def _keep_edge(self) -> None:
+        landed = self._landed()
+        window = self.planned
+
+        def make() -> DataFrame:
+            from floodmark.sources.sql.edge_frames import edge_left_by
+
+            frame = self._at(landed)
+            identity = self.reader.identity(frame.columns)
+            reach = self._known_from(decoded(str(window.end_mark)))
+            return edge_left_by(
+                frame, identity, _compared(identity.cursor, reach), reach.encoded()
+            ).coalesce(1)
+
+        step = window.through_version
+        # One write for each landing: a step may be written again, by a batch that loads all anew.
+        made_from = f"{self.run.batch.seq}.{landed.target.rpartition('/')[2]}"
+        self.run.keep_edge(
+            window.upstream, step, f"edge.{short_hash(window.upstream)}.{made_from}", make
+        )
+        failpoints.reached("edge.after_write")
+
+    def _edge(self, step: int) -> DataFrame:
+        path = self.run.edge_path(self.window.upstream, step)
+        if path is None:
+            raise self._no_edge(step)
+        frame: DataFrame = self.run.spark.read.format("delta").load(path)
+        return frame
+
+    def _no_edge(self, step: int) -> SourceError:
+        batch, pipeline = self.run.batch.batch_id, self.run.pipeline
+        return SourceError(
+            "FM-SOURCE-037",
+            "it is not known which rows near the mark were applied",
+            where=self._where,
+            found=f"the edge of step {step} is gone from the control store, or was never there: the"
+            " store was rebuilt, or the pipeline renamed",
+            allowed="the edge that the batch before has left",
+            state="nothing was written; the committed watermark stays",
+            next=f"go on strictly after the mark, without late rows: floodmark retry {batch}"
+            f" --on-lost-range accept; then, to load everything anew: floodmark run --full-refresh"
+            f" {pipeline}",
+        )
+
+    @property
+    def _where(self) -> str:
+        return f"pipeline {self.run.pipeline}, {self.window.upstream}"
+
+
+def _compared(column: str, mark: CursorMark, how: Literal["from", "after"] = "from") -> Column:
+    """The rows from a mark on, or after it, as Spark compares them."""
+    from pyspark.sql import functions as fn
+
+    from floodmark.sources.spark_times import time_literal
+
+    value = fn.col(quoted(column))
+    if isinstance(mark, TimeMark):
+        other = time_literal(mark)
+    elif mark.type == "string":
+        other = fn.lit(mark.text)
+    else:
+        scale = len(mark.text.partition(".")[2])
+        other = fn.lit(mark.text).cast(f"decimal(38,{scale})")
+    return value > other if how == "after" else value >= other

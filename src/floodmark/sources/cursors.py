@@ -1,0 +1,91 @@
+"""Windows of cursors: each upstream of a database has a reader, handed in by the project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from floodmark.errors import SourceError
+from floodmark.model.cursor_marks import decoded
+from floodmark.model.delta import TableFacts
+from floodmark.model.plan import TimeFacts
+from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
+from floodmark.sources.sql.queries import Bounds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from floodmark.sources.sql.reader import SqlReader
+
+Readers = Mapping[tuple[str, str], "SqlReader"]
+"""What reads the upstreams of databases, by pipeline and stored name."""
+
+
+class CursorSource:
+    """Reads windows of cursors through Spark; what windows before have applied is not left out."""
+
+    def __init__(self, spark: SparkSession, readers: Readers) -> None:
+        self._spark = spark
+        self._readers = readers
+
+    def check(self, window: Window) -> TableFacts:
+        """A database shows no versions: there is nothing to prove before it is read."""
+        return reader_of(self._readers, window.upstream).facts()
+
+    def settled(self, window: Window, choice: Settlement) -> Window | None:  # noqa: ARG002 a door
+        """Nothing of a database is known to be lost: what is there is what a window holds."""
+        return None
+
+    def read(self, window: Window) -> DataFrame:
+        """The rows strictly after the start and through the end, then the three change columns."""
+        from floodmark.sources.spark_times import with_change_columns
+
+        frame = self.table(window, window.through_version)
+        return with_change_columns(frame if window.has_news else frame.limit(0), window)
+
+    def table(self, window: Window, at_version: int) -> DataFrame:
+        """The rows of the window; what lies before it is not read again."""
+        reader = reader_of(self._readers, window.upstream)
+        if window.end_mark is None or at_version != window.through_version:
+            raise not_whole(window)
+        high = decoded(window.end_mark)
+        low = None if window.start_mark is None else reader.typed(decoded(window.start_mark), high)
+        bounds = Bounds(low, high, excludes_low=low is not None)
+        is_first = window.after_version == NOTHING_PROCESSED and reader.has_first_run_query
+        return reader.frame(self._spark, bounds, first_run=is_first)
+
+    def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:  # noqa: ARG002 a reader knows how far its values settle
+        """See `QuerySource.look`."""
+        found = reader_of(self._readers, window.upstream).look(window, now, self._spark)
+        assert found is not None  # noqa: S101  (Spark is there)
+        return found
+
+
+def reader_of(readers: Readers, upstream: str, pipeline: str | None = None) -> SqlReader:
+    """The reader of an upstream, of one pipeline or any; raises FM-SOURCE-035 if there is none."""
+    for (reads, name), reader in readers.items():
+        if name == upstream and pipeline in (None, reads):
+            return reader
+    raise SourceError(
+        "FM-SOURCE-035",
+        "only its project can read this upstream",
+        where=upstream,
+        found="no node of this project reads it",
+        allowed="the project whose nodes read it, with its connections",
+        state="nothing was read or written; the committed watermark stays",
+        next="run the command in the folder of the project; or put the node back",
+    )
+
+
+def not_whole(window: Window) -> SourceError:
+    """The error for whoever wants a database as it was at a version."""
+    return SourceError(
+        "FM-SOURCE-035",
+        "a database cannot be read as it was",
+        where=window.upstream,
+        found="it keeps no versions",
+        allowed="its rows between two marks, as a node reads them",
+        state="nothing was read",
+        next="read the table that a node of the project writes",
+    )

@@ -1,0 +1,180 @@
+"""Plans over a real PostgreSQL, by its driver alone: no Spark, no Java."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from floodmark.engines.postgres_server import PostgresServer
+from floodmark.errors import FloodmarkError
+from floodmark.model.results import Batch
+from floodmark.model.window import Window
+from floodmark.project import Project
+
+pytestmark = pytest.mark.postgres
+
+PROJECT = """\
+project: shop
+connections:
+  lake: {{type: lake, root: lake}}
+  erp: {{type: postgres, host: {host}, port: {port}, database: {database}, user: {user},
+        password: "${{env:ERP_PASSWORD}}"}}
+pipelines:
+  - pipeline: orders
+    nodes:
+      - name: load
+        read: {{connection: erp, table: '{table}', incremental: {{{cursor}}}}}
+        write: {{connection: lake, path: orders, mode: append}}
+"""
+SECONDS = timedelta(seconds=1)
+
+
+class Shop:
+    def __init__(self, root: Path, server: PostgresServer, schema: str) -> None:
+        self.root, self.server = root, server
+        quoted = schema.replace('"', '""')
+        self.table = f'"{quoted}".orders'
+
+    def run_sql(self, text: str) -> None:
+        with psycopg.connect(self.server.dsn, autocommit=True) as connection:
+            connection.execute(text.replace("orders", self.table).encode())
+
+    def write(self, cursor: str) -> None:
+        said = {
+            "host": self.server.host,
+            "port": self.server.port,
+            "database": self.server.database,
+            "user": self.server.user,
+        }
+        text = PROJECT.format(**said, table=self.table, cursor=cursor)
+        (self.root / "floodmark.yaml").write_text(text)
+
+    def plan(self, cursor: str) -> Batch:
+        self.write(cursor)
+        (batch,) = Project.load(self.root).plan()
+        return batch
+
+    def window(self, cursor: str) -> Window:
+        (window,) = self.plan(cursor).windows
+        return window
+
+    def mark(self, cursor: str) -> Any:
+        end = self.window(cursor).end_mark
+        return json.loads(end)["value"] if end else None
+
+
+@pytest.fixture
+def shop(
+    tmp_path: Path, postgres: PostgresServer, pg_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> Shop:
+    monkeypatch.setenv("ERP_PASSWORD", postgres.password)
+    return Shop(tmp_path, postgres, pg_schema)
+
+
+def test_plan_and_lag_show_the_window_and_import_no_spark(shop: Shop) -> None:
+    shop.run_sql("CREATE TABLE orders (id int); INSERT INTO orders VALUES (7)")
+    shop.write("cursor: id")
+    program = (
+        "import sys\nfrom floodmark.cli.main import main\n"
+        "try:\n    main()\nfinally:\n    assert 'pyspark' not in sys.modules\n"
+    )
+
+    def floodmark(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words],
+            cwd=shop.root,
+            env=os.environ | {"ERP_PASSWORD": shop.server.password},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert shop.server.password not in done.stdout + done.stderr
+        return done.stdout
+
+    planned = json.loads(floodmark("plan", "--json", "--freeze"))
+    lag = json.loads(floodmark("lag", "--json"))
+
+    assert planned["windows"][0]["kind"] == "cursor"
+    assert planned["windows"][0]["end_mark"] == '{"type":"int","value":"7"}'
+    assert lag["upstreams"][0]["latest_mark"] == '{"type":"int","value":"7"}'
+    assert shop.server.password not in "".join(
+        path.read_text(errors="ignore") for path in (shop.root / "lake").rglob("*.json")
+    )
+
+
+def test_values_that_are_not_settled_wait(shop: Shop) -> None:
+    now = datetime.now(UTC)
+    old, recent, future = (now + n * 60 * SECONDS for n in (-60, -5, 60))
+    shop.run_sql("CREATE TABLE orders (id int, at timestamptz, day date)")
+    shop.run_sql(
+        f"INSERT INTO orders VALUES (1, '{old}', '2026-01-01'), (2, '{recent}', '{now:%Y-%m-%d}'),"
+        f" (3, '{future}', '2999-01-01')"
+    )
+
+    assert datetime.fromisoformat(shop.mark("cursor: at")) == recent
+    assert datetime.fromisoformat(shop.mark("cursor: at, settle: 10 minutes")) == old
+    assert shop.mark("cursor: day") == "2026-01-01"
+    assert shop.mark("cursor: id, settle: 1") == "2"
+
+
+def test_a_baseline_is_read_as_the_type_of_the_column(shop: Shop) -> None:
+    shop.run_sql("CREATE TABLE orders (id numeric(6,2), at timestamptz)")
+    shop.run_sql("INSERT INTO orders VALUES (1.50, '2026-01-01 00:00Z'), (3, '2026-01-02 00:00Z')")
+
+    assert shop.mark("cursor: id, baseline: 2") == "3.00"
+    assert shop.plan("cursor: id, baseline: 3").status == "NOOP"
+    assert shop.mark("cursor: at, baseline: 2026-01-01") == "2026-01-02T00:00:00.000000Z"
+    assert shop.plan("cursor: at, baseline: 2026-01-02").status == "NOOP"
+    in_berlin = "cursor: at, baseline: '2026-01-02T01:00:00', time_zone: Europe/Berlin"
+    assert shop.plan(in_berlin).status == "NOOP"
+
+
+@pytest.mark.parametrize(
+    ("cursor", "code"),
+    [
+        ("cursor: gone", "FM-SOURCE-031"),
+        ("cursor: ratio", "FM-SOURCE-033"),
+        ("cursor: name", "FM-SOURCE-033"),
+        ("cursor: empty", "FM-SOURCE-032"),
+        ("cursor: id, overlap: 5 minutes, baseline: 0", "FM-SOURCE-034"),
+        ("cursor: id, settle: 5 minutes", "FM-SOURCE-034"),
+        ("cursor: at, settle: 5", "FM-SOURCE-034"),
+        ("cursor: at, baseline: 5", "FM-SOURCE-034"),
+    ],
+)
+def test_what_does_not_go_with_the_column_is_refused_before_anything_is_planned(
+    shop: Shop, cursor: str, code: str
+) -> None:
+    shop.run_sql(
+        "CREATE TABLE orders (id int, at timestamptz, ratio float8, name text, empty int);"
+        " INSERT INTO orders VALUES (1, now(), 0.5, 'a', NULL)"
+    )
+    shop.write(cursor)
+
+    with pytest.raises(FloodmarkError) as planned:
+        Project.load(shop.root).plan()
+    assert planned.value.code == code
+    assert not (shop.root / "lake/_control").exists()
+
+
+def test_validate_asks_the_database_only_where_that_is_said(shop: Shop) -> None:
+    shop.run_sql("CREATE TABLE orders (id int); INSERT INTO orders VALUES (1)")
+    shop.write("cursor: gone")
+
+    Project.check(shop.root)
+    with pytest.raises(FloodmarkError) as caught:
+        Project.check(shop.root, connect=True)
+
+    assert caught.value.code == "FM-SOURCE-031"
+    assert "nodes[0].read" in str(caught.value.where)
+    shop.write("cursor: id")
+    Project.check(shop.root, connect=True)

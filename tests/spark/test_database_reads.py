@@ -1,0 +1,562 @@
+"""Nodes that read a real PostgreSQL through Spark: planned, run, retried, each row once."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from floodmark.engines.postgres_server import PostgresServer
+from floodmark.errors import FloodmarkError
+from floodmark.failpoints import FailpointReached
+from floodmark.project import Project, RunSummary
+from floodmark.testing import crash
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+HEAD = """\
+project: shop
+lease_ttl: 1s
+jobs: 1
+connections:
+  lake: {{type: lake, root: lake}}
+  erp: {{type: postgres, host: {host}, port: {port}, database: {database}, user: {user},
+        password: "${{env:ERP_PASSWORD}}"}}
+pipelines:
+"""
+
+
+class Shop:
+    """A project over a schema of the test's own."""
+
+    def __init__(
+        self, root: Path, server: PostgresServer, schema: str, spark: SparkSession
+    ) -> None:
+        self.root, self.server, self.schema, self.spark = root, server, schema, spark
+
+    def run_sql(self, text: str) -> None:
+        with psycopg.connect(self.server.dsn, autocommit=True) as connection:
+            quoted = self.schema.replace('"', '""')
+            connection.execute(f'SET search_path TO "{quoted}"'.encode())
+            connection.execute(text.encode())
+
+    @property
+    def orders(self) -> str:
+        """The table as SQL and YAML write it."""
+        quoted = self.schema.replace('"', '""')
+        return f'"{quoted}".orders'
+
+    def node(self, read: str, write: str = "mode: append", query: str = "table: 'ORDERS'") -> None:
+        """A project with one pipeline of one node."""
+        self.write(
+            "  - pipeline: orders\n    nodes:\n      - name: load\n        read:\n"
+            f"          connection: erp\n          {query}\n          {read}\n"
+            f"        write: {{connection: lake, path: orders, {write}}}\n"
+        )
+
+    def write(self, pipelines: str) -> None:
+        said = {
+            "host": self.server.host,
+            "port": self.server.port,
+            "database": self.server.database,
+            "user": self.server.user,
+        }
+        text = HEAD.format(**said) + pipelines.replace("ORDERS", self.orders)
+        (self.root / "floodmark.yaml").write_text(text)
+
+    @property
+    def project(self) -> Project:
+        project = Project.load(self.root)
+        project._session = lambda: self.spark
+        project.coordinator._lease_ttl = 0.2
+        return project
+
+    def run(self, **options: Any) -> RunSummary:
+        summary = self.project.run(**options)
+        errors = [o.error for o in summary.outcomes if o.error] + list(summary.refused)
+        for error in errors:
+            raise error
+        return summary
+
+    def rows(self, path: str = "lake/orders", *columns: str) -> list[tuple[Any, ...]]:
+        frame = self.spark.read.format("delta").load(str(self.root / path))
+        return sorted(map(tuple, frame.select(*columns or frame.columns).collect()))
+
+
+@pytest.fixture
+def shop(
+    tmp_path: Path,
+    postgres: PostgresServer,
+    pg_schema: str,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Shop:
+    monkeypatch.setenv("ERP_PASSWORD", postgres.password)
+    return Shop(tmp_path, postgres, pg_schema, spark)
+
+
+BY_ID = "incremental: {cursor: id}"
+BY_KEY = "incremental: {cursor: at, overlap: 10, keys: [id]}"
+
+
+def test_the_second_run_reads_only_what_is_new(shop: Shop) -> None:
+    """First run, no news, second run; ties at the edge without keys; bounds are of the plan."""
+    shop.run_sql("CREATE TABLE orders (id int, n text); INSERT INTO orders VALUES (1,'a'),(2,'b')")
+    shop.node(BY_ID)
+
+    shop.run()
+    first = shop.rows()
+    assert not shop.run().batches
+    # Two rows tie with the last mark: one is another one, the other is the same once more.
+    shop.run_sql("INSERT INTO orders VALUES (2, 'B'), (2, 'b'), (3, 'c')")
+    shop.project.freeze()
+    shop.run_sql("INSERT INTO orders VALUES (4, 'd'), (3, 'late tie')")
+    second = shop.run()
+    third = shop.run()
+
+    assert first == [(1, "a"), (2, "b")]
+    assert not third.batches
+    assert second.outcomes[0].rows_written == 4
+    expected = [(1, "a"), (2, "B"), (2, "b"), (2, "b"), (3, "c"), (3, "late tie"), (4, "d")]
+    assert shop.rows() == expected
+    assert not shop.run().batches
+    assert [f.text for f in shop.project.verify() if not f.ok] == []
+
+
+def test_late_rows_within_the_overlap_come_once_and_older_ones_never(shop: Shop) -> None:
+    shop.run_sql("CREATE TABLE orders (id int, at int); INSERT INTO orders VALUES (1,90),(2,100)")
+    shop.node(BY_KEY)
+    shop.run()
+    # Late within the overlap, late beyond it, an update of a row, and what is new.
+    shop.run_sql(
+        "INSERT INTO orders VALUES (3, 95), (4, 80), (5, 105); UPDATE orders SET at=104 WHERE id=1"
+    )
+    shop.run()
+    shop.run_sql("INSERT INTO orders VALUES (6, 96), (7, 106)")
+    shop.run()
+
+    assert shop.rows() == [(1, 90), (1, 104), (2, 100), (3, 95), (5, 105), (6, 96), (7, 106)]
+    edges = list((shop.root / "lake/_control/edges/orders").iterdir())
+    assert sorted(each.name for each in edges[0].iterdir()) == ["1", "2"]
+    assert not list((shop.root / "lake/_control/landing").glob("batch_*"))
+
+
+def test_a_baseline_is_never_read_behind_also_not_by_the_overlap(shop: Shop) -> None:
+    shop.run_sql("CREATE TABLE orders (id int, at int); INSERT INTO orders VALUES (1, 9), (2, 11)")
+    shop.node("incremental: {cursor: at, overlap: 5, keys: [id], baseline: 10}")
+    shop.run()
+    shop.run_sql("INSERT INTO orders VALUES (3, 10), (4, 11), (5, 12)")
+    shop.run()
+
+    assert shop.rows() == [(2, 11), (4, 11), (5, 12)]
+
+
+def test_rows_without_a_cursor_fail_are_skipped_or_included_as_said(shop: Shop) -> None:
+    shop.run_sql("CREATE TABLE orders (id int, at int); INSERT INTO orders VALUES (1,1),(2,NULL)")
+    shop.node("incremental: {cursor: at}")
+    with pytest.raises(FloodmarkError) as caught:
+        shop.run()
+    assert caught.value.code == "FM-SOURCE-032"
+
+    shop.node("incremental: {cursor: at, on_null_cursor: skip}")
+    shop.run()
+    assert shop.rows() == [(1, 1)]
+    shop.node("incremental: {cursor: at, on_null_cursor: include, keys: [id]}")
+    shop.run_sql("INSERT INTO orders VALUES (3, 3), (4, NULL)")
+    shop.run()
+    shop.run_sql("INSERT INTO orders VALUES (5, 5), (6, NULL)")
+    shop.run()
+
+    assert sorted(row[0] for row in shop.rows("lake/orders", "id")) == [1, 2, 3, 4, 5, 6]
+
+
+TYPES = {
+    "whole": ("bigint", "9007199254740993", "9007199254740994", ""),
+    "exact": ("numeric(20,6)", "1.5", "1.500001", ""),
+    "day": ("date", "'2026-01-01'", "'2026-01-02'", ", overlap: 2d"),
+    "instant": (
+        "timestamptz",
+        "'2026-01-01 01:00:00.000001+01'",
+        "'2026-01-01 00:00:00.000002Z'",
+        "",
+    ),
+    "wall": (
+        "timestamp",
+        "'2026-03-29 02:30:00.000001'",
+        "'2026-03-29 02:30:00.000002'",
+        ", overlap: 1s",
+    ),
+    "word": ("text", "'a'", "'b'", ", type: string, order: binary"),
+}
+
+
+def test_marks_of_every_type_end_one_window_and_begin_the_next(shop: Shop) -> None:
+    nodes = "  - pipeline: orders\n    nodes:\n"
+    for name, (kind, first, _, more) in TYPES.items():
+        shop.run_sql(
+            f"CREATE TABLE {name} (id int, at {kind}); INSERT INTO {name} VALUES (1, {first})"
+        )
+        table = shop.orders.replace("orders", name)
+        nodes += (
+            f"      - name: {name}\n        read: {{connection: erp, table: '{table}',"
+            f" incremental: {{cursor: at, keys: [id]{more}}}}}\n"
+            f"        write: {{connection: lake, path: {name}, mode: append}}\n"
+        )
+    shop.write(nodes)
+    shop.run()
+    for name, (_, first, second, _) in TYPES.items():
+        shop.run_sql(f"INSERT INTO {name} VALUES (2, {second}), (3, {first})")
+    shop.run()
+
+    for name in TYPES:
+        assert shop.rows(f"lake/{name}", "id") == [(1,), (2,), (3,)], name
+    marks = {
+        c.upstream.rpartition(".")[2]: str(c.mark) for c in shop.project.coordinator.checkpoints()
+    }
+    assert '"9007199254740994"' in marks["whole"]
+    assert '"1.500001"' in marks["exact"]
+    assert "2026-01-01T00:00:00.000002Z" in marks["instant"]
+    assert "2026-03-29T02:30:00.000002" in marks["wall"]
+
+
+POINTS = (
+    "landing.after_write",
+    "edge.after_write",
+    "sink.before_commit:3",
+    "sink.after_commit:3",
+    "run.after_done",
+    "edge.before_remove",
+)
+
+
+def test_a_run_that_dies_at_any_point_is_finished_with_the_rows_it_has_put_aside(
+    shop: Shop,
+) -> None:
+    shop.run_sql(
+        "CREATE TABLE orders (id int, at int, n text); INSERT INTO orders VALUES (0, 0, '')"
+    )
+    shop.node("incremental: {cursor: at, overlap: 5, keys: [id]}")
+    shop.run()
+    expected = [(0, 0, "")]
+    for number, point in enumerate(POINTS, 1):
+        at = 10 * number
+        shop.run_sql(f"INSERT INTO orders VALUES ({at}, {at}, 'new'), ({at + 1}, {at - 1}, 'near')")
+        with crash.armed(point), pytest.raises(FailpointReached):
+            shop.run()
+        # What happens in the database meanwhile belongs to the next window.
+        shop.run_sql(
+            f"UPDATE orders SET n = 'changed' WHERE id = {at};"
+            f" INSERT INTO orders VALUES ({at + 2}, {at - 2}, 'late')"
+        )
+        shop.run()
+        expected += [(at, at, "new"), (at + 1, at - 1, "near"), (at + 2, at - 2, "late")]
+    shop.run_sql("INSERT INTO orders VALUES (100, 63, '')")
+    shop.run()
+
+    assert sorted(shop.rows()) == sorted([*expected, (100, 63, "")])
+    assert [f.text for f in shop.project.verify() if not f.ok] == []
+
+
+def test_a_new_column_of_the_source_is_added_and_tells_no_row_twice(shop: Shop) -> None:
+    shop.run_sql("CREATE TABLE orders (id int, at int); INSERT INTO orders VALUES (1, 1), (2, 2)")
+    shop.node(
+        "incremental: {cursor: at, overlap: 5}", "mode: append, on_schema_change: add_columns"
+    )
+    shop.run()
+    shop.run_sql("ALTER TABLE orders ADD COLUMN more text; INSERT INTO orders VALUES (3, 3, 'x')")
+    shop.run()
+
+    assert shop.rows("lake/orders", "id", "more") == [(1, None), (2, None), (3, "x")]
+
+
+def test_an_overlap_that_is_made_longer_doubles_nothing(shop: Shop) -> None:
+    shop.run_sql("CREATE TABLE orders (id int, at int); INSERT INTO orders VALUES (1, 1), (2, 10)")
+    shop.node(BY_ID.replace("id", "at"))
+    shop.run()
+    shop.node("incremental: {cursor: at, overlap: 100, keys: [id]}")
+    shop.run_sql("INSERT INTO orders VALUES (3, 10), (4, 20)")
+    shop.run()
+    shop.run_sql("INSERT INTO orders VALUES (5, 15), (6, 30)")
+    shop.run()
+
+    assert shop.rows() == [(1, 1), (2, 10), (3, 10), (4, 20), (5, 15), (6, 30)]
+
+
+def test_a_lost_edge_is_refused_until_the_loss_is_accepted(shop: Shop) -> None:
+    shop.run_sql("CREATE TABLE orders (id int, at int); INSERT INTO orders VALUES (1, 1)")
+    shop.node("incremental: {cursor: at, overlap: 5, keys: [id]}")
+    shop.run()
+    shutil.rmtree(shop.root / "lake/_control/edges")
+    shop.run_sql("INSERT INTO orders VALUES (2, 1), (3, 3)")
+    with pytest.raises(FloodmarkError) as caught:
+        shop.run()
+    assert caught.value.code == "FM-SOURCE-037"
+    assert shop.rows() == [(1, 1)]
+
+    (batch,) = shop.project.coordinator.current_plan()
+    done = shop.project.retry(str(batch.batch_id), on_lost_range="accept")
+    shop.run_sql("INSERT INTO orders VALUES (4, 2), (5, 5)")
+    shop.run()
+
+    assert done.exit_code == 0
+    assert shop.rows() == [(1, 1), (3, 3), (4, 2), (5, 5)]
+
+
+# A node that is added later, a target that is lost ------------------------------------------------
+
+
+def test_a_node_added_later_and_a_lost_target_get_all_rows_once(shop: Shop) -> None:
+    read = "read: {connection: erp, table: 'ORDERS', incremental: {cursor: at, overlap: 5, keys: [id]}}"
+    one = f"  - pipeline: orders\n    nodes:\n      - name: one\n        {read}\n"
+    write = "        write: {connection: lake, path: PATH, mode: append}\n"
+    shop.run_sql("CREATE TABLE orders (id int, at int); INSERT INTO orders VALUES (1, 1), (2, 10)")
+    shop.write(one + write.replace("PATH", "one"))
+    shop.run()
+    two = f"      - name: two\n        {read}\n" + write.replace("PATH", "two")
+    shop.write(one + write.replace("PATH", "one") + two)
+    shop.run_sql("INSERT INTO orders VALUES (3, 9), (4, 11)")
+    shop.run()
+    added = shop.rows("lake/two")
+
+    shutil.rmtree(shop.root / "lake/one")
+    shop.run_sql("INSERT INTO orders VALUES (5, 10), (6, 12)")
+    with pytest.raises(FloodmarkError):
+        shop.run()
+    (batch,) = shop.project.coordinator.current_plan()
+    rebuilt = shop.project.retry(str(batch.batch_id), on_lost_target="rebuild")
+    shop.run_sql("INSERT INTO orders VALUES (7, 13)")
+    shop.run()
+
+    assert added == [(1, 1), (2, 10), (3, 9), (4, 11)]
+    assert rebuilt.exit_code == 0, rebuilt.outcomes
+    everything = [(1, 1), (2, 10), (3, 9), (4, 11), (5, 10), (6, 12), (7, 13)]
+    assert shop.rows("lake/one") == everything
+    assert shop.rows("lake/two") == everything
+
+
+# The two-query way --------------------------------------------------------------------------------
+
+SEED = """\
+  - pipeline: orders_load
+    nodes:
+      - name: load_orders
+        read:
+          connection: erp
+          format: postgres
+          table: 'ORDERS'
+          options:
+            query: |
+              SELECT * FROM ORDERS
+              WHERE updated_at > (SELECT COALESCE(MAX(updated_at), '1900-01-01') FROM raw.orders)
+        write:
+          connection: lake
+          format: delta
+          path: raw/orders
+          mode: append
+          register_table: raw.orders
+          first_run_query: SELECT * FROM ORDERS
+          options:
+            cluster_by: order_date
+            optimize_write: true
+  - pipeline: bronze
+    nodes:
+      - name: orders
+        read:
+          connection: erp
+          format: postgres
+          query: |
+            SELECT * FROM ORDERS
+            WHERE created_at > @last_run_timestamp
+        write:
+          connection: lake
+          format: delta
+          path: bronze/orders
+          mode: append
+          first_run_query: SELECT * FROM ORDERS  # Full load on day 1
+          options:
+            cluster_by: [order_date]
+"""
+
+
+def add_order(shop: Shop, number: int, day: int) -> None:
+    at = f"'2026-01-{day:02} 08:00:00.00000{number}'"
+    shop.run_sql(f"INSERT INTO orders VALUES ({number}, '2026-01-{day:02}', {at}, {at})")
+
+
+def test_the_projects_of_the_seeds_run_twice(shop: Shop) -> None:
+    shop.run_sql(
+        "CREATE TABLE orders (id int, order_date date, created_at timestamp, updated_at timestamp)"
+    )
+    add_order(shop, 1, 1)
+    add_order(shop, 2, 2)
+    shop.write(SEED)
+    shop.run()
+    first = [shop.rows(path, "id") for path in ("lake/raw/orders", "lake/bronze/orders")]
+    add_order(shop, 3, 3)
+    second = shop.run()
+    third = shop.run()
+
+    assert first == [[(1,), (2,)]] * 2
+    for path in ("lake/raw/orders", "lake/bronze/orders"):
+        assert shop.rows(path, "id") == [(1,), (2,), (3,)], path
+    assert [outcome.rows_written for outcome in second.outcomes] == [1, 1]
+    assert not third.batches
+    detail = shop.spark.sql("DESCRIBE DETAIL raw.orders").collect()[0]
+    assert list(detail["clusteringColumns"]) == ["order_date"]
+    assert detail["properties"]["delta.autoOptimize.optimizeWrite"] == "true"
+    shop.spark.sql("DROP TABLE raw.orders")
+
+
+TWO_QUERIES = """\
+  - pipeline: orders
+    nodes:
+      - name: load
+        read:
+          connection: erp
+          query: SELECT id, at FROM ORDERS WHERE at >= :window_start AND id < 100
+          incremental: {cursor: at}
+        write:
+          connection: lake
+          TARGET
+          mode: MODE
+          first_run_query: SELECT id, at FROM ORDERS
+"""
+
+
+def two_queries(shop: Shop, target: str = "path: orders", mode: str = "append") -> None:
+    shop.run_sql("CREATE TABLE orders (id int, at int); INSERT INTO orders VALUES (1, 1), (100, 2)")
+    shop.write(TWO_QUERIES.replace("TARGET", target).replace("MODE", mode))
+
+
+def put(shop: Shop, path: str, *rows: tuple[int, int]) -> None:
+    frame = shop.spark.createDataFrame(list(rows), "id int, at int")
+    frame.write.format("delta").mode("append").save(str(shop.root / path))
+
+
+def test_a_missing_target_by_path_is_a_first_run_and_the_next_one_uses_the_other_query(
+    shop: Shop,
+) -> None:
+    two_queries(shop)
+    shop.run()
+    first = shop.rows()
+    shop.run_sql("INSERT INTO orders VALUES (101, 3), (2, 4)")
+    shop.run()
+
+    assert first == [(1, 1), (100, 2)]
+    assert shop.rows() == [(1, 1), (2, 4), (100, 2)]
+
+
+def test_a_missing_target_by_catalog_name_is_a_first_run(shop: Shop) -> None:
+    two_queries(shop, "table: gold.first_runs")
+    shop.run()
+
+    assert shop.spark.table("gold.first_runs").count() == 2
+    shop.spark.sql("DROP TABLE gold.first_runs")
+
+
+def test_an_empty_target_counts_as_a_first_run(shop: Shop) -> None:
+    two_queries(shop)
+    put(shop, "lake/orders")
+    shop.run()
+
+    assert shop.rows() == [(1, 1), (100, 2)]
+
+
+def test_a_folder_without_files_is_a_first_run_and_one_that_died_is_finished(shop: Shop) -> None:
+    two_queries(shop, "format: parquet\n          path: files")
+    # The files are there, and the journal does not know.
+    with crash.armed("sink.after_commit:3"), pytest.raises(FailpointReached):
+        shop.run()
+    shop.run()
+    shop.run_sql("INSERT INTO orders VALUES (101, 3), (2, 4)")
+    shop.run()
+
+    files = shop.spark.read.parquet(str(shop.root / "lake/files"))
+    assert sorted(map(tuple, files.collect())) == [(1, 1), (2, 4), (100, 2)]
+
+
+def test_a_target_with_rows_of_others_is_no_first_run_unless_that_is_forced(shop: Shop) -> None:
+    two_queries(shop)
+    put(shop, "lake/orders", (7, 7))
+    with pytest.raises(FloodmarkError) as caught:
+        shop.run()
+    assert caught.value.code == "FM-SOURCE-030"
+    assert shop.rows() == [(7, 7)]
+
+    shop.run(force_first_run=True)
+
+    assert shop.rows() == [(1, 1), (100, 2)]
+
+
+def test_a_first_run_that_died_half_way_is_finished(shop: Shop) -> None:
+    two_queries(shop)
+    for point in ("landing.after_write", "sink.before_commit:2", "sink.after_commit"):
+        with crash.armed(point), pytest.raises(FailpointReached):
+            shop.run()
+    shop.run_sql("INSERT INTO orders VALUES (3, 3)")
+    shop.run()
+
+    assert shop.rows() == [(1, 1), (3, 3), (100, 2)]
+
+
+def test_a_forced_first_run_overwrites_by_its_query_and_goes_on_from_there(shop: Shop) -> None:
+    two_queries(shop, mode="merge\n          merge: {keys: [id], audit: {updated_at: loaded}}")
+    shop.run()
+    shop.run_sql("DELETE FROM orders WHERE id = 1; INSERT INTO orders VALUES (101, 2), (3, 3)")
+
+    shop.run(force_first_run=True)
+    forced = shop.rows("lake/orders", "id", "at")
+    shop.run_sql("INSERT INTO orders VALUES (102, 4), (4, 4)")
+    shop.run()
+
+    assert forced == [(3, 3), (100, 2), (101, 2)]
+    assert shop.rows("lake/orders", "id", "at") == [(3, 3), (4, 4), (100, 2), (101, 2)]
+    shop.node(BY_ID)
+    with pytest.raises(FloodmarkError) as caught:
+        shop.run(force_first_run=True)
+    assert caught.value.code == "FM-CONFIG-007"
+
+
+def test_a_full_refresh_replaces_what_the_target_holds(shop: Shop) -> None:
+    shop.run_sql("CREATE TABLE orders (id int, at int); INSERT INTO orders VALUES (1, 1), (2, 2)")
+    shop.node("incremental: {cursor: at, overlap: 5, keys: [id]}")
+    shop.run()
+    shop.run_sql("DELETE FROM orders WHERE id = 1; INSERT INTO orders VALUES (3, 1), (4, 4)")
+    with crash.armed("edge.after_write"), pytest.raises(FailpointReached):
+        shop.run(full_refresh=True)
+    shop.run(full_refresh=True)
+    shop.run_sql("INSERT INTO orders VALUES (5, 3), (6, 6)")
+    shop.run()
+
+    assert shop.rows() == [(2, 2), (3, 1), (4, 4), (5, 3), (6, 6)]
+
+
+def test_a_target_of_another_schema_is_refused_with_the_difference(shop: Shop) -> None:
+    two_queries(shop)
+    frame = shop.spark.createDataFrame([], "id int, other string")
+    frame.write.format("delta").save(str(shop.root / "lake/orders"))
+    with pytest.raises(FloodmarkError) as caught:
+        shop.run()
+
+    assert caught.value.code == "FM-SINK-011"
+    assert "at" in str(caught.value.found)
+    assert "other" in str(caught.value.found)
+
+
+def test_a_target_that_cannot_be_looked_at_is_not_taken_for_a_missing_one(shop: Shop) -> None:
+    two_queries(shop)
+    put(shop, "lake/orders", (7, 7))
+    log = shop.root / "lake/orders/_delta_log"
+    for file in log.glob("*.json"):
+        file.write_text("{broken")
+    with pytest.raises(FloodmarkError) as caught:
+        shop.run()
+
+    assert caught.value.code in ("FM-SOURCE-008", "FM-SOURCE-009")
+    assert len(list(log.glob("*.json"))) == 1
