@@ -1,4 +1,4 @@
-"""Verbs about the project's files: config, schema, graph. None of them opens the control store."""
+"""Verbs about the project's files: init, config, schema, graph. None opens the control store."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from floodmark.config.origins import Origin
 
 
+_TEMPLATES = "minimal, medallion, cloud or coordinator."
+
+
 class SchemaFor(StrEnum):
     """The kinds of files that have a schema."""
 
@@ -29,9 +32,42 @@ class SchemaFor(StrEnum):
 
 def attach(app: typer.Typer) -> None:
     """Add the verbs to the command line."""
+    verb(app, "init")(init)
     verb(app, "config")(config)
     verb(app, "schema")(schema)
     verb(app, "graph")(graph)
+
+
+def init(
+    call: Call,
+    template: Annotated[str, typer.Argument(metavar="[TEMPLATE]", help=_TEMPLATES)] = "minimal",
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[FOLDER]", help="New or empty; else here.")
+    ] = None,
+) -> int:
+    """Begin a project from a template that runs as it is."""
+    from floodmark.templates import create
+
+    place = folder or Path()
+    found = create(template, place)
+    document = {"template": template, "folder": str(place.absolute()), "files": found}
+
+    def draw(screen: Screen) -> None:
+        shown = [name for name in found if not name.startswith(".")]
+        screen.line(f"{template}: {len(shown)} files in {place.absolute()}")
+        for name in shown:
+            screen.line(f"  {name}")
+        screen.line("next: ", ("" if folder is None else f"cd {folder}; ", "bold"), *_next(place))
+
+    call.show(document, draw)
+    return 0
+
+
+def _next(folder: Path) -> list[str | tuple[str, str]]:
+    """The first command of the template's README."""
+    lines = (folder / "README.md").read_text("utf-8").splitlines()
+    command = lines[lines.index("```") + 1].partition("#")[0].strip()
+    return [(command, "bold"), "  (README.md has the rest)"]
 
 
 def config(call: Call) -> int:

@@ -11,12 +11,13 @@ from floodmark.config.connections import DIALECTS, LakeConnection
 from floodmark.config.cursors import implied_cursor
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.nodes import NodeSettings
-from floodmark.config.reads import IncrementalSettings, ReadSettings
+from floodmark.config.reads import FILE_FORMATS, IncrementalSettings, ReadSettings
 from floodmark.config.rules import format_of
 from floodmark.config.upstreams import DeltaReadSettings, UpstreamSettings
 from floodmark.config.writes import WriteSettings
 from floodmark.model import cursor_marks
-from floodmark.model.names import DATABASE
+from floodmark.model.file_marks import FILES as LISTED
+from floodmark.model.names import DATABASE, FILES
 
 _SHARED = tuple(DeltaReadSettings.model_fields)
 
@@ -48,9 +49,14 @@ def upstream_of(
         return None
     if is_database_read(read, settings):
         return _of_database(node, read, pipeline)
+    if is_file_read(read, settings):
+        return _of_files(read)
     table = table_of(read, settings)
-    if table is None:
-        return None
+    return None if table is None else _of_table(table, read)
+
+
+def _of_table(table: str, read: ReadSettings) -> UpstreamSettings | None:
+    """A Delta table, by versions or by a time column."""
     said: dict[str, Any] = {name: getattr(read, name) for name in _SHARED}
     if read.incremental is None:
         # Checked already, as keys of the read: a second time takes half as long as all the rest.
@@ -68,6 +74,24 @@ def is_database_read(read: ReadSettings | None, settings: ProjectSettings) -> bo
         return False
     connection = settings.connections.get(read.connection or "")
     return connection is not None and connection.type in DIALECTS
+
+
+def is_file_read(read: ReadSettings, settings: ProjectSettings) -> bool:
+    """Whether a read goes to files, by their list."""
+    connection = settings.connections.get(read.connection or "")
+    is_folder = connection is None or connection.type in ("lake", "files")
+    kind = connection.type if connection is not None else None
+    return is_folder and format_of(read, kind) in FILE_FORMATS and read.path is not None
+
+
+def _of_files(read: ReadSettings) -> UpstreamSettings:
+    """Files of a folder or glob; known by connection and path, so that a lake may move."""
+    return UpstreamSettings.model_construct(
+        name=f"{FILES}{read.connection or '.'}/{read.path}",
+        time_column=LISTED,
+        format="files",
+        baseline="latest" if read.baseline == "latest" else None,
+    )
 
 
 def _of_database(node: NodeSettings, read: ReadSettings, pipeline: str) -> UpstreamSettings | None:

@@ -21,7 +21,7 @@ from floodmark.control.registry import definition_hash
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ControlError, SourceError
-from floodmark.model.cursor_marks import decoded_if_any
+from floodmark.model.file_marks import any_mark
 from floodmark.model.plan import DEFAULT_SCOPE
 from floodmark.model.receipt import Ledger, metadata_of
 from floodmark.model.state import Mark, Pipeline, PlannedBatch, SinkDone, State
@@ -399,7 +399,7 @@ class _Tables:
 
     def _time_window(self, upstream: str, start: int, end: int) -> Window:
         told = self._told[upstream]
-        mark = decoded_if_any(told.marks.get(end))
+        mark = any_mark(told.marks.get(end))
         return Window(
             upstream=upstream,
             method="query",

@@ -13,7 +13,7 @@ from typing import Any
 from floodmark.control.events import Body, Moved, Named
 from floodmark.control.journal import Journal
 from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
-from floodmark.model.names import is_catalog_name, is_of_database
+from floodmark.model.names import is_catalog_name, is_of_project
 from floodmark.model.state import State, TableName
 from floodmark.sources.names import (
     being_read,
@@ -85,7 +85,7 @@ class Names:
         Raises FM-PLAN-030 where a new name cannot be asked for, FM-PLAN-031 where a name stands
         for another table than before, or a table that is being read has moved.
         """
-        asked = [name for name in names if not is_of_database(name)]
+        asked = [name for name in names if not is_of_project(name)]
         known = _ids(self.reader().known_state())
         if not all(self._is_known(name, known) for name in asked):
             known = _ids(self.reader().state())

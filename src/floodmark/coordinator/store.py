@@ -121,23 +121,23 @@ class Store:
         self, upstream: str, after: int, mark: Mark | None, options: UpstreamOptions
     ) -> Probe:
         """What a pipeline that has processed `after` needs to reach the watermark."""
-        if options.format == "sql":
-            return self._probe_database(upstream, options)
+        if options.format in ("sql", "files"):
+            return self._probe_by_reader(upstream, options)
         if options.time_column is not None:
             return probe_place(self.names.place(upstream), options, self.storage)
         return self._probe_between(upstream, after, mark)
 
-    def _probe_database(self, upstream: str, options: UpstreamOptions) -> Probe:
+    def _probe_by_reader(self, upstream: str, options: UpstreamOptions) -> Probe:
         from floodmark.sources.cursors import reader_of
 
         facts = reader_of(self.readers, upstream).facts()
-        return Probe(facts, query=Query(str(options.time_column), "sql"))
+        return Probe(facts, query=Query(str(options.time_column), options.format or "sql"))
 
     def _probe_time(self, upstream: str, start: str | None, options: UpstreamOptions) -> Probe:
         """What is new after a mark; where only Spark can look, a session that is at hand is asked."""
         place, now = self.names.place(upstream), self._clock.now()
-        if options.format == "sql":
-            return self._look_into_database(upstream, start, options)
+        if options.format in ("sql", "files"):
+            return self._look_by_reader(upstream, start, options)
         probe = probe_time(place, start, options, now, self.storage)
         if probe.time is not None or self.spark is None:
             return probe
@@ -145,12 +145,10 @@ class Store:
         source = spark_engine(self.spark, self.storage, self.readers).source()
         return replace(probe, time=source.look(window, now, options.settle_seconds))
 
-    def _look_into_database(
-        self, upstream: str, start: str | None, options: UpstreamOptions
-    ) -> Probe:
+    def _look_by_reader(self, upstream: str, start: str | None, options: UpstreamOptions) -> Probe:
         from floodmark.sources.cursors import reader_of
 
-        probe = self._probe_database(upstream, options)
+        probe = self._probe_by_reader(upstream, options)
         standing = times.standing_window(upstream, probe, None)
         # Only a first window starts at nothing, or at a baseline.
         is_first = start is None or start == options.first_mark(start)

@@ -40,6 +40,15 @@ DATABASE = "sql://"
 """How the stored names of upstreams of databases begin: sql://<connection>/<table>."""
 
 
+FILES = "files://"
+"""How the stored names of upstreams of files begin: files://<connection>/<path or glob>."""
+
+
+def is_of_project(name: str) -> bool:
+    """Whether only a project knows how to read an upstream: it is no table."""
+    return name.startswith((DATABASE, FILES))
+
+
 def is_of_database(name: str) -> bool:
     """Whether an upstream is a table or query of a database."""
     return name.startswith(DATABASE)

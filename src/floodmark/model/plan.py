@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from floodmark.model.cursor_marks import CursorMark, MarkType
+from floodmark.model.cursor_marks import MarkType
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
+from floodmark.model.file_marks import AnyMark
 from floodmark.model.state import Fallback
 from floodmark.model.upstream import OnLostRange
 from floodmark.model.window import Query, Window
@@ -39,14 +41,15 @@ class Before:
 class TimeFacts:
     """What the time or cursor column of an upstream shows beyond a mark, as far as it is settled."""
 
-    type: MarkType
-    newest: CursorMark | None
+    type: MarkType | Literal["files"]
+    newest: AnyMark | None
     """None where nothing is new."""
-    oldest: CursorMark | None = None
+    oldest: AnyMark | None = None
     rows: int | None = None
     """Rows after the mark, through `newest`."""
+    bytes: int | None = None
     waiting: int | None = None
-    """Rows that are not settled yet, or lie in the future."""
+    """Rows, or files, that are not settled yet, or lie in the future."""
     nulls: int | None = None
     """Rows without a value, in the whole upstream."""
 

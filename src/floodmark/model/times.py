@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from floodmark.errors import PlanError
 from floodmark.model import marks
-from floodmark.model.cursor_marks import CursorMark, decoded_if_any
+from floodmark.model.file_marks import AnyMark, FilesMark, any_mark
 from floodmark.model.marks import TimeMark
 from floodmark.model.plan import TimeFacts
 from floodmark.model.state import Mark
@@ -22,14 +22,14 @@ def with_end(place: Window, facts: TimeFacts, options: UpstreamOptions) -> Windo
     """
     if facts.nulls and options.on_null_time == "fail":
         raise _null_times(place, facts.nulls)
-    begin, end = decoded_if_any(place.start_mark), facts.newest
+    begin, end = any_mark(place.start_mark), facts.newest
     if end is None and not place.deferred:
         return replace(place, reason=f"no news{_waiting(facts)}")
     return replace(
         place,
         through_version=place.after_version + 1,
         reason=f"no versions: {span_text(place, begin, end)}{_waiting(facts)}",
-        bytes=None,
+        bytes=facts.bytes,
         rows=facts.rows,
         start_at=facts.oldest.instant if facts.oldest else None,
         end_at=end.instant if end else None,
@@ -61,9 +61,12 @@ def _guessed(text: str) -> TimeMark:
     raise ValueError(text)
 
 
-def span_text(window: Window, begin: CursorMark | None, end: CursorMark | None) -> str:
+def span_text(window: Window, begin: AnyMark | None, end: AnyMark | None) -> str:
     """Which rows a window holds, for people."""
     column = window.query.column if window.query else ""
+    if isinstance(end, FilesMark):
+        before = begin.count if isinstance(begin, FilesMark) else 0
+        return f"{end.count - before:,} new files, {end.count:,} in all"
     if end is None or begin == end:
         return f"no row has a new {column}"
     if begin is None:
@@ -75,7 +78,8 @@ def span_text(window: Window, begin: CursorMark | None, end: CursorMark | None) 
 
 
 def _waiting(facts: TimeFacts) -> str:
-    return f"; {facts.waiting:,} newer rows wait to settle" if facts.waiting else ""
+    what = "files" if facts.type == "files" else "newer rows"
+    return f"; {facts.waiting:,} {what} wait to settle" if facts.waiting else ""
 
 
 def _null_times(window: Window, count: int) -> PlanError:

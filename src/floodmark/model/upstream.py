@@ -47,7 +47,7 @@ class UpstreamOptions:
     """Rows without a value in the time column belong into no window; ignore: they are never read."""
     format: QueryFormat | None = None
     """Of an upstream with a time column; None: Delta if it has a log, else Parquet. sql: what a node
-    reads of a database, whose cursor is the `time_column`."""
+    reads of a database, whose cursor is the `time_column`. files: what a node reads of a folder or glob."""
     latest_at: int | None = field(default=None, compare=False)
     """What "latest" meant when the pipeline was registered; set by floodmark."""
     latest_mark: str | None = field(default=None, compare=False)
@@ -105,6 +105,7 @@ class Upstream(UpstreamOptions):
 _BASELINES = 'a version from 0 up, "latest", or nothing for the whole table'
 _TIME_BASELINES = 'an ISO time like 2026-01-01T00:00:00Z, "latest", or nothing for the whole table'
 _MARK_BASELINES = 'a mark as JSON, "latest", or nothing for all rows'
+_FILE_BASELINES = '"latest", or nothing for all files'
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "method": (*get_args(PreferredMethod), None),
     "on_feed_gap": get_args(OnFeedGap),
@@ -122,7 +123,13 @@ def _baselines_of(options: UpstreamOptions) -> tuple[Callable[[object], bool], s
         return _is_baseline, _BASELINES
     if options.format == "sql":
         return _is_mark_baseline, _MARK_BASELINES
+    if options.format == "files":
+        return _is_file_baseline, _FILE_BASELINES
     return _is_time_baseline, _TIME_BASELINES
+
+
+def _is_file_baseline(value: object) -> bool:
+    return value is None or value == "latest"
 
 
 def _is_mark_baseline(value: object) -> bool:

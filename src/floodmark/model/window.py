@@ -17,8 +17,8 @@ rows between two marks, of an upstream without versions."""
 WindowKind = Literal["version", "time", "cursor", "files", "offsets"]
 """What the windows of an upstream are measured by."""
 Format = Literal["delta", "parquet", "orc"]
-QueryFormat = Literal[Format, "sql"]
-"""sql: a table or query of a database."""
+QueryFormat = Literal[Format, "sql", "files"]
+"""sql: a table or query of a database. files: the files of a folder or glob, by their list."""
 Settlement = Literal["snapshot", "accept"]
 """Ways forward where a planned range is lost."""
 
@@ -38,7 +38,8 @@ class Query:
     @property
     def kind(self) -> WindowKind:
         """What the windows are measured by."""
-        return "cursor" if self.format == "sql" else "time"
+        kinds: dict[QueryFormat, WindowKind] = {"sql": "cursor", "files": "files"}
+        return kinds.get(self.format, "time")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from floodmark.errors import PlanError
-from floodmark.model.cursor_marks import decoded_if_any
+from floodmark.model.file_marks import any_mark
 from floodmark.model.marks import TimeMark
 from floodmark.model.plan import Probe
 from floodmark.model.state import Mark
@@ -66,11 +66,11 @@ def between(upstream: str, probe: Probe, after: int, begin: str | None, mark: Ma
     standing = standing_window(upstream, probe, mark)
     if after >= mark.version:
         return replace(standing, reason="no news here")
-    end = decoded_if_any(mark.mark)
+    end = any_mark(mark.mark)
     return replace(
         standing,
         after_version=after,
-        reason=f"seed: {span_text(standing, decoded_if_any(begin), end)}",
+        reason=f"seed: {span_text(standing, any_mark(begin), end)}",
         bytes=None,
         rows=None,
         start_mark=begin,
@@ -130,5 +130,7 @@ def _deferred(place: Window) -> Window:
 def _way(query: Query | None) -> str:
     if query is None:
         return "by versions"
+    if query.kind == "files":
+        return "file by file"
     what = "cursor" if query.kind == "cursor" else "time column"
     return f"by the {what} {query.column} ({query.format})"

@@ -54,6 +54,7 @@ from floodmark.project.checks import (
 )
 from floodmark.project.crew import Crew
 from floodmark.project.databases import readers_of
+from floodmark.project.file_reads import file_readers_of
 from floodmark.project.following import with_followers
 from floodmark.project.outcomes import (
     BatchOutcome,
@@ -170,7 +171,10 @@ class Project:
             lease_ttl=self.settings.lease_ttl_seconds,
             databases=Databases(self.settings.connections, vault),
         )
-        coordinator.readers = readers_of(self.file, vault, coordinator.storage)
+        coordinator.readers = {
+            **readers_of(self.file, vault, coordinator.storage),
+            **file_readers_of(self.file, coordinator.control, coordinator.storage),
+        }
         return coordinator
 
     # Choosing -------------------------------------------------------------------------------------

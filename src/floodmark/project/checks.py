@@ -16,7 +16,7 @@ from floodmark.config.nodes import NodeSettings
 from floodmark.config.places import Report
 from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError, ControlError, FloodmarkError
-from floodmark.model.names import is_of_database
+from floodmark.model.names import is_of_database, is_of_project
 from floodmark.model.results import Finding, bad
 from floodmark.model.state import State
 from floodmark.run.nodes.support import unsupported
@@ -95,8 +95,9 @@ class Checks:
         for position, pipeline in self._pipelines():
             for index, upstream in enumerate(pipeline.upstreams):
                 path = self._path_of(position, pipeline, index)
-                if is_of_database(upstream):
-                    self._check_connection(path, upstream, pipeline.pipeline)
+                if is_of_project(upstream):
+                    if is_of_database(upstream):
+                        self._check_connection(path, upstream, pipeline.pipeline)
                     continue
                 try:
                     table_id = self._table_id(upstream, pipeline)

@@ -16,7 +16,7 @@ from floodmark.model.results import Lag
 from floodmark.model.state import Mark, PlannedBatch, ScopedUpstream, State
 from floodmark.model.times import start_of
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED, WindowKind
+from floodmark.model.window import NOTHING_PROCESSED, Query
 from floodmark.report.watch import failed_attempts
 
 TimeLook = Callable[[str, str | None, UpstreamOptions], TimeFacts | None]
@@ -109,7 +109,7 @@ def _time_lag(
     held_by, reason = _held(state, key)
     mark = state.marks.get(key)
     committed = mark.mark if mark else None
-    kind: WindowKind = "cursor" if options.format == "sql" else "time"
+    kind = Query(str(options.time_column), options.format or "delta").kind
     unknown = Lag(
         scope, upstream, None, None, None, None, held_by, kind=kind, committed_mark=committed
     )

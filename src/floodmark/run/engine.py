@@ -44,6 +44,7 @@ class SparkEngine:
     def source(self) -> QuerySource:
         from floodmark.sources.cursors import CursorSource
         from floodmark.sources.delta import DeltaSource
+        from floodmark.sources.files import FileSource
         from floodmark.sources.kinds import SourceOfAllKinds
         from floodmark.sources.spark_times import SparkTimeSource
 
@@ -52,6 +53,7 @@ class SparkEngine:
             DeltaSource(self.spark, options),
             SparkTimeSource(self.spark, options),
             CursorSource(self.spark, self._readers),
+            FileSource(self.spark, self._readers),
         )
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import decoded
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from floodmark.sources.sql.reader import SqlReader
 
-Readers = Mapping[tuple[str, str], "SqlReader"]
-"""What reads the upstreams of databases, by pipeline and stored name."""
+Readers = Mapping[tuple[str, str], Any]
+"""What reads the upstreams that are no tables, by pipeline and stored name: a SqlReader, or a
+FileReader; which of them, the kind of the window tells."""
 
 
 class CursorSource:
@@ -66,7 +67,8 @@ def reader_of(readers: Readers, upstream: str, pipeline: str | None = None) -> S
     """The reader of an upstream, of one pipeline or any; raises FM-SOURCE-035 if there is none."""
     for (reads, name), reader in readers.items():
         if name == upstream and pipeline in (None, reads):
-            return reader
+            found: SqlReader = reader
+            return found
     raise SourceError(
         "FM-SOURCE-035",
         "only its project can read this upstream",

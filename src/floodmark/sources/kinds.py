@@ -13,14 +13,17 @@ from floodmark.sources import QuerySource, Source
 
 
 class SourceOfAllKinds:
-    """Reads windows of versions by one source, those of time and of cursors by others."""
+    """Reads windows of versions by one source, all others by that of their kind."""
 
     def __init__(
-        self, versions: Source, times: QuerySource, cursors: QuerySource | None = None
+        self,
+        versions: Source,
+        times: QuerySource,
+        cursors: QuerySource | None = None,
+        files: QuerySource | None = None,
     ) -> None:
         self._versions = versions
-        self._times = times
-        self._cursors = cursors
+        self._others = {"time": times, "cursor": cursors, "files": files}
 
     def check(self, window: Window) -> TableFacts:
         """See `Source.check`; raises FM-SOURCE-011 for a window whose end is not frozen."""
@@ -52,11 +55,10 @@ class SourceOfAllKinds:
         return self._versions if window.kind == "version" else self._query_source(window)
 
     def _query_source(self, window: Window) -> QuerySource:
-        if window.kind != "cursor":
-            return self._times
-        if self._cursors is None:
+        found = self._others.get(window.kind)
+        if found is None:
             raise ValueError(f"nothing here reads {window.upstream}")
-        return self._cursors
+        return found
 
 
 def not_frozen(window: Window) -> SourceError:

@@ -33,7 +33,7 @@ class Output:
     windows: tuple[Window, ...]
     """Where they come from, for the rules of whoever writes them."""
     is_replayable: bool
-    """Whether computing them again gives the same rows: every window above is of versions."""
+    """Whether computing them again gives the same rows: every window above is of versions or files."""
     whole: Output | None = None
     """The same as a first run would see it, for a node that was added later; None if this is it."""
 
@@ -41,7 +41,7 @@ class Output:
 def read_by(run: Run, window: Window, make: Make) -> Output:
     """What a node reads of an upstream."""
     first = run.first_window(window)
-    is_replayable = window.kind == "version"
+    is_replayable = window.kind in ("version", "files")
     whole = Output(lambda: run.read(first), (first,), is_replayable) if first else None
     return Output(make, (window,), is_replayable, whole)
 

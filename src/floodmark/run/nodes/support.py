@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from floodmark.config.connections import FilesConnection, LakeConnection
 from floodmark.config.models import PipelineSettings, ProjectSettings
-from floodmark.config.node_reads import is_database_read, table_of, upstream_of
+from floodmark.config.node_reads import is_database_read, is_file_read, table_of, upstream_of
 from floodmark.config.node_writes import file_format, target_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.reads import IncrementalSettings, ReadSettings
@@ -58,9 +58,14 @@ def _read(
     if is_database_read(read, settings):
         yield from _database_read(read, upstream)
         return
+    if is_file_read(read, settings):
+        yield from _file_read(read)
+        return
     if table_of(read, settings) is None:
         key = "format" if read.format else "connection"
-        yield _not_run(key, allowed="a Delta table of a lake, by path or catalog name; a database")
+        yield _not_run(
+            key, allowed="a Delta table of a lake; files; a table or query of a database"
+        )
         return
     for key, yaml_key in (("query", "query"), ("ddl", "schema")):
         if getattr(read, key) is not None:
@@ -88,6 +93,19 @@ def _database_read(read: ReadSettings, upstream: UpstreamSettings | None) -> Ite
     for key in ("options", "params"):
         if getattr(read, key):
             yield _not_run(key, allowed="options of the connection")
+
+
+def _file_read(read: ReadSettings) -> Iterator[Finding]:
+    """What is read of files, by their list alone."""
+    if read.incremental is not None:
+        yield _not_run("incremental", allowed="nothing: new files are told by their list")
+    for key in ("query", "table", "method"):
+        if getattr(read, key) is not None:
+            yield _not_run(key, allowed="path, schema, options and new_files")
+    if read.baseline not in (None, "latest"):
+        yield _not_run("baseline", allowed='"latest", or nothing for all files')
+    if read.params:
+        yield _not_run("params", allowed="options of the reader")
 
 
 def _cursor(cursor: IncrementalSettings) -> Iterator[Finding]:

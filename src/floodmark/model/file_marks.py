@@ -1,0 +1,57 @@
+"""Marks of upstreams of files: the list of all that were processed, by the hash of its content."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from floodmark.model import cursor_marks
+from floodmark.model.cursor_marks import CursorMark
+
+FILES = "file"
+"""What stands in the place of a column where windows are lists of files."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesMark:
+    """A list of files; `FileLists` of the sources has what is on it."""
+
+    id: str
+    count: int
+
+    @property
+    def type(self) -> Literal["files"]:
+        return "files"
+
+    @property
+    def text(self) -> str:
+        """What people read."""
+        return f"{self.count:,} files"
+
+    @property
+    def instant(self) -> None:
+        """A list tells no age."""
+        return None
+
+    def encoded(self) -> str:
+        """The JSON text under which the mark is stored."""
+        said = {"type": self.type, "value": self.id, "files": self.count}
+        return json.dumps(said, separators=(",", ":"))
+
+
+AnyMark = CursorMark | FilesMark
+"""Where an upstream without versions stands."""
+
+
+def any_mark(text: str | None) -> AnyMark | None:
+    """The mark of a stored text, of whatever kind; raises ValueError if it is none."""
+    if text is None:
+        return None
+    said: Any = json.loads(text)
+    if not isinstance(said, dict) or said.get("type") != "files":
+        return cursor_marks.decoded(text)
+    try:
+        return FilesMark(str(said["value"]), int(said["files"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a mark of files: {text[:200]!r}") from error

@@ -1,0 +1,53 @@
+"""The readers of a project's files, built from its connections and the nodes that read them."""
+
+from __future__ import annotations
+
+from floodmark.config import LoadedFile
+from floodmark.config.connections import FilesConnection, LakeConnection
+from floodmark.config.node_reads import is_file_read, upstream_of
+from floodmark.config.nodes import NodeSettings
+from floodmark.config.rules import format_of
+from floodmark.deltalog import Storage, absolute
+from floodmark.sources.file_lists import FileLists
+from floodmark.sources.files import FileReader
+
+
+def file_readers_of(
+    file: LoadedFile, control: str, storage: Storage
+) -> dict[tuple[str, str], FileReader]:
+    """What reads each upstream of files, by pipeline and name; looks at no file."""
+    found: dict[tuple[str, str], FileReader] = {}
+    lists = FileLists(control, storage)
+    for pipeline in file.settings.pipelines:
+        for node in pipeline.nodes:
+            if node.read is None or not is_file_read(node.read, file.settings):
+                continue
+            upstream = upstream_of(node, pipeline.pipeline, file.settings)
+            if upstream is not None:
+                key = pipeline.pipeline, upstream.name
+                found.setdefault(key, _reader(upstream.name, node, file, lists, storage))
+    return found
+
+
+def _reader(
+    upstream: str, node: NodeSettings, file: LoadedFile, lists: FileLists, storage: Storage
+) -> FileReader:
+    read = node.read
+    assert read is not None  # noqa: S101  (only such nodes come here)
+    connection = file.settings.connections.get(read.connection or "")
+    root = connection.root if isinstance(connection, FilesConnection | LakeConnection) else "."
+    return FileReader(
+        upstream,
+        absolute(root, str(file.root)),
+        str(read.path).strip("/"),
+        str(format_of(read, connection.type if connection is not None else None)),
+        lists,
+        storage,
+        read.ddl,
+        {name: _text(value) for name, value in read.options.items()},
+        "modified" if read.new_files == "modified" else "list",
+    )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,177 @@
+"""Lists of files: what is there now, what was processed, and what is new between the two.
+
+A mark of an upstream of files is the list of all that was processed up to there. It is kept beside
+the control store under the hash of its content, so a mark stays small however many files it names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from floodmark.deltalog import Storage
+from floodmark.errors import PlanError, SourceError
+from floodmark.model.file_marks import FilesMark
+
+NewFiles = Literal["list", "modified"]
+"""list: files whose path is not on the list yet. modified: also those that changed since."""
+
+_WILD = frozenset("*?[")
+_EVERYTHING = "**"
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """By what a file is known again."""
+
+    size: int
+    modified_ms: int
+
+
+Files = Mapping[str, FileFacts]
+"""Files by path, from the root of their connection on."""
+
+
+class FileLists:
+    """The lists that marks stand for; written once, never changed."""
+
+    def __init__(self, control: str, storage: Storage) -> None:
+        self._folder = f"{control}/files"
+        self._storage = storage
+
+    def keep(self, upstream: str, files: Files) -> FilesMark:
+        """Store a list; it is there before the mark that names it can be journaled."""
+        lines = {path: [facts.size, facts.modified_ms] for path, facts in sorted(files.items())}
+        content = json.dumps(lines, separators=(",", ":"), ensure_ascii=False).encode()
+        mark = FilesMark(hashlib.sha256(content).hexdigest()[:32], len(files))
+        path = self._path(upstream, mark)
+        if not self._storage.exists(path):
+            self._storage.write(path, content)
+        return mark
+
+    def read(self, upstream: str, mark: FilesMark | None) -> dict[str, FileFacts]:
+        """The files of a mark, none for the beginning; raises FM-SOURCE-040 if its list is gone."""
+        if mark is None:
+            return {}
+        path = self._path(upstream, mark)
+        try:
+            lines = json.loads(self._storage.read(path))
+        except FileNotFoundError as error:
+            raise _list_gone(upstream, path) from error
+        return {name: FileFacts(size, modified) for name, (size, modified) in lines.items()}
+
+    def sweep(self, upstream: str, marks: Iterator[FilesMark]) -> None:
+        """Remove the lists of an upstream that no mark names any more."""
+        wanted = {self._name(mark) for mark in marks}
+        folder = self._path(upstream, None)
+        try:
+            names = self._storage.names(folder)
+        except FileNotFoundError:
+            return
+        for name in set(names) - wanted:
+            self._storage.delete(f"{folder}/{name}")
+
+    def _path(self, upstream: str, mark: FilesMark | None) -> str:
+        folder = f"{self._folder}/{hashlib.sha256(upstream.encode()).hexdigest()[:16]}"
+        return folder if mark is None else f"{folder}/{self._name(mark)}"
+
+    @staticmethod
+    def _name(mark: FilesMark) -> str:
+        return f"{mark.id}.json"
+
+
+def new_files(found: Files, known: Files, by: NewFiles) -> dict[str, FileFacts]:
+    """The files that are there and were not processed."""
+    if by == "list":
+        return {path: facts for path, facts in found.items() if path not in known}
+    return {path: facts for path, facts in found.items() if known.get(path) != facts}
+
+
+def listed(pattern: str, storage: Storage) -> dict[str, FileFacts]:
+    """The files that a path or glob means, with size and time.
+
+    A folder means every file below it. `**` stands for any number of folders. Names that begin with
+    _ or . are left out unless the pattern says them. Raises FM-PLAN-001 if the place does not exist,
+    FM-SOURCE-009 if it could not be looked at.
+    """
+    root, parts = split_pattern(pattern)
+    try:
+        entry = storage.entry(root)
+        if entry is None:
+            raise _no_such_place(pattern, root)
+        if not parts and not entry.is_folder:
+            return {root: FileFacts(entry.size, entry.modified_ms)}
+        return dict(_walked(root, parts or [_EVERYTHING], storage))
+    except OSError as error:
+        raise _out_of_reach(pattern, error) from error
+
+
+def split_pattern(pattern: str) -> tuple[str, list[str]]:
+    """Where the search begins, and the parts below it, from the first with a wildcard on.
+
+    >>> split_pattern("/lake/in/2026-*/*.csv")
+    ('/lake/in', ['2026-*', '*.csv'])
+    """
+    parts = pattern.split("/")
+    first = next((i for i, part in enumerate(parts) if _WILD & set(part)), len(parts))
+    return "/".join(parts[:first]), parts[first:]
+
+
+def _walked(folder: str, parts: list[str], storage: Storage) -> Iterator[tuple[str, FileFacts]]:
+    here, rest = parts[0], parts[1:]
+    if here == _EVERYTHING and rest:
+        yield from _walked(folder, rest, storage)
+    for entry in storage.list(folder):
+        path = f"{folder}/{entry.name}"
+        if not _matches(entry.name, here):
+            continue
+        if entry.is_folder:
+            below = parts if here == _EVERYTHING else rest or [_EVERYTHING]
+            yield from _walked(path, below, storage)
+        elif not rest:
+            yield path, FileFacts(entry.size, entry.modified_ms)
+
+
+def _matches(name: str, part: str) -> bool:
+    is_hidden = name.startswith(("_", ".")) and not part.startswith(name[0])
+    return not is_hidden and (part == _EVERYTHING or fnmatchcase(name, part))
+
+
+def _no_such_place(pattern: str, root: str) -> PlanError:
+    return PlanError(
+        "FM-PLAN-001",
+        f"upstream {pattern} cannot be found",
+        found=f"there is no {root}",
+        allowed="a file, a folder, or a glob below a folder that exists",
+        state="nothing was planned",
+        next="check the path",
+    )
+
+
+def _list_gone(upstream: str, path: str) -> SourceError:
+    return SourceError(
+        "FM-SOURCE-040",
+        "the list of the files that were processed is gone",
+        where=upstream,
+        found=f"no {path}",
+        allowed="the folder of the control store as it was",
+        state="nothing was read or written; the committed watermark stays",
+        next="put the folder `files` of the control store back from a copy; or begin anew, which reads"
+        f" every file again: floodmark state reset --upstream {upstream} --yes",
+    )
+
+
+def _out_of_reach(pattern: str, error: OSError) -> SourceError:
+    return SourceError(
+        "FM-SOURCE-009",
+        "an upstream could not be looked at",
+        where=pattern,
+        found=f"{type(error).__name__}: {error}"[:500],
+        state="nothing was read or written; the committed watermark stays",
+        next="mend the cause, then run the same command again",
+        retryable=True,
+    )

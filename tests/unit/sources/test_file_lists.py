@@ -1,0 +1,111 @@
+"""Lists of files: what a glob means, what is new, and that a list is there before its mark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from floodmark.deltalog import Storage
+from floodmark.errors import PlanError, SourceError
+from floodmark.sources.file_lists import FileFacts, FileLists, listed, new_files, split_pattern
+
+STORAGE = Storage()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in (
+        "a.csv",
+        "b.json",
+        "_SUCCESS",
+        ".hidden.csv",
+        "2026/01/c.csv",
+        "2026/01/d [1].csv",
+        "2026/e.csv",
+        "_tmp/f.csv",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("", {"a.csv", "b.json", "2026/01/c.csv", "2026/01/d [1].csv", "2026/e.csv"}),
+        ("*.csv", {"a.csv"}),
+        ("*/*.csv", {"2026/e.csv"}),
+        ("**/*.csv", {"a.csv", "2026/01/c.csv", "2026/01/d [1].csv", "2026/e.csv"}),
+        ("**", {"a.csv", "b.json", "2026/01/c.csv", "2026/01/d [1].csv", "2026/e.csv"}),
+        ("2026", {"2026/01/c.csv", "2026/01/d [1].csv", "2026/e.csv"}),
+        ("2026/0?", {"2026/01/c.csv", "2026/01/d [1].csv"}),
+        ("a.csv", {"a.csv"}),
+        ("[ab].*", {"a.csv", "b.json"}),
+        ("_tmp/*.csv", {"_tmp/f.csv"}),
+        ("_*/*.csv", {"_tmp/f.csv"}),
+        ("*.xml", set()),
+    ],
+)
+def test_a_glob_means_these_files(tree: Path, pattern: str, names: set[str]) -> None:
+    found = listed(f"{tree}/{pattern}".rstrip("/"), STORAGE)
+    assert set(found) == {f"{tree}/{name}" for name in names}
+
+
+def test_a_place_that_is_not_there_is_an_error_and_not_an_empty_list(tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as caught:
+        listed(f"{tmp_path}/nowhere/*.csv", STORAGE)
+    assert caught.value.code == "FM-PLAN-001"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
+def test_a_place_that_cannot_be_looked_at_is_an_error(tree: Path) -> None:
+    (tree / "2026").chmod(0)
+    with pytest.raises(SourceError) as caught:
+        listed(f"{tree}/**/*.csv", STORAGE)
+    assert caught.value.code == "FM-SOURCE-009"
+    (tree / "2026").chmod(0o755)
+
+
+def test_new_by_list_and_new_by_modification() -> None:
+    known = {"a": FileFacts(1, 10), "b": FileFacts(1, 10)}
+    found = {"a": FileFacts(1, 10), "b": FileFacts(2, 11), "c": FileFacts(1, 5)}
+    assert set(new_files(found, known, "list")) == {"c"}
+    assert set(new_files(found, known, "modified")) == {"b", "c"}
+
+
+def test_a_list_is_kept_once_and_read_back(tmp_path: Path) -> None:
+    lists = FileLists(str(tmp_path / "_control"), STORAGE)
+    files = {"/in/ü.csv": FileFacts(3, 1_000), "/in/b.csv": FileFacts(4, 2_000)}
+    mark = lists.keep("files://in/x", files)
+    assert lists.keep("files://in/x", dict(reversed(files.items()))) == mark
+    assert lists.read("files://in/x", mark) == files
+    assert lists.read("files://in/x", None) == {}
+    assert mark.text == "2 files"
+
+
+def test_a_list_that_is_gone_is_an_error_with_a_way_forward(tmp_path: Path) -> None:
+    lists = FileLists(str(tmp_path / "_control"), STORAGE)
+    mark = lists.keep("files://in/x", {"/in/a": FileFacts(1, 1)})
+    lists.sweep("files://in/x", iter(()))
+    with pytest.raises(SourceError) as caught:
+        lists.read("files://in/x", mark)
+    assert caught.value.code == "FM-SOURCE-040"
+    assert "state reset --upstream files://in/x" in (caught.value.next or "")
+
+
+def test_a_sweep_keeps_the_lists_that_marks_name(tmp_path: Path) -> None:
+    lists = FileLists(str(tmp_path / "_control"), STORAGE)
+    old = lists.keep("files://in/x", {"/in/a": FileFacts(1, 1)})
+    new = lists.keep("files://in/x", {"/in/a": FileFacts(1, 1), "/in/b": FileFacts(1, 1)})
+    lists.sweep("files://in/x", iter([new]))
+    assert set(lists.read("files://in/x", new)) == {"/in/a", "/in/b"}
+    with pytest.raises(SourceError):
+        lists.read("files://in/x", old)
+
+
+def test_where_a_search_begins() -> None:
+    assert split_pattern("s3://bucket/in/*.csv") == ("s3://bucket/in", ["*.csv"])
+    assert split_pattern("/in/a.csv") == ("/in/a.csv", [])
