@@ -115,6 +115,9 @@ class ReadSettings(DeltaReadSettings):
     new_files: Annotated[str, one_of("list", "modified")] = Field(
         default="list", description="New files are those not on the list yet, or modified since."
     )
+    file_column: Column | None = Field(
+        default=None, description="A column of this name tells the file of each row."
+    )
     ddl: Text | None = Field(default=None, alias="schema", description="Columns and types, as DDL.")
     params: dict[str, Any] = Field(
         default_factory=dict, description="Parameters of a request to a web API."

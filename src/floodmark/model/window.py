@@ -13,7 +13,8 @@ Method = Literal["feed", "snapshot", "snapshot+feed", "lost", "query"]
 """feed: the changes of the versions. snapshot: the whole table at the end. snapshot+feed: the whole
 table at `feed_after_version`, then the changes. lost: the range, or its part through
 `feed_after_version`, is gone and its loss was accepted; what is left is read as changes. query: the
-rows between two marks, of an upstream without versions."""
+rows between two marks, of an upstream without versions; of files, snapshot then means as they are
+now, and lost without those that are not as planned."""
 WindowKind = Literal["version", "time", "cursor", "files", "offsets"]
 """What the windows of an upstream are measured by."""
 Format = Literal["delta", "parquet", "orc"]
@@ -122,11 +123,15 @@ class Window:
     def is_whole(self) -> bool:
         """Whether all rows of the upstream are read, also those that were processed before."""
         is_from_the_beginning = self.after_version == NOTHING_PROCESSED and self.start_mark is None
-        return self.method == "snapshot" or (self.method == "query" and is_from_the_beginning)
+        if self.kind != "version":
+            return is_from_the_beginning and self.method != "lost"
+        return self.method == "snapshot"
 
     @property
     def snapshot_version(self) -> int | None:
         """The version at which the whole table is read; None where it is not."""
+        if self.kind != "version":
+            return None
         if self.method == "snapshot":
             return self.through_version
         return self.feed_after_version if self.method == "snapshot+feed" else None

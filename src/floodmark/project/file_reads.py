@@ -46,6 +46,7 @@ def _reader(
         read.ddl,
         {name: _text(value) for name, value in read.options.items()},
         "modified" if read.new_files == "modified" else "list",
+        file_column=read.file_column,
     )
 
 

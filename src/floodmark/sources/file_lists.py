@@ -107,7 +107,7 @@ def listed(pattern: str, storage: Storage) -> dict[str, FileFacts]:
             return {root: FileFacts(entry.size, entry.modified_ms)}
         return dict(_walked(root, parts or [_EVERYTHING], storage))
     except OSError as error:
-        raise _out_of_reach(pattern, error) from error
+        raise out_of_reach(pattern, error) from error
 
 
 def split_pattern(pattern: str) -> tuple[str, list[str]]:
@@ -165,7 +165,8 @@ def _list_gone(upstream: str, path: str) -> SourceError:
     )
 
 
-def _out_of_reach(pattern: str, error: OSError) -> SourceError:
+def out_of_reach(pattern: str, error: OSError) -> SourceError:
+    """The error for a place that could not be looked at: never taken for an empty one."""
     return SourceError(
         "FM-SOURCE-009",
         "an upstream could not be looked at",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from floodmark.sources.file_lists import (
     NewFiles,
     listed,
     new_files,
+    out_of_reach,
     split_pattern,
 )
 
@@ -61,6 +62,8 @@ class FileReader:
     ddl: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     new_files: NewFiles = "list"
+    file_column: str | None = None
+    """A column with the path of the file that a row came from."""
     settle: timedelta = timedelta()
     """Files that are younger are left for the next window: somebody may still write them."""
 
@@ -96,17 +99,29 @@ class FileReader:
         after = self.lists.read(self.upstream, _mark(window.end_mark))
         return new_files(after, before, "modified")
 
-    def refuse_changed(self, window: Window, files: Files) -> None:
-        """Files are read as they were planned: raises FM-SOURCE-041 where one is gone or changed."""
-        for path, planned in files.items():
-            try:
-                entry = self.storage.entry(self._absolute(path))
-            except OSError as error:
-                raise _changed(window, path, f"{type(error).__name__}: {error}"[:300]) from error
-            if entry is None:
-                raise _changed(window, path, "it is gone")
-            if FileFacts(entry.size, entry.modified_ms) != planned:
-                raise _changed(window, path, "it was written again")
+    def readable(self, window: Window, files: Files) -> dict[str, FileFacts]:
+        """Of `files` those that the window reads; raises FM-SOURCE-041 where that is not decided."""
+        changed = self.changed(files)
+        gone = [path for path, found in changed.items() if found is None]
+        if changed and window.method == "query":
+            raise _changed(window, {path: changed[path] for path in (gone or list(changed))[:1]})
+        if gone and window.method == "snapshot":
+            raise _changed(window, {gone[0]: None})
+        if window.method == "lost":
+            return {path: facts for path, facts in files.items() if path not in changed}
+        return {path: changed.get(path) or facts for path, facts in files.items()}
+
+    def changed(self, files: Files) -> dict[str, FileFacts | None]:
+        """The files that are not as planned, as they are now; None for one that is gone."""
+        now = {path: self._now(path) for path in files}
+        return {path: found for path, found in now.items() if found != files[path]}
+
+    def _now(self, path: str) -> FileFacts | None:
+        try:
+            entry = self.storage.entry(self._absolute(path))
+        except OSError as error:
+            raise out_of_reach(path, error) from error
+        return None if entry is None else FileFacts(entry.size, entry.modified_ms)
 
     def frame(self, spark: SparkSession, files: Files) -> DataFrame:
         """The rows of files, of which there is one at least."""
@@ -117,12 +132,19 @@ class FileReader:
         base = split_pattern(self._absolute(self.pattern))[0]
         if any("=" in path.rpartition("/")[0] for path in files):
             reader = reader.option("basePath", base)  # so that folders named column=value count
-        return reader.load([self._absolute(path).translate(_GLOB) for path in files])
+        frame = reader.load([self._absolute(path).translate(_GLOB) for path in files])
+        return frame if self.file_column is None else self._named(frame)
+
+    def _named(self, frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as fn
+
+        return frame.select("*", fn.col("_metadata.file_path").alias(str(self.file_column)))
 
     def no_rows(self, spark: SparkSession, window: Window) -> DataFrame:
         """No rows, with the columns of the files; raises FM-SOURCE-042 if there was none yet."""
         if self.ddl is not None:
-            return spark.createDataFrame([], self.ddl)
+            empty = spark.createDataFrame([], self.ddl)
+            return empty if self.file_column is None else _with_text(empty, self.file_column)
         known = self.lists.read(self.upstream, _mark(window.end_mark))
         there = (path for path in reversed(known) if self.storage.exists(self._absolute(path)))
         example = next(there, None)
@@ -141,20 +163,29 @@ class FileSource:
     def check(self, window: Window) -> TableFacts:
         """Prove that every file of the window is there as it was planned (FM-SOURCE-041)."""
         reader = self._reader(window)
-        reader.refuse_changed(window, reader.files_of(window))
+        reader.readable(window, reader.files_of(window))
         return reader.facts()
 
-    def settled(self, window: Window, choice: Settlement) -> Window | None:  # noqa: ARG002 a door
-        """A file that is gone is not replaced by anything."""
-        return None
+    def settled(self, window: Window, choice: Settlement) -> Window | None:
+        """snapshot: the files as they are now. accept: without those that are not as planned."""
+        reader = self._reader(window)
+        changed = reader.changed(reader.files_of(window))
+        if not changed or window.method == "lost":
+            return None
+        names = ", ".join(list(changed)[:3]) + (" and others" if len(changed) > 3 else "")
+        if choice == "accept":
+            reason = f"{names}: not as planned; left out, the loss was accepted"
+            return replace(window, method="lost", reason=reason, bytes=None)
+        amended = replace(window, method="snapshot", reason=f"{names}: read as now, as asked for")
+        reader.readable(amended, reader.files_of(window))
+        return amended if window.method != "snapshot" else None
 
     def read(self, window: Window) -> DataFrame:
         """The rows of the window's files, then the three change columns."""
         from floodmark.sources.spark_times import with_change_columns
 
         reader = self._reader(window)
-        files = reader.files_of(window)
-        reader.refuse_changed(window, files)
+        files = reader.readable(window, reader.files_of(window))
         frame = reader.frame(self._spark, files) if files else reader.no_rows(self._spark, window)
         return with_change_columns(frame, window)
 
@@ -165,8 +196,7 @@ class FileSource:
             return reader.no_rows(self._spark, window)
         is_end = at_version == window.through_version
         mark = _mark(window.end_mark if is_end else window.start_mark)
-        files = reader.lists.read(window.upstream, mark)
-        reader.refuse_changed(window, files)
+        files = reader.readable(window, reader.lists.read(window.upstream, mark))
         return reader.frame(self._spark, files) if files else reader.no_rows(self._spark, window)
 
     def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:  # noqa: ARG002 a reader knows how long its files settle
@@ -179,6 +209,12 @@ class FileSource:
         return reader
 
 
+def _with_text(frame: DataFrame, column: str) -> DataFrame:
+    from pyspark.sql import functions as fn
+
+    return frame.withColumn(column, fn.lit(None).cast("string"))
+
+
 def _mark(text: str | None) -> FilesMark | None:
     mark = any_mark(text)
     if mark is None or isinstance(mark, FilesMark):
@@ -186,16 +222,18 @@ def _mark(text: str | None) -> FilesMark | None:
     raise ValueError(f"not a mark of files: {text!r}")
 
 
-def _changed(window: Window, path: str, found: str) -> SourceError:
+def _changed(window: Window, files: Mapping[str, FileFacts | None]) -> SourceError:
+    ((path, now),) = files.items()
     return SourceError(
         "FM-SOURCE-041",
         "a file is no longer what was planned",
         where=f"{window.upstream}: {path}",
-        found=found,
+        found="it is gone" if now is None else "it was written again",
         allowed="files that stay as they are once they are there",
         state="nothing was read; the committed watermark stays",
-        next="put the file back, then: floodmark retry BATCH; or plan with what is there now:"
-        " floodmark cancel BATCH, then floodmark run",
+        next="put the file back, then: floodmark retry BATCH; or go on with what is there now:"
+        " floodmark retry BATCH --on-lost-range snapshot (files as they are now) or accept (without"
+        " those that are not as planned)",
     )
 
 

@@ -106,7 +106,7 @@ class NodeFunction:
         """An error of the engine; its text may hold values, which sensitive columns forbid."""
         kind = type(error).__name__
         is_sensitive = any(c.sensitive for n in self.pipeline.nodes for c in n.columns.values())
-        text = "" if is_sensitive else f": {str(error).strip()}"
+        text = "" if is_sensitive else f": {_cause(error)}"
         return RunError(
             "FM-RUN-005",
             f"node {node} failed with {kind}",
@@ -116,6 +116,14 @@ class NodeFunction:
             " writes of this run stand and are not repeated",
             next=f"correct the cause, then: floodmark retry {run.batch.batch_id}",
         )
+
+
+def _cause(error: Exception) -> str:
+    """What went wrong in the first place: Spark wraps it in several layers of its own."""
+    from floodmark.engines.jvm import java_errors
+
+    *_, (_, message) = [("", str(error)), *java_errors(error)]
+    return message.strip()
 
 
 def node_function(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -140,10 +141,18 @@ class NodeRun:
         return Output(make, tuple(windows), all(output.is_replayable for output in above))
 
     def _others(self) -> dict[str, Output]:
-        """The other parents, by name, as joins, unions and SQL see them: without change columns."""
+        """The other parents, by name, as joins, unions and SQL see them: without change columns.
+
+        The first one, whose rows are the input, is among them if a statement says its name.
+        """
         read = self.settings.read
         primary = read.node if read is not None else self.settings.depends_on[0]
-        return {n: self._other(n, out) for n, out in self.parents.items() if n != primary}
+        wanted = {name for name in self.parents if name != primary or self._is_said(name)}
+        return {name: self._other(name, self.parents[name]) for name in wanted}
+
+    def _is_said(self, name: str) -> bool:
+        word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.IGNORECASE)
+        return any(step.sql and word.search(step.sql) for step in self.settings.transform)
 
     def _other(self, name: str, output: Output) -> Output:
         """A table that is read whole is whole here too, with news or without; it decides nothing."""

@@ -1,0 +1,182 @@
+"""Nodes that read files: every file once, as it was planned, and nothing silently."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from floodmark import failpoints
+from floodmark.errors import FloodmarkError
+from floodmark.project import Project, RunSummary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+PROJECT = """\
+project: shop
+lease_ttl: 1s
+connections:
+  inbox: {type: files, root: in}
+  lake: {type: lake, root: lake}
+pipelines:
+  - pipeline: load
+    nodes:
+      - name: rows
+        read: {connection: inbox, READ}
+        write: {connection: lake, format: delta, path: rows, mode: append}
+"""
+
+
+class Inbox:
+    """A project over a folder of files."""
+
+    def __init__(self, root: Path, spark: SparkSession) -> None:
+        self.root, self.spark = root, spark
+        (root / "in").mkdir()
+
+    def write(self, read: str) -> None:
+        (self.root / "floodmark.yaml").write_text(PROJECT.replace("READ", read))
+
+    def put(self, name: str, text: str, at: int | None = None) -> None:
+        path = self.root / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        if at is not None:
+            os.utime(path, (at, at))
+
+    @property
+    def project(self) -> Project:
+        project = Project.load(self.root)
+        project._session = lambda: self.spark
+        project.coordinator._lease_ttl = 0.2
+        return project
+
+    def run(self) -> RunSummary:
+        summary = self.project.run()
+        for error in [*(o.error for o in summary.outcomes if o.error), *summary.refused]:
+            raise error
+        return summary
+
+    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
+        frame = self.spark.read.format("delta").load(str(self.root / "lake/rows"))
+        return sorted(map(tuple, frame.select(*columns or frame.columns).collect()))
+
+
+@pytest.fixture
+def inbox(tmp_path: Path, spark: SparkSession) -> Inbox:
+    return Inbox(tmp_path, spark)
+
+
+def test_a_second_run_reads_the_new_files_alone_however_they_are_named(inbox: Inbox) -> None:
+    inbox.write('format: csv, path: "**/*.csv", schema: "id LONG, v STRING"')
+    inbox.put("a.csv", "id,v\n1,one\n2,two\n", at=2_000_000_000)
+    inbox.run()
+    # An older time, a name that sorts before, and characters that globs are made of.
+    inbox.put("0 [new]{x}/b*c.csv", "id,v\n3,three\n", at=1_000_000_000)
+    (plan,) = inbox.project.plan()
+    assert [w.reason for w in plan.windows] == ["no versions: 1 new files, 2 in all"]
+    assert plan.windows[0].bytes == len("id,v\n3,three\n")
+    inbox.run()
+    assert inbox.rows() == [(1, "one"), (2, "two"), (3, "three")]
+    assert not any(w.has_news for batch in inbox.project.plan() for w in batch.windows)
+
+
+def test_a_run_that_died_reads_the_files_it_was_planned_with(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox.write('format: json, path: "*.json", schema: "id LONG"')
+    inbox.put("a.json", '{"id": 1}\n')
+    failpoints.rearm()
+    with monkeypatch.context() as armed:
+        armed.setenv("FLOODMARK_FAILPOINT", "sink.after_commit")
+        armed.setenv("FLOODMARK_FAILPOINT_ACTION", "raise")
+        with pytest.raises(failpoints.FailpointReached):
+            inbox.run()
+    time.sleep(1.1)  # until the lease of the dead run has run out
+    inbox.put("b.json", '{"id": 2}\n')
+    inbox.run()
+    batches = inbox.project.coordinator.state().batches.values()
+    reasons = [window.reason for batch in batches for window in batch.windows.values()]
+    assert reasons == [
+        "no versions: 1 new files, 1 in all",
+        "no versions: 1 new files, 2 in all",
+    ]
+    assert inbox.rows() == [(1,), (2,)]
+
+
+def test_a_file_that_changed_after_it_was_planned_is_refused(inbox: Inbox) -> None:
+    inbox.write('format: text, path: "*.txt"')
+    inbox.put("a.txt", "one\n")
+    inbox.project.freeze()
+    inbox.put("a.txt", "another\n", at=1_900_000_000)
+    with pytest.raises(FloodmarkError) as caught:
+        inbox.run()
+    assert caught.value.code == "FM-SOURCE-041"
+    assert not (inbox.root / "lake/rows").exists()
+
+
+def test_a_changed_file_is_read_again_where_that_is_said(inbox: Inbox) -> None:
+    inbox.write('format: text, path: "*.txt", new_files: modified')
+    inbox.put("a.txt", "one\n", at=1_800_000_000)
+    inbox.put("b.txt", "two\n", at=1_800_000_000)
+    inbox.run()
+    inbox.put("a.txt", "one more\n", at=1_800_000_001)
+    inbox.run()
+    assert inbox.rows("value") == [("one",), ("one more",), ("two",)]
+
+
+def test_columns_in_another_order_are_an_error_that_a_corrected_file_mends(inbox: Inbox) -> None:
+    inbox.write('format: csv, path: "*.csv", schema: "id LONG, v STRING"')
+    inbox.put("a.csv", "v,id\none,1\n", at=1_800_000_000)
+    inbox.put("b.csv", "id,v\n2,two\n", at=1_800_000_000)
+    with pytest.raises(FloodmarkError) as caught:
+        inbox.run()
+    assert caught.value.code == "FM-RUN-005"
+    assert "CSV header does not conform to the schema" in (caught.value.found or "")
+    inbox.put("a.csv", "id,v\n1,one\n", at=1_800_000_001)
+    with pytest.raises(FloodmarkError) as caught:
+        inbox.run()
+    assert caught.value.code == "FM-SOURCE-041"
+    (batch,) = inbox.project.coordinator.state().batches
+    inbox.project.retry(batch, on_lost_range="snapshot")
+    assert inbox.rows() == [(1, "one"), (2, "two")]
+    assert not any(w.has_news for batch in inbox.project.plan() for w in batch.windows)
+
+
+def test_a_file_that_does_not_fit_is_an_error_and_can_be_left_out(inbox: Inbox) -> None:
+    inbox.write('format: csv, path: "*.csv", schema: "id LONG, v STRING"')
+    inbox.put("a.csv", "id,v\nfirst,one\n")
+    inbox.put("b.csv", "id,v\n2,two\n")
+    with pytest.raises(FloodmarkError) as caught:
+        inbox.run()
+    assert caught.value.code == "FM-RUN-005"
+    assert not (inbox.root / "lake/rows/_delta_log").exists()
+    (inbox.root / "in/a.csv").unlink()
+    (batch,) = inbox.project.coordinator.state().batches
+    inbox.project.retry(batch, on_lost_range="accept")
+    assert inbox.rows() == [(2, "two")]
+
+
+def test_folders_named_after_a_column_are_that_column(inbox: Inbox) -> None:
+    inbox.write('format: csv, path: "days", options: {sep: ";"}')
+    inbox.put("days/day=2026-01-01/a.csv", "id;v\n1;one\n")
+    inbox.run()
+    inbox.put("days/day=2026-01-02/a.csv", "id;v\n2;two\n")
+    inbox.run()
+    assert [(i, str(d)) for i, d in inbox.rows("id", "day")] == [
+        ("1", "2026-01-01"),
+        ("2", "2026-01-02"),
+    ]
+
+
+def test_a_place_that_is_not_there_is_an_error(inbox: Inbox) -> None:
+    inbox.write('format: parquet, path: "nowhere/*.parquet"')
+    with pytest.raises(FloodmarkError) as caught:
+        inbox.run()
+    assert caught.value.code == "FM-PLAN-001"
