@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.cli.call import Call, print_error
 from floodmark.cli.screen import STYLES, Row, Screen, duration, number, size
+from floodmark.model.file_marks import any_mark
 from floodmark.model.marks import decoded, numbered
 from floodmark.model.names import NOT_RESOLVED
 
@@ -318,9 +319,9 @@ def _gap_range(gap: Gap) -> str:
 
 def mark_text(mark: str | None) -> str:
     """A mark to the minute, so that two fit into a line; reasons and JSON have all of it."""
-    if mark is None:
+    found = any_mark(mark)
+    if found is None:
         return "-"
-    found = decoded(mark)
     return found.text[:16].replace("T", " ") + ("Z" if found.type == "timestamp" else "")
 
 

@@ -12,7 +12,7 @@ from floodmark.cli.screen import Row, Screen, size
 from floodmark.cli.screens import mark_text
 from floodmark.cli.verb import group, seconds, verb
 from floodmark.errors import ConfigError
-from floodmark.model import cursor_marks
+from floodmark.model.file_marks import any_mark
 from floodmark.model.marks import TimeMark, decoded, decoded_if_any
 from floodmark.model.window import NO_VERSION
 
@@ -101,7 +101,7 @@ def _told_by(mark: Mark) -> str:
     """All of a value and what it is, where there are no versions."""
     if mark.query is None:
         return ""
-    stand = cursor_marks.decoded_if_any(mark.mark)
+    stand = any_mark(mark.mark)
     return f"{mark.query.column} ({stand.type}) through {stand.text}" if stand else "no rows yet"
 
 

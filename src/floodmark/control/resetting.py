@@ -9,8 +9,9 @@ from typing import Protocol
 
 from floodmark.control.events import Body, Reset
 from floodmark.errors import ConfigError, ControlError, UnknownNameError
-from floodmark.model import cursor_marks, marks
+from floodmark.model import marks
 from floodmark.model.delta import TableFacts
+from floodmark.model.file_marks import any_mark
 from floodmark.model.marks import TimeMark
 from floodmark.model.names import choices
 from floodmark.model.plan import Probe
@@ -126,7 +127,7 @@ def refuse_version(state: State, upstream: str, scope: str, version: int | None)
 
 
 def _example(mark: str | None) -> str:
-    known = cursor_marks.decoded_if_any(mark)
+    known = any_mark(mark)
     return known.text if known else "2026-01-01T00:00:00Z"
 
 

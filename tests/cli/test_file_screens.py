@@ -1,0 +1,45 @@
+"""What the commands show of upstreams of files; none of them needs Java."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from floodmark.cli.main import main
+from floodmark.templates import create
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    create("minimal", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_files_are_planned_recorded_and_shown_without_java(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate"]) == 0
+    assert main(["plan"]) == 0
+    assert "no versions: 1 new files, 1 in all" in capsys.readouterr().out
+    assert main(["plan", "--freeze", "--json"]) == 0
+    batch = json.loads(capsys.readouterr().out)["batch_id"]
+    assert main(["record", "orders", batch, "--status", "SUCCESS"]) == 0
+    assert main(["finalize", batch]) == 0
+    for verb in (["status"], ["lag"], ["history"], ["doctor"], ["verify"], ["state", "show"]):
+        assert main(verb) == 0, verb
+    shown = capsys.readouterr().out
+    assert "1 files" in shown
+    assert main(["plan"]) == 0
+    assert "everything is up to date" in capsys.readouterr().out
+
+
+def test_a_misspelled_place_is_told_where_it_stands(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = project / "floodmark.yaml"
+    file.write_text(file.read_text().replace("orders/*.csv", "order/*.csv"))
+    assert main(["plan"]) != 0
+    assert "FM-PLAN-001" in capsys.readouterr().err
