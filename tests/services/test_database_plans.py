@@ -102,7 +102,10 @@ def test_plan_and_lag_show_the_window_and_import_no_spark(shop: Shop) -> None:
 
     planned = json.loads(floodmark("plan", "--json", "--freeze"))
     lag = json.loads(floodmark("lag", "--json"))
+    screens = [floodmark(verb) for verb in ("plan", "status", "lag", "gaps", "doctor", "metrics")]
 
+    assert "to 7" in screens[0]
+    assert "sql://erp/" in screens[2]
     assert planned["windows"][0]["kind"] == "cursor"
     assert planned["windows"][0]["end_mark"] == '{"type":"int","value":"7"}'
     assert lag["upstreams"][0]["latest_mark"] == '{"type":"int","value":"7"}'

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from floodmark.cli.call import Call, print_error
 from floodmark.cli.screen import STYLES, Row, Screen, duration, number, size
 from floodmark.model.file_marks import any_mark
-from floodmark.model.marks import decoded, numbered
+from floodmark.model.marks import TimeMark, decoded, numbered
 from floodmark.model.names import NOT_RESOLVED
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from floodmark.project import BatchOutcome, Project, RunSummary, ScopePlan
 
 FINISHED_SHOWN = 10
+MARK_WIDTH = 20
 
 
 def plans(screen: Screen, call: Call, scopes: Sequence[ScopePlan], out: Path | None = None) -> None:
@@ -318,10 +319,14 @@ def _gap_range(gap: Gap) -> str:
 
 
 def mark_text(mark: str | None) -> str:
-    """A mark to the minute, so that two fit into a line; reasons and JSON have all of it."""
+    """A time to the minute, other values cut off, so that two fit into a line; reasons and JSON have
+    all of it.
+    """
     found = any_mark(mark)
     if found is None:
         return "-"
+    if not isinstance(found, TimeMark):
+        return found.text if len(found.text) <= MARK_WIDTH else f"{found.text[:MARK_WIDTH]}..."
     return found.text[:16].replace("T", " ") + ("Z" if found.type == "timestamp" else "")
 
 
