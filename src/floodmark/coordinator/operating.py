@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from typing import get_args
 
 from floodmark.control import operations
@@ -199,12 +199,16 @@ class Operating(Store):
         from floodmark.control.retention import SAFE_SECONDS
         from floodmark.control.upkeep import keep_up, refuse_short
         from floodmark.model.durations import seconds_of
+        from floodmark.sources.file_lists import FileLists
 
         seconds = seconds_of(retain) if isinstance(retain, str) else float(retain)
         refuse_short(seconds, 0.0 if allow_short else SAFE_SECONDS)
         state = self._reader().state()
         projector = self._projector or Projector(self.control, self.storage)
-        done = keep_up(self._delta_log, projector, state, seconds, self._clock.now())
+        now = self._clock.now()
+        done = keep_up(self._delta_log, projector, state, seconds, now)
+        lists = FileLists(self.control, self.storage)
+        lists.sweep(self._reader().state().every_mark(), now - timedelta(seconds=seconds))
         self._register_tables()
         return done
 

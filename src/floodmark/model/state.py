@@ -354,6 +354,15 @@ class State:
         mark = self.marks.get((scope, upstream))
         return mark.version if mark else NOTHING_PROCESSED
 
+    def every_mark(self) -> Iterator[str]:
+        """All marks that somebody may still read by: of upstreams, pipelines, and batches."""
+        windows = [w for batch in self.batches.values() for w in batch.windows.values()]
+        options = [o for pipeline in self.pipelines.values() for o in pipeline.options.values()]
+        found: list[str | None] = [mark.mark for mark in self.marks.values()]
+        found += [w.start_mark for w in windows] + [w.end_mark for w in windows]
+        found += [*self.seeded_marks.values(), *(o.latest_mark for o in options)]
+        return (mark for mark in found if mark is not None)
+
     def open_batches(self, scope: str | None = None) -> Iterator[PlannedBatch]:
         """Batches in which anything is still to be done, oldest first."""
         found = sorted((self.batches[i] for i in self.open_ids), key=lambda b: b.seq)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from floodmark.deltalog import Storage
+from floodmark.deltalog import Entry, Storage
 from floodmark.errors import PlanError, SourceError
-from floodmark.model.file_marks import FilesMark
+from floodmark.model.clock import epoch_micros
+from floodmark.model.file_marks import FilesMark, any_mark
 
 NewFiles = Literal["list", "modified"]
 """list: files whose path is not on the list yet. modified: also those that changed since."""
@@ -64,24 +66,32 @@ class FileLists:
             raise _list_gone(upstream, path) from error
         return {name: FileFacts(size, modified) for name, (size, modified) in lines.items()}
 
-    def sweep(self, upstream: str, marks: Iterator[FilesMark]) -> None:
-        """Remove the lists of an upstream that no mark names any more."""
-        wanted = {self._name(mark) for mark in marks}
-        folder = self._path(upstream, None)
+    def sweep(self, marks: Iterable[str], before: datetime) -> int:
+        """Remove the lists that none of these marks is and that are older; returns how many.
+
+        A younger one may belong to a plan that is not journaled yet.
+        """
+        named = (any_mark(mark) for mark in marks)
+        wanted = {mark.id for mark in named if isinstance(mark, FilesMark)}
+        latest_ms = epoch_micros(before) // 1000
+        removed = 0
+        for folder in self._entries(self._folder):
+            for entry in self._entries(f"{self._folder}/{folder.name}"):
+                is_named = entry.name.removesuffix(".json") in wanted
+                if not is_named and entry.modified_ms < latest_ms:
+                    self._storage.delete(f"{self._folder}/{folder.name}/{entry.name}")
+                    removed += 1
+        return removed
+
+    def _entries(self, folder: str) -> list[Entry]:
         try:
-            names = self._storage.names(folder)
+            return self._storage.list(folder)
         except FileNotFoundError:
-            return
-        for name in set(names) - wanted:
-            self._storage.delete(f"{folder}/{name}")
+            return []
 
-    def _path(self, upstream: str, mark: FilesMark | None) -> str:
-        folder = f"{self._folder}/{hashlib.sha256(upstream.encode()).hexdigest()[:16]}"
-        return folder if mark is None else f"{folder}/{self._name(mark)}"
-
-    @staticmethod
-    def _name(mark: FilesMark) -> str:
-        return f"{mark.id}.json"
+    def _path(self, upstream: str, mark: FilesMark) -> str:
+        folder = hashlib.sha256(upstream.encode()).hexdigest()[:16]
+        return f"{self._folder}/{folder}/{mark.id}.json"
 
 
 def new_files(found: Files, known: Files, by: NewFiles) -> dict[str, FileFacts]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from floodmark.errors import PlanError, SourceError
 from floodmark.sources.file_lists import FileFacts, FileLists, listed, new_files, split_pattern
 
 STORAGE = Storage()
+SOON = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -89,18 +91,21 @@ def test_a_list_is_kept_once_and_read_back(tmp_path: Path) -> None:
 def test_a_list_that_is_gone_is_an_error_with_a_way_forward(tmp_path: Path) -> None:
     lists = FileLists(str(tmp_path / "_control"), STORAGE)
     mark = lists.keep("files://in/x", {"/in/a": FileFacts(1, 1)})
-    lists.sweep("files://in/x", iter(()))
+    assert lists.sweep([], SOON) == 1
     with pytest.raises(SourceError) as caught:
         lists.read("files://in/x", mark)
     assert caught.value.code == "FM-SOURCE-040"
     assert "state reset --upstream files://in/x" in (caught.value.next or "")
 
 
-def test_a_sweep_keeps_the_lists_that_marks_name(tmp_path: Path) -> None:
+def test_a_sweep_keeps_the_lists_that_marks_name_and_those_that_are_young(tmp_path: Path) -> None:
     lists = FileLists(str(tmp_path / "_control"), STORAGE)
     old = lists.keep("files://in/x", {"/in/a": FileFacts(1, 1)})
     new = lists.keep("files://in/x", {"/in/a": FileFacts(1, 1), "/in/b": FileFacts(1, 1)})
-    lists.sweep("files://in/x", iter([new]))
+    other = '{"type":"int","value":"3"}'
+    assert lists.sweep([new.encoded(), other], datetime(2000, 1, 1, tzinfo=UTC)) == 0
+    assert set(lists.read("files://in/x", old)) == {"/in/a"}
+    assert lists.sweep([new.encoded(), other], SOON) == 1
     assert set(lists.read("files://in/x", new)) == {"/in/a", "/in/b"}
     with pytest.raises(SourceError):
         lists.read("files://in/x", old)
