@@ -309,7 +309,7 @@ def test_pipelines_chained_through_a_table_run_one_after_the_other(
         (("path: orders}", "path: orders, query: SELECT 1}"), "read.query"),
         (("merge: {keys: [id]}}\n      - name: silver", "mode: append, options: {writer: {a: b}}}\n      - name: silver"), "write.options.writer"),
         (("path: orders}", "path: ../secrets}"), "read.path"),
-        (("{connection: lake, path: orders}", "{connection: lake, format: csv, path: orders}"), "read.format"),
+        (("path: orders}", "path: orders, params: {a: 1}}"), "read.params"),
     ],
 )  # fmt: skip
 def test_what_is_not_run_is_refused_by_its_key_and_place(
