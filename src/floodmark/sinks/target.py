@@ -133,7 +133,7 @@ class DeltaTarget:
         log = self._log()
         known = self._last_known(log, receipt)
         if known is None:
-            raise ValueError("only a target that was written before can be lost")
+            raise self._gone_meanwhile(receipt)
         if log is None:
             return SinkDone(
                 known.write_name,
@@ -160,6 +160,15 @@ class DeltaTarget:
             rows_written=None,
             seq=receipt.seq if holds_batch else None,
             settled=choice,
+        )
+
+    def _gone_meanwhile(self, receipt: Receipt) -> SinkError:
+        """A write that nothing recorded was lost, and then its table too: nothing tells of it now."""
+        return lost.unsettled(
+            self.path,
+            "the target changed while it was looked at",
+            "no table, and no record of a write there",
+            f"look again: floodmark retry {batch_of(receipt.user_metadata)}",
         )
 
     def _refuse_doubled(self, log: DeltaLog, facts: TableFacts, receipt: Receipt) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 import floodmark as fm
+from floodmark.errors import SinkError
 from floodmark.failpoints import FailpointReached
+from floodmark.model.receipt import Receipt
 from floodmark.model.state import OnLostTarget
 from floodmark.testing import crash
 
@@ -144,3 +148,41 @@ def test_a_pipeline_that_was_removed_in_the_middle_of_a_run_can_come_back(
     applied(armed, source, function)
 
     assert ids(target) == [1, 2]
+
+
+class DroppingWhatIsLost(crash.ArrowEngine):
+    """Somebody else drops a lost target right after it was looked at."""
+
+    def sink(self, spec: Any, windows: Any, previous: Any) -> Any:
+        inner = super().sink(spec, windows, previous)
+        look = inner.loss
+
+        def loss(receipt: Receipt) -> SinkError | None:
+            found = look(receipt)
+            if found is not None:
+                shutil.rmtree(spec.target)
+            return found
+
+        return SimpleNamespace(
+            committed=inner.committed, write=inner.write, settled=inner.settled, loss=loss
+        )
+
+
+def test_a_lost_target_that_is_dropped_while_it_is_settled_is_looked_at_again(
+    armed: fm.Coordinator, grow: Append, tmp_path: Path
+) -> None:
+    source, target = grow("orders", 1), str(tmp_path / "copy")
+    armed.register("p", [source])
+    batch_id = str(armed.create_batch([source]).batch_id)
+    function = copying(source, target)
+    with crash.armed("run.before_done"), pytest.raises(FailpointReached):
+        armed.run_pipeline("p", batch_id, function)
+    DeltaTable(target).delete()
+    armed._engine = DroppingWhatIsLost()
+
+    with pytest.raises(fm.FloodmarkError, match=r"FM-SINK-018.*changed while it was looked at"):
+        armed.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
+    armed.run_pipeline("p", batch_id, function)
+
+    assert ids(target) == [1]
+    assert armed.finalize_batch(batch_id) == (source,)
