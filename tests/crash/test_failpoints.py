@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,16 +15,9 @@ from floodmark.testing import crash
 
 KILLED = -signal.SIGKILL
 PASSES = (1, 2)
-WORKERS = 2
 EXTRA_RUNS = 2
 
 CASES = [(p, mode, n) for p in failpoints.POINTS for mode in crash.MODES for n in PASSES]
-
-
-class Case(NamedTuple):
-    point: str
-    mode: WriteMode
-    nth: int
 
 
 class Outcome(NamedTuple):
@@ -36,29 +27,6 @@ class Outcome(NamedTuple):
     runs: int
     state: dict[str, Any]
     log: str
-
-
-@pytest.fixture(scope="module")
-def outcomes(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[Case, Future[Outcome]]]:
-    """Every case that was asked for, two at a time in the background."""
-    wanted = [
-        Case._make(item.callspec.params[name] for name in Case._fields)
-        for item in request.session.items
-        if isinstance(item, pytest.Function)
-        and item.originalname == test_a_killed_process_leaves_nothing_to_mend.__name__
-    ]
-    folder = tmp_path_factory.mktemp("killed")
-
-    def submit(case: Case) -> Outcome:
-        root = folder / f"{case.point}-{case.mode}-{case.nth}"
-        root.mkdir()
-        return play(root, case.mode, f"{case.point}:{case.nth}")
-
-    with ThreadPoolExecutor(WORKERS) as pool:
-        yield {case: pool.submit(submit, case) for case in wanted}
-        pool.shutdown(cancel_futures=True)
 
 
 def play(root: Path, mode: WriteMode, failpoint: str) -> Outcome:
@@ -80,10 +48,10 @@ def test_a_killed_process_leaves_nothing_to_mend(
     point: str,
     mode: WriteMode,
     nth: int,
-    outcomes: dict[Case, Future[Outcome]],
+    tmp_path: Path,
     undisturbed: dict[str, dict[str, Any]],
 ) -> None:
-    outcome = outcomes[Case(point, mode, nth)].result()
+    outcome = play(tmp_path, mode, f"{point}:{nth}")
     assert outcome.code == KILLED, f"{point} is not reached {nth} times\n{outcome.log}"
     assert outcome.runs == 1
     assert outcome.state == undisturbed[mode]

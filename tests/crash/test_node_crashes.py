@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -55,34 +53,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return state
 
 
-@pytest.fixture(scope="module")
-def outcomes(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[tuple[str, int], Future[Any]]]:
-    """Every case that was asked for, two at a time."""
-    wanted: list[tuple[Any, Any]] = [
-        (item.callspec.params["point"], item.callspec.params["nth"])
-        for item in request.session.items
-        if isinstance(item, pytest.Function)
-        and item.originalname == test_killed_nodes_leave_nothing_to_mend.__name__
-    ]
-    folder = tmp_path_factory.mktemp("killed-nodes")
-    with ThreadPoolExecutor(2) as pool:
-        yield {
-            (point, nth): pool.submit(play, folder / f"{point}-{nth}", f"{point}:{nth}")
-            for point, nth in wanted
-        }
-        pool.shutdown(cancel_futures=True)
-
-
 @pytest.mark.parametrize(("point", "nth"), CASES)
 def test_killed_nodes_leave_nothing_to_mend(
     point: str,
     nth: int,
-    outcomes: dict[tuple[str, int], Future[Any]],
+    tmp_path: Path,
     undisturbed: dict[str, Any],
 ) -> None:
-    code, state, log = outcomes[point, nth].result()
+    code, state, log = play(tmp_path / "story", f"{point}:{nth}")
 
     assert code == KILLED, f"{point} is not reached {nth} times\n{log}"
     assert state == undisturbed

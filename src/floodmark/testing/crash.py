@@ -54,6 +54,17 @@ WRITES: Mapping[str, tuple[tuple[str, str], ...]] = {
 COMPACT_AFTER_FILES = 6
 """Few enough that compaction is due in every step of the story."""
 LEASE_TTL_SECONDS = 2.0
+IMPORTED = (
+    __name__,
+    "floodmark.testing.soak",
+    "floodmark.testing.node_projects",
+    "floodmark.project",
+    "deltalake",
+    "pyarrow.compute",
+    "pydantic",
+    "pandas",  # pyarrow imports it when it meets a list, wherever it is installed
+)
+"""What the server has imported that processes are forked from: a second of work for each of them."""
 
 
 class ArrowEngine:
@@ -281,7 +292,7 @@ def start(
     Its exit code is 0, that of a FloodmarkError, 1 for another error, or minus the signal.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "floodmark.testing.soak"])
+    context.set_forkserver_preload(list(IMPORTED))
     call = (function, arguments, str(log), dict(environment or {}))
     with _guard:
         process = context.Process(target=_child, args=call)
