@@ -6,6 +6,7 @@ named.
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -22,16 +23,19 @@ def main(wanted: list[str]) -> int:
     if unknown:
         print(f"unknown part {unknown[0]}; there are: {', '.join(PARTS)}", file=sys.stderr)
         return 2
+    figures: list[Figure] = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
-        figures = measure(wanted or list(USUAL), Path(folder))
-    show(figures)
-    print(f"written to {save(figures)}")
+        try:
+            measure(wanted or list(USUAL), Path(folder), figures)
+        finally:  # what was measured is shown, also where time or patience ran out
+            show(figures)
+            print(f"written to {save(figures)}")
     return 1 if any(figure.is_met is False for figure in figures) else 0
 
 
-def measure(wanted: list[str], folder: Path) -> list[Figure]:
+def measure(wanted: list[str], folder: Path, figures: list[Figure]) -> None:
     """The parts that need no Spark first: nothing else runs on the machine then."""
-    figures: list[Figure] = []
     if "commands" in wanted:
         figures += commands.measure(folder / "commands")
     if "projects" in wanted:
@@ -41,15 +45,13 @@ def measure(wanted: list[str], folder: Path) -> list[Figure]:
     if "crowd" in wanted:
         figures += crowd.measure(folder / "crowd")
     if {"planning", "runs", "change", "nodes", "odibi"} & set(wanted):
-        figures += measure_on_spark(wanted, folder)
-    return figures
+        measure_on_spark(wanted, folder, figures)
 
 
-def measure_on_spark(wanted: list[str], folder: Path) -> list[Figure]:
+def measure_on_spark(wanted: list[str], folder: Path, figures: list[Figure]) -> None:
     import floodmark as fm
 
     spark = fm.local_session({"spark.sql.warehouse.dir": str(folder / "warehouse")})
-    figures: list[Figure] = []
     ours: list[float] = []
     try:
         if "planning" in wanted:
@@ -68,7 +70,6 @@ def measure_on_spark(wanted: list[str], folder: Path) -> list[Figure]:
         spark.stop()
     if "odibi" in wanted:
         figures += peer.compared(folder / "odibi", ours)
-    return figures
 
 
 if __name__ == "__main__":
