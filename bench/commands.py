@@ -25,7 +25,8 @@ try:
     main(sys.argv[1:])
 except SystemExit:
     pass
-assert "pyspark" not in sys.modules, "pyspark was imported"
+for heavy in ("pyspark", "pandas"):
+    assert heavy not in sys.modules, f"{heavy} was imported"
 """
 
 

@@ -10,6 +10,7 @@ import io
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +38,9 @@ SCHEMA = pa.schema(
         ("at", pa.timestamp("us", "UTC")),
     ]
 )
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DeltaEventLog:
@@ -282,16 +286,25 @@ def table_of(events: Iterable[Event]) -> pa.Table:
 
 def events_of(table: pa.Table) -> list[Event]:
     """Rows of the journal as events; raises ValueError for rows that no version ever wrote."""
+    rows = table.select([name for name in SCHEMA.names if name != "at"]).to_pylist()
     return [
         Event(
             seq=row["seq"],
             body=decode(row["kind"], row["payload"]),
             op_id=row["op_id"],
             actor=row["actor"],
-            at=row["at"],
+            at=at,
         )
-        for row in table.select(SCHEMA.names).to_pylist()
+        for row, at in zip(rows, _instants(table.column("at")), strict=True)
     ]
+
+
+def _instants(column: pa.ChunkedArray) -> list[datetime]:
+    """Timestamps by way of numbers: pyarrow imports pandas for the first one it converts itself."""
+    if column.type != SCHEMA.field("at").type:
+        return list(column.to_pylist())
+    numbers = (n for chunk in column.chunks for n in chunk.view(pa.int64()).to_pylist())
+    return [_EPOCH + timedelta(microseconds=number) for number in numbers]
 
 
 def added_files(commit: str) -> list[str]:
