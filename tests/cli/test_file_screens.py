@@ -43,3 +43,15 @@ def test_a_misspelled_place_is_told_where_it_stands(
     file.write_text(file.read_text().replace("orders/*.csv", "order/*.csv"))
     assert main(["plan"]) != 0
     assert "FM-PLAN-001" in capsys.readouterr().err
+
+
+def test_two_readings_of_one_path_are_refused(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = project / "floodmark.yaml"
+    pipelines = file.read_text().partition("pipelines:\n")[2]
+    other = pipelines.replace("pipeline: orders", "pipeline: texts").replace("LONG", "STRING")
+    file.write_text(file.read_text() + other.replace("path: orders\n", "path: texts\n"))
+    for verb in ("plan", "run"):
+        assert main([verb]) == 2
+        assert "the same settings in every node that reads orders/*.csv" in capsys.readouterr().err

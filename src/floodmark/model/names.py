@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -96,3 +97,8 @@ def choices(known: Sequence[str], word: str | None = None) -> str:
     text = ", ".join(known)
     close = nearest(word, known) if word else None
     return f"{text}; nearest: {close}" if close else text
+
+
+def short_hash(text: str) -> str:
+    """A name for a folder, whatever the text has in it."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

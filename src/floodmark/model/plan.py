@@ -49,7 +49,7 @@ class TimeFacts:
     """Rows after the mark, through `newest`."""
     bytes: int | None = None
     waiting: int | None = None
-    """Rows, or files, that are not settled yet, or lie in the future."""
+    """Rows that are not settled yet, or lie in the future."""
     nulls: int | None = None
     """Rows without a value, in the whole upstream."""
 

@@ -78,8 +78,7 @@ def span_text(window: Window, begin: AnyMark | None, end: AnyMark | None) -> str
 
 
 def _waiting(facts: TimeFacts) -> str:
-    what = "files" if facts.type == "files" else "newer rows"
-    return f"; {facts.waiting:,} {what} wait to settle" if facts.waiting else ""
+    return f"; {facts.waiting:,} newer rows wait to settle" if facts.waiting else ""
 
 
 def _null_times(window: Window, count: int) -> PlanError:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from floodmark import failpoints
 from floodmark.deltalog import Storage, is_delta_table
+from floodmark.model.names import short_hash
 from floodmark.model.window import NOTHING_PROCESSED, Window
 
 log = logging.getLogger("floodmark")
@@ -65,8 +65,3 @@ def meets_again(window: Window) -> bool:
     """Whether a window reads rows again that a window before it has read."""
     is_next = window.after_version != NOTHING_PROCESSED and window.start_mark is not None
     return window.kind == "cursor" and window.has_news and is_next
-
-
-def short_hash(text: str) -> str:
-    """A name for a folder, whatever the text has in it."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

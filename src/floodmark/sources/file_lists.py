@@ -18,6 +18,8 @@ from floodmark.deltalog import Entry, Storage
 from floodmark.errors import PlanError, SourceError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.file_marks import FilesMark, any_mark
+from floodmark.model.names import short_hash
+from floodmark.sources.times import out_of_reach
 
 NewFiles = Literal["list", "modified"]
 """list: files whose path is not on the list yet. modified: also those that changed since."""
@@ -90,8 +92,7 @@ class FileLists:
             return []
 
     def _path(self, upstream: str, mark: FilesMark) -> str:
-        folder = hashlib.sha256(upstream.encode()).hexdigest()[:16]
-        return f"{self._folder}/{folder}/{mark.id}.json"
+        return f"{self._folder}/{short_hash(upstream)}/{mark.id}.json"
 
 
 def new_files(found: Files, known: Files, by: NewFiles) -> dict[str, FileFacts]:
@@ -172,17 +173,4 @@ def _list_gone(upstream: str, path: str) -> SourceError:
         state="nothing was read or written; the committed watermark stays",
         next="put the folder `files` of the control store back from a copy; or begin anew, which reads"
         f" every file again: floodmark state reset --upstream {upstream} --yes",
-    )
-
-
-def out_of_reach(pattern: str, error: OSError) -> SourceError:
-    """The error for a place that could not be looked at: never taken for an empty one."""
-    return SourceError(
-        "FM-SOURCE-009",
-        "an upstream could not be looked at",
-        where=pattern,
-        found=f"{type(error).__name__}: {error}"[:500],
-        state="nothing was read or written; the committed watermark stays",
-        next="mend the cause, then run the same command again",
-        retryable=True,
     )

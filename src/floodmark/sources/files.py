@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
-from floodmark.model.clock import epoch_micros
 from floodmark.model.delta import TableFacts
 from floodmark.model.file_marks import FilesMark, any_mark
 from floodmark.model.plan import TimeFacts
@@ -23,7 +22,6 @@ from floodmark.sources.file_lists import (
     NewFiles,
     listed,
     new_files,
-    out_of_reach,
     split_pattern,
 )
 
@@ -64,8 +62,6 @@ class FileReader:
     new_files: NewFiles = "list"
     file_column: str | None = None
     """A column with the path of the file that a row came from."""
-    settle: timedelta = timedelta()
-    """Files that are younger are left for the next window: somebody may still write them."""
 
     def facts(self) -> TableFacts:
         """What is known without a look: a folder has no versions."""
@@ -74,17 +70,12 @@ class FileReader:
     def look(self, window: Window, now: datetime, spark: Any = None) -> TimeFacts:  # noqa: ARG002 a door
         """What is new after the start of a window; keeps the list that its end is."""
         known = self.lists.read(self.upstream, _mark(window.start_mark))
-        found = new_files(self._found(), known, self.new_files)
-        latest_ms = epoch_micros(now - self.settle) // 1000
-        taken = {
-            path: f for path, f in found.items() if f.modified_ms <= latest_ms or not self.settle
-        }
-        waiting = len(found) - len(taken)
+        taken = new_files(self._found(), known, self.new_files)
         if not taken:
-            return TimeFacts("files", None, waiting=waiting)
+            return TimeFacts("files", None)
         mark = self.lists.keep(self.upstream, {**known, **taken})
         size = sum(facts.size for facts in taken.values())
-        return TimeFacts("files", mark, waiting=waiting, bytes=size)
+        return TimeFacts("files", mark, bytes=size)
 
     def _found(self) -> dict[str, FileFacts]:
         found = listed(self._absolute(self.pattern), self.storage)
@@ -120,7 +111,7 @@ class FileReader:
         try:
             entry = self.storage.entry(self._absolute(path))
         except OSError as error:
-            raise out_of_reach(path, error) from error
+            raise times.out_of_reach(path, error) from error
         return None if entry is None else FileFacts(entry.size, entry.modified_ms)
 
     def frame(self, spark: SparkSession, files: Files) -> DataFrame:
@@ -199,7 +190,7 @@ class FileSource:
         files = reader.readable(window, reader.lists.read(window.upstream, mark))
         return reader.frame(self._spark, files) if files else reader.no_rows(self._spark, window)
 
-    def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:  # noqa: ARG002 a reader knows how long its files settle
+    def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:  # noqa: ARG002 files do not settle
         """See `QuerySource.look`."""
         return self._reader(window).look(window, now)
 

@@ -132,7 +132,7 @@ def data_files(folder: str, storage: Storage) -> Iterator[str]:
     except FileNotFoundError as error:
         raise _missing(folder) from error
     except OSError as error:
-        raise _out_of_reach(folder, error) from error
+        raise out_of_reach(folder, error) from error
     for entry in entries:
         path = f"{folder}/{entry.name}"
         if entry.name.startswith(("_", ".")):
@@ -157,7 +157,7 @@ def look_into_parquet(look: Look, files: Iterable[str], storage: Storage) -> Fou
         except pa.ArrowInvalid as error:
             raise _unusable(look.upstream, f"{path}: {error}"[:500], "Parquet files") from error
         except OSError as error:
-            raise _out_of_reach(path, error) from error
+            raise out_of_reach(path, error) from error
     return found
 
 
@@ -286,7 +286,7 @@ def _look_into_delta(look: Look, facts: TableFacts, storage: Storage) -> TimeFac
         table = DeltaTable(look.upstream, storage_options=dict(storage.options))
         rows = pa.table(QueryBuilder().register("t", table).execute(query).read_all())
     except (DeltaError, OSError) as error:
-        raise _out_of_reach(look.upstream, error) from error
+        raise out_of_reach(look.upstream, error) from error
     newest, oldest = (numbers_of(rows[side], kind)[0].as_py() for side in ("newest", "oldest"))
     return TimeFacts(
         type=kind,
@@ -378,7 +378,8 @@ def other_type(upstream: str, column: str, found: TimeType, before: TimeType) ->
     return _unusable(upstream, f"{column} is of type {found}", f"{before}, as its mark is")
 
 
-def _out_of_reach(path: str, error: BaseException) -> SourceError:
+def out_of_reach(path: str, error: BaseException) -> SourceError:
+    """The error for a place that could not be looked at: never taken for an empty one."""
     return SourceError(
         "FM-SOURCE-009",
         "an upstream could not be looked at",

@@ -10,7 +10,7 @@ from floodmark import failpoints
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, decoded, decoded_if_any, is_after
 from floodmark.model.marks import TimeMark
-from floodmark.model.names import quoted
+from floodmark.model.names import quoted, short_hash
 from floodmark.model.receipt import WriteResult
 from floodmark.model.window import NOTHING_PROCESSED, Window
 from floodmark.model.write import WriteSpec

@@ -60,6 +60,7 @@ def _read(
         return
     if is_file_read(read, settings):
         yield from _file_read(read)
+        yield from _other_file_read(read, settings)
         return
     if table_of(read, settings) is None:
         key = "format" if read.format else "connection"
@@ -106,6 +107,18 @@ def _file_read(read: ReadSettings) -> Iterator[Finding]:
         yield _not_run("baseline", allowed='"latest", or nothing for all files')
     if read.params:
         yield _not_run("params", allowed="options of the reader")
+
+
+def _other_file_read(read: ReadSettings, settings: ProjectSettings) -> Iterator[Finding]:
+    """All nodes of a project that read a path share its windows and its reader."""
+    nodes = (node for pipeline in settings.pipelines for node in pipeline.nodes)
+    for other in (node.read for node in nodes if node.read is not None):
+        is_same = (other.connection, other.path) == (read.connection, read.path)
+        if is_same and other != read and is_file_read(other, settings):
+            yield _not_run(
+                "path", allowed=f"the same settings in every node that reads {read.path}"
+            )
+            return
 
 
 def _cursor(cursor: IncrementalSettings) -> Iterator[Finding]:
