@@ -15,7 +15,7 @@ from floodmark.model.receipt import WriteResult
 from floodmark.model.window import NOTHING_PROCESSED, Window
 from floodmark.model.write import WriteSpec
 from floodmark.run.context import Run
-from floodmark.run.edges import meets_again, short_hash
+from floodmark.run.edges import meets_again
 from floodmark.run.nodes.outputs import Output
 from floodmark.sources.cursors import reader_of
 from floodmark.sources.sql.queries import Bounds
