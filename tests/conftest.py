@@ -72,6 +72,13 @@ def pg_schema(postgres: PostgresServer) -> Iterator[str]:
 
 
 @pytest.fixture
+def raw_names(spark: SparkSession) -> Iterator[None]:
+    """The catalog's schema `raw`, forgotten after the test: the session is everybody's."""
+    yield
+    spark.sql("DROP SCHEMA IF EXISTS raw CASCADE")
+
+
+@pytest.fixture
 def tmp_lake(tmp_path: Path) -> Path:
     """An empty folder for tables."""
     lake = tmp_path / "lake"

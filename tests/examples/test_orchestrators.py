@@ -100,7 +100,7 @@ def commands_in(page: Path) -> Iterator[str]:
     text = page.read_text(encoding="utf-8")
     lines = re.findall(r"^(?:\$ )?(floodmark [^#\n]+)", text, re.MULTILINE)
     lines += re.findall(r"`(floodmark [^`]+)`", text)
-    for line in lines:
+    for line in (part for line in lines for part in line.split("&&")):
         if "|" not in line:
             yield re.sub(r"\bN\b", "1", line).strip()
 

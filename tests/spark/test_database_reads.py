@@ -389,6 +389,7 @@ def add_order(shop: Shop, number: int, day: int) -> None:
     shop.run_sql(f"INSERT INTO orders VALUES ({number}, '2026-01-{day:02}', {at}, {at})")
 
 
+@pytest.mark.usefixtures("raw_names")
 def test_the_projects_of_the_seeds_run_twice(shop: Shop) -> None:
     shop.run_sql(
         "CREATE TABLE orders (id int, order_date date, created_at timestamp, updated_at timestamp)"
@@ -410,7 +411,6 @@ def test_the_projects_of_the_seeds_run_twice(shop: Shop) -> None:
     detail = shop.spark.sql("DESCRIBE DETAIL raw.orders").collect()[0]
     assert list(detail["clusteringColumns"]) == ["order_date"]
     assert detail["properties"]["delta.autoOptimize.optimizeWrite"] == "true"
-    shop.spark.sql("DROP TABLE raw.orders")
 
 
 TWO_QUERIES = """\

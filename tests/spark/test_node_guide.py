@@ -17,7 +17,7 @@ from floodmark.project import Project
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("raw_names")]
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/pipelines.md"
 FILES = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
