@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from floodmark.config.plugins import format, sink, source  # noqa: A004 fm.format
     from floodmark.config.twin import Node, Pipeline
     from floodmark.coordinator import Coordinator
     from floodmark.engines.spark import local_session
@@ -33,7 +34,10 @@ _HOMES = {
     "Upstream": "floodmark.model.upstream",
     "Window": "floodmark.model.window",
     "deletes": "floodmark.sinks.changes",
+    "format": "floodmark.config.plugins",
     "local_session": "floodmark.engines.spark",
+    "sink": "floodmark.config.plugins",
+    "source": "floodmark.config.plugins",
     "stream_merge": "floodmark.sinks.streams",
     "transform": "floodmark.transforms.registry",
     "upserts": "floodmark.sinks.changes",
@@ -51,7 +55,10 @@ __all__ = [
     "Upstream",
     "Window",
     "deletes",
+    "format",
     "local_session",
+    "sink",
+    "source",
     "stream_merge",
     "transform",
     "upserts",

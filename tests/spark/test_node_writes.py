@@ -157,6 +157,40 @@ def test_files_are_written_in_each_format_and_again_only_after_a_crash_beside_th
     assert all(f.ok for f in project.coordinator.doctor() if f.name.startswith(str(out)))
 
 
+SHOWN = """\
+  - pipeline: files
+    nodes:
+      - name: rows
+        read: {connection: lake, path: orders}
+        write: {connection: out, format: FORMAT, path: it's, mode: append, changes: handled, register_table: raw.files, options: {writer: {header: true}}}
+"""
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+@pytest.mark.usefixtures("raw_names")
+def test_files_are_shown_by_a_name_of_the_catalog_and_a_taken_name_is_refused(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    crash.append_rows(tmp_path, "lake/orders", [(1, 10), (2, 20)])
+    head = LAYOUT[: LAYOUT.index("  - pipeline: layout")]
+    project = project_of(tmp_path, spark, head + SHOWN.replace("FORMAT", kind))
+    assert project.run().exit_code == 0
+    shown = "SELECT CAST(id AS INT) AS id FROM raw.files ORDER BY 1"
+    assert [row.id for row in spark.sql(shown).collect()] == [1, 2]
+    crash.append_rows(tmp_path, "lake/orders", [(3, 30)])
+    assert project_of(tmp_path, spark).run().exit_code == 0
+    assert [row.id for row in spark.sql(shown).collect()] == [1, 2, 3]
+
+    spark.sql("DROP TABLE raw.files")
+    spark.sql(f"CREATE TABLE raw.files (id INT) USING {kind} LOCATION '{tmp_path}/other'")
+    crash.append_rows(tmp_path, "lake/orders", [(4, 40)])
+    refused = project_of(tmp_path, spark).run().outcomes[0].error
+
+    assert refused is not None
+    assert refused.code == "FM-SINK-025"
+    assert all(finding.ok for finding in project_of(tmp_path, spark).verify())
+
+
 ERP = """\
   - pipeline: erp
     nodes:

@@ -22,6 +22,7 @@ from floodmark.config.fields import (
     Text,
     Texts,
     duration,
+    number,
     one_of,
     refused,
 )
@@ -37,7 +38,7 @@ SPELLINGS = {
 }
 DIALECTS = ("postgres", "sqlserver", "mysql", "oracle", "snowflake", "bigquery")
 """The databases whose SQL is known."""
-TYPES = (*DIALECTS, "lake", "files", "http", "kafka")
+TYPES = (*DIALECTS, "lake", "files", "http", "kafka", "plugin")
 
 
 def canonical_type(word: object) -> object:
@@ -180,10 +181,19 @@ class HttpConnection(Settings):
     timeout: Annotated[str, duration("10ms", "1d")] = Field(
         default="30s", description="How long to wait for an answer."
     )
+    attempts: Annotated[int, number(1, 20)] = Field(
+        default=5, description="How often a request is tried that was turned away or got lost."
+    )
+    max_megabytes: Annotated[int, number(1, 4096)] = Field(
+        default=100, description="How large an answer, all its pages together, may be."
+    )
     user: Text | None = Field(default=None, description="For basic authentication.")
     password: Secret | None = Field(default=None, description="By reference, never literally.")
     token: Secret | None = Field(default=None, description="A bearer token, by reference.")
     headers: Options = Field(default_factory=dict, description="Sent with every request.")
+    params: Options = Field(
+        default_factory=dict, description="Parameters of every request, such as an API key."
+    )
 
 
 class KafkaConnection(Settings):
@@ -200,6 +210,14 @@ class KafkaConnection(Settings):
     user: Text | None = Field(default=None, description="The user.")
     password: Secret | None = Field(default=None, description="By reference, never literally.")
     options: Options = Field(default_factory=dict, description="Options of the Kafka client.")
+
+
+class PluginConnection(Settings):
+    """What a source or sink of a plug-in reads or writes."""
+
+    type: Literal["plugin"] = Field(description="The kind of connection.")
+    name: Name = Field(description="The name of the source or sink: `@fm.source`, `@fm.sink`.")
+    options: Options = Field(default_factory=dict, description="Handed to the plug-in.")
 
 
 def _family(value: Any) -> str | None:
@@ -229,7 +247,8 @@ Connection = Annotated[
     | Annotated[LakeConnection, Tag("lake")]
     | Annotated[FilesConnection, Tag("files")]
     | Annotated[HttpConnection, Tag("http")]
-    | Annotated[KafkaConnection, Tag("kafka")],
+    | Annotated[KafkaConnection, Tag("kafka")]
+    | Annotated[PluginConnection, Tag("plugin")],
     Discriminator(_family),
     BeforeValidator(_canonical),
 ]
@@ -241,6 +260,7 @@ ConnectionModel = (
     | FilesConnection
     | HttpConnection
     | KafkaConnection
+    | PluginConnection
 )
 
 __all__ = [
@@ -254,6 +274,7 @@ __all__ = [
     "JdbcConnection",
     "KafkaConnection",
     "LakeConnection",
+    "PluginConnection",
     "PostgresConnection",
     "canonical_type",
 ]

@@ -14,6 +14,7 @@ from floodmark.config.connections import (
     JdbcConnection,
     KafkaConnection,
     LakeConnection,
+    PluginConnection,
     PostgresConnection,
     canonical_type,
 )
@@ -44,6 +45,7 @@ _FAMILIES: dict[str, type[BaseModel]] = {
     "files": FilesConnection,
     "http": HttpConnection,
     "kafka": KafkaConnection,
+    "plugin": PluginConnection,
 }
 
 

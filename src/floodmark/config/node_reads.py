@@ -11,13 +11,14 @@ from floodmark.config.connections import DIALECTS, LakeConnection
 from floodmark.config.cursors import implied_cursor
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.nodes import NodeSettings
-from floodmark.config.reads import FILE_FORMATS, IncrementalSettings, ReadSettings
+from floodmark.config.reads import IncrementalSettings, ReadSettings, is_of_files
 from floodmark.config.rules import format_of
 from floodmark.config.upstreams import DeltaReadSettings, UpstreamSettings
 from floodmark.config.writes import WriteSettings
 from floodmark.model import cursor_marks
 from floodmark.model.file_marks import FILES as LISTED
-from floodmark.model.names import DATABASE, FILES
+from floodmark.model.names import DATABASE, FILES, SOURCES
+from floodmark.model.window import ANSWER
 
 _SHARED = tuple(DeltaReadSettings.model_fields)
 
@@ -49,6 +50,8 @@ def upstream_of(
         return None
     if is_database_read(read, settings):
         return _of_database(node, read, pipeline)
+    if is_source_read(read, settings):
+        return _of_source(node, read, pipeline, settings)
     if is_file_read(read, settings):
         return _of_files(read)
     table = table_of(read, settings)
@@ -76,12 +79,20 @@ def is_database_read(read: ReadSettings | None, settings: ProjectSettings) -> bo
     return connection is not None and connection.type in DIALECTS
 
 
+def is_source_read(read: ReadSettings | None, settings: ProjectSettings) -> bool:
+    """Whether a read goes to a web API or to the source of a plug-in."""
+    if read is None or read.node is not None:
+        return False
+    connection = settings.connections.get(read.connection or "")
+    return connection is not None and connection.type in ("http", "plugin")
+
+
 def is_file_read(read: ReadSettings, settings: ProjectSettings) -> bool:
     """Whether a read goes to files, by their list."""
     connection = settings.connections.get(read.connection or "")
     is_folder = connection is None or connection.type in ("lake", "files")
     kind = connection.type if connection is not None else None
-    return is_folder and format_of(read, kind) in FILE_FORMATS and read.path is not None
+    return is_folder and is_of_files(format_of(read, kind)) and read.path is not None
 
 
 def _of_files(read: ReadSettings) -> UpstreamSettings:
@@ -91,6 +102,28 @@ def _of_files(read: ReadSettings) -> UpstreamSettings:
         time_column=LISTED,
         format="files",
         baseline="latest" if read.baseline == "latest" else None,
+    )
+
+
+def _of_source(
+    node: NodeSettings, read: ReadSettings, pipeline: str, settings: ProjectSettings
+) -> UpstreamSettings | None:
+    """What a web API or a plug-in gives: by its cursor, or a whole answer of a web API."""
+    is_one_of_many = bool(read.params or read.options)
+    what = (read.table or read.path or "").strip("/")
+    what = f"{pipeline}.{node.name}" if is_one_of_many or not what else what
+    name = f"{SOURCES}{read.connection}/{what}"
+    said = read.incremental
+    if said is None:
+        is_http = settings.connections[str(read.connection)].type == "http"
+        made = UpstreamSettings.model_construct(name=name, time_column=ANSWER, format="files")
+        return made if is_http else None
+    try:
+        baseline = _baseline(said)
+    except ValueError:
+        return None
+    return UpstreamSettings.model_construct(
+        name=name, time_column=said.cursor, format="source", baseline=baseline
     )
 
 

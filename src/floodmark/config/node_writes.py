@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from floodmark.config.chains import table_name
-from floodmark.config.connections import FilesConnection, LakeConnection, PostgresConnection
+from floodmark.config.connections import (
+    FilesConnection,
+    LakeConnection,
+    PluginConnection,
+    PostgresConnection,
+)
 from floodmark.config.models import ProjectSettings
 from floodmark.config.node_reads import table_of
-from floodmark.config.reads import SQL_FORMATS
+from floodmark.config.reads import FORMATS, SQL_FORMATS
 from floodmark.config.rules import format_of
 from floodmark.config.writes import WriteSettings
 
@@ -17,12 +22,14 @@ def target_of(write: WriteSettings, settings: ProjectSettings) -> str | None:
     """The target of a node's write, by the name a run knows it by; None for one that is not run.
 
     A Delta table by path or catalog name, a folder of files by path, a table of PostgreSQL as
-    `<connection>:<table>`.
+    `<connection>:<table>`, and so what a plug-in writes.
     """
     connection = settings.connections.get(write.connection or "")
     if isinstance(connection, PostgresConnection):
         is_sql = format_of(write, connection.type) in SQL_FORMATS
         return f"{write.connection}:{write.table}" if is_sql and write.table is not None else None
+    if isinstance(connection, PluginConnection):
+        return f"{write.connection}:{write.table}" if write.table is not None else None
     if file_format(write, settings) is None:
         return table_of(write, settings)
     if write.path is None:
@@ -34,8 +41,14 @@ def target_of(write: WriteSettings, settings: ProjectSettings) -> str | None:
     return path if "/" in path else f"./{path}"
 
 
+def is_at_least_once(write: WriteSettings, settings: ProjectSettings) -> bool:
+    """Whether nothing in the target tells what was written: files; plug-ins may know better."""
+    connection = settings.connections.get(write.connection or "")
+    return isinstance(connection, PluginConnection) or file_format(write, settings) is not None
+
+
 def file_format(write: WriteSettings, settings: ProjectSettings) -> str | None:
     """The format of a write of files; None for tables."""
     connection = settings.connections.get(write.connection or "")
     name = format_of(write, connection.type if connection is not None else None)
-    return name if name in WRITTEN_FILES else None
+    return name if name in WRITTEN_FILES or name not in FORMATS else None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from floodmark.config.connections import DIALECTS, canonical_type
 from floodmark.config.fields import (
@@ -18,6 +18,7 @@ from floodmark.config.fields import (
     Span,
     Sql,
     Text,
+    number,
     one_of,
     refused,
 )
@@ -25,7 +26,13 @@ from floodmark.config.upstreams import DeltaReadSettings
 
 SQL_FORMATS = ("sql", *DIALECTS)
 FILE_FORMATS = ("csv", "tsv", "json", "parquet", "text", "orc", "avro", "xml", "binary")
-FORMATS = (*SQL_FORMATS, "delta", *FILE_FORMATS, "http", "kafka")
+FORMATS = (*SQL_FORMATS, "delta", *FILE_FORMATS, "http", "kafka", "plugin")
+
+
+def is_of_files(name: str | None) -> bool:
+    """Whether a format is one of files: floodmark's own, or any other name, which a plug-in has."""
+    return name in FILE_FORMATS or (name is not None and name not in FORMATS)
+
 
 _OLD_PARAMETERS = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/"""
@@ -83,6 +90,34 @@ class IncrementalSettings(Settings):
         default=None, description="The order of a text cursor; without it text is refused."
     )
     time_zone: Zone = Field(default="UTC", description="The zone of timestamps that carry none.")
+    parameter: Text | None = Field(
+        default=None, description="The parameter by which a web API is told where to begin."
+    )
+
+
+class PaginationSettings(Settings):
+    """How the next page of a web API's answer is found: by one of `next`, `page` and `cursor`."""
+
+    next: Text | None = Field(
+        default=None, description="Where the answer has the next page's link; `Link`: its header."
+    )
+    page: Text | None = Field(default=None, description="The parameter that counts the pages.")
+    first: Annotated[int, number(0, 1_000_000)] = Field(
+        default=1, description="The number of the first page."
+    )
+    cursor: Text | None = Field(
+        default=None, description="The parameter that takes the token of the next page."
+    )
+    token: Text | None = Field(default=None, description="Where the answer has that token.")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        ways = [way for way in ("next", "page", "cursor") if getattr(self, way) is not None]
+        if len(ways) != 1:
+            raise refused("not one way to find the next page", "one of next, page and cursor")
+        if (self.cursor is None) != (self.token is None):
+            raise refused("cursor and token belong together", "both of them, or neither")
+        return self
 
 
 class ReadSettings(DeltaReadSettings):
@@ -121,6 +156,12 @@ class ReadSettings(DeltaReadSettings):
     ddl: Text | None = Field(default=None, alias="schema", description="Columns and types, as DDL.")
     params: dict[str, Any] = Field(
         default_factory=dict, description="Parameters of a request to a web API."
+    )
+    records: Text | None = Field(
+        default=None, description="Where the answer of a web API has its list: `data.items`."
+    )
+    pagination: PaginationSettings | None = Field(
+        default=None, description="How a web API gives an answer in pages."
     )
     options: dict[str, Any] = Field(
         default_factory=dict, description="Options of the reader, as Spark takes them."

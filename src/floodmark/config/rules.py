@@ -21,6 +21,7 @@ from floodmark.config.reads import (
     SQL_FORMATS,
     IncrementalSettings,
     ReadSettings,
+    is_of_files,
 )
 from floodmark.config.writes import MODES, WriteOptions, WriteSettings
 from floodmark.model import durations
@@ -33,6 +34,7 @@ _DEFAULT_FORMATS = {
     "lake": "delta",
     "http": "http",
     "kafka": "kafka",
+    "plugin": "plugin",
     **dict.fromkeys(DIALECTS, "sql"),
 }
 _COUNTS = re.compile(r"(^|_)(id|seq|sequence|version|number|no|offset|key|counter)$", re.IGNORECASE)
@@ -164,6 +166,8 @@ def _format(settings: ReadSettings | WriteSettings, around: Surroundings) -> Ite
 def _fits(name: str, kind: str) -> bool:
     if name in SQL_FORMATS:
         return kind in DIALECTS and name in ("sql", kind)
+    if "plugin" in (name, kind):
+        return name == kind
     if kind in DIALECTS or kind == "kafka":
         return name == kind or name not in FORMATS
     if kind == "http":
@@ -190,15 +194,32 @@ def _read(read: ReadSettings, around: Surroundings) -> Iterator[Finding]:
     kind = around.connections.get(read.connection or "")
     name = format_of(read, kind) or ""
     family = "sql" if name in SQL_FORMATS else name
-    wanted = _SOURCES.get(family, ("path",) if family in FILE_FORMATS else ())
+    wanted = _SOURCES.get(family, ("path",) if is_of_files(name) else ())
     if wanted and all(getattr(read, key) is None for key in wanted):
         title = f"nothing says what is read from {name}"
         yield Finding((), MISSING, title, "", " or ".join(wanted))
-    if read.query is not None and family in (*FILE_FORMATS, "kafka", "http"):
+    if read.query is not None and (is_of_files(name) or family in ("kafka", "http")):
         title = f'"query" does not go with format {name}'
         yield Finding(("query",), CONFLICT, title, "", "query with sql or delta")
+    if name != "http":
+        yield from _only_of_web_apis(read)
+    elif read.incremental is not None and read.ddl is None:
+        title = "a cursor of a web API needs the columns and their types"
+        yield Finding(("incremental",), MISSING, title, "no schema", 'schema: "id LONG, ..."')
     if read.incremental is not None:
         yield from (each.below("incremental") for each in _incremental(read.incremental))
+
+
+def _only_of_web_apis(read: ReadSettings) -> Iterator[Finding]:
+    said = {
+        ("records",): read.records,
+        ("pagination",): read.pagination,
+        ("incremental", "parameter"): read.incremental and read.incremental.parameter,
+    }
+    for path, value in said.items():
+        if value is not None:
+            title = f'"{path[-1]}" goes only with a web API'
+            yield Finding(path, CONFLICT, title, "", "a connection of type http")
 
 
 def _incremental(incremental: IncrementalSettings) -> Iterator[Finding]:
@@ -223,10 +244,14 @@ def _write(write: WriteSettings, around: Surroundings) -> Iterator[Finding]:
         yield Finding((), MISSING, "nothing says what is written", "", "path or table")
     yield from _mode(write)
     name = format_of(write, around.connections.get(write.connection or ""))
-    if name in FILE_FORMATS:
+    if is_of_files(name):
         title = "files are written at least once: a crash may leave rows there twice"
         allowed = "format delta or a table of postgres, which are exactly once"
         yield Finding(("format",), AT_LEAST_ONCE, title, f"format {name}", allowed)
+    if name == "plugin":
+        title = "a plug-in writes at least once, unless it keeps receipts"
+        allowed = "a sink with seen(receipt); format delta or a table of postgres"
+        yield Finding(("connection",), AT_LEAST_ONCE, title, "a connection of type plugin", allowed)
     yield from (each.below("options") for each in _layout(write.options))
 
 

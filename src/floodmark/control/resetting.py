@@ -17,7 +17,7 @@ from floodmark.model.names import choices
 from floodmark.model.plan import Probe
 from floodmark.model.state import PlannedBatch, State
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED
+from floodmark.model.window import CURSOR_FORMATS, NOTHING_PROCESSED
 
 
 class TableLog(Protocol):
@@ -95,7 +95,7 @@ def time_options(state: State, upstream: str, scope: str, version: int | None) -
     readers = [p for p in state.pipelines_in(scope) if upstream in p.upstreams]
     options = [p.options_of(upstream) for p in readers]
     by_time = bool(options) and options[0].time_column is not None
-    if version is None and by_time and options[0].format != "sql":
+    if version is None and by_time and options[0].format not in CURSOR_FORMATS:
         return options[0]
     raise ConfigError(
         "FM-CONFIG-007",

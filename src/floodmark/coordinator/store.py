@@ -26,6 +26,7 @@ from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.engines.catalog import is_in_memory, register_again
 from floodmark.errors import ControlError, FloodmarkError, PlanError
 from floodmark.model.clock import Clock, SystemClock
+from floodmark.model.names import is_of_source
 from floodmark.model.plan import PlanRequest, Probe, TimeFacts
 from floodmark.model.state import (
     Holder,
@@ -37,7 +38,7 @@ from floodmark.model.times import start_of
 from floodmark.model.upstream import (
     UpstreamOptions,
 )
-from floodmark.model.window import Query, Window
+from floodmark.model.window import CURSOR_FORMATS, Query, Window
 from floodmark.plan import planner, seeds, times
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.engine import Engine, spark_engine
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from floodmark.sources.cursors import Readers
 
 log = logging.getLogger("floodmark")
+
+_BY_READER = (*CURSOR_FORMATS, "files")
+"""Formats of upstreams that only a project knows how to read."""
 
 
 class Store:
@@ -121,7 +125,7 @@ class Store:
         self, upstream: str, after: int, mark: Mark | None, options: UpstreamOptions
     ) -> Probe:
         """What a pipeline that has processed `after` needs to reach the watermark."""
-        if options.format in ("sql", "files"):
+        if options.format in _BY_READER:
             return self._probe_by_reader(upstream, options)
         if options.time_column is not None:
             return probe_place(self.names.place(upstream), options, self.storage)
@@ -136,7 +140,7 @@ class Store:
     def _probe_time(self, upstream: str, start: str | None, options: UpstreamOptions) -> Probe:
         """What is new after a mark; where only Spark can look, a session that is at hand is asked."""
         place, now = self.names.place(upstream), self._clock.now()
-        if options.format in ("sql", "files"):
+        if options.format in _BY_READER:
             return self._look_by_reader(upstream, start, options)
         probe = probe_time(place, start, options, now, self.storage)
         if probe.time is not None or self.spark is None:
@@ -160,6 +164,9 @@ class Store:
     def _look_time(
         self, upstream: str, start: str | None, options: UpstreamOptions
     ) -> TimeFacts | None:
+        """For reports; a web API or a plug-in is asked only by planning."""
+        if is_of_source(upstream):
+            return None
         return self._probe_time(upstream, start, options).time
 
     def _probe(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
@@ -42,6 +43,7 @@ class Described:
     location: str = ""
     table_id: str = ""
     features: frozenset[str] = frozenset()
+    format: str = "delta"
 
     @property
     def managed_by(self) -> str | None:
@@ -69,8 +71,10 @@ def describe(spark: SparkSession, name: str) -> Described:
         return _not_described(str(error.getCondition() or type(error).__name__), str(error))
     except (Py4JError, ValueError) as error:  # ValueError: an empty part, as in "shop."
         return Described("silent", f"{type(error).__name__}: {error}"[:500])
-    if str(detail["format"]).lower() != "delta":
-        return Described("other", f"a table of format {detail['format']}")
+    kind = str(detail["format"]).lower()
+    if kind != "delta":
+        place = str(detail["location"] or "")
+        return Described("other", f"a table of format {kind}", place, format=kind)
     features = frozenset(detail.get("tableFeatures") or ())
     return Described("delta", name, str(detail["location"]), str(detail["id"]), features)
 
@@ -108,13 +112,27 @@ def is_in_memory(spark: Any) -> bool:
     return conf is None or conf.get("spark.sql.catalogImplementation") == "in-memory"
 
 
-def register_table(spark: SparkSession, name: str, path: str) -> None:
-    """Make a Delta table that exists known by a name, unless the name is known already.
+def register_table(
+    spark: SparkSession,
+    name: str,
+    path: str,
+    kind: str = "delta",
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Make a table, or a folder of files, that exists known by a name, unless it is known already.
 
     Creates an empty table if there is none at `path`: the caller has looked.
     """
-    location = path.replace("\\", "\\\\").replace("'", "\\'")
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {identifier(name)} USING delta LOCATION '{location}'")
+    said = ", ".join(f"{_literal(k)} = {_literal(v)}" for k, v in (options or {}).items())
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {identifier(name)} USING {quoted(kind)}"
+        f"{f' OPTIONS ({said})' if said else ''} LOCATION {_literal(path)}"
+    )
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def register_again(spark: SparkSession, name: str, path: str) -> None:

@@ -19,6 +19,8 @@ class FilesMark:
 
     id: str
     count: int
+    what: Literal["files", "records"] = "files"
+    """records: it is one whole answer, not a list."""
 
     @property
     def type(self) -> Literal["files"]:
@@ -27,7 +29,7 @@ class FilesMark:
     @property
     def text(self) -> str:
         """What people read."""
-        return f"{self.count:,} files"
+        return f"{self.count:,} {self.what}"
 
     @property
     def instant(self) -> None:
@@ -36,7 +38,7 @@ class FilesMark:
 
     def encoded(self) -> str:
         """The JSON text under which the mark is stored."""
-        said = {"type": self.type, "value": self.id, "files": self.count}
+        said = {"type": self.type, "value": self.id, self.what: self.count}
         return json.dumps(said, separators=(",", ":"))
 
 
@@ -52,6 +54,8 @@ def any_mark(text: str | None) -> AnyMark | None:
     if not isinstance(said, dict) or said.get("type") != "files":
         return cursor_marks.decoded(text)
     try:
+        if "records" in said:
+            return FilesMark(str(said["value"]), int(said["records"]), "records")
         return FilesMark(str(said["value"]), int(said["files"]))
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a mark of files: {text[:200]!r}") from error

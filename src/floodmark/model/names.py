@@ -45,14 +45,23 @@ FILES = "files://"
 """How the stored names of upstreams of files begin: files://<connection>/<path or glob>."""
 
 
+SOURCES = "source://"
+"""How the stored names of what web APIs and plug-ins give begin: source://<connection>/<what>."""
+
+
 def is_of_project(name: str) -> bool:
     """Whether only a project knows how to read an upstream: it is no table."""
-    return name.startswith((DATABASE, FILES))
+    return name.startswith((DATABASE, FILES, SOURCES))
 
 
-def is_of_database(name: str) -> bool:
-    """Whether an upstream is a table or query of a database."""
-    return name.startswith(DATABASE)
+def is_asked(name: str) -> bool:
+    """Whether an upstream is a database, a web API or a plug-in, which has to be asked."""
+    return name.startswith((DATABASE, SOURCES))
+
+
+def is_of_source(name: str) -> bool:
+    """Whether an upstream is a web API or a plug-in: only planning asks it, never a report."""
+    return name.startswith(SOURCES)
 
 
 def quoted(name: str) -> str:

@@ -52,6 +52,8 @@ class TimeFacts:
     """Rows that are not settled yet, or lie in the future."""
     nulls: int | None = None
     """Rows without a value, in the whole upstream."""
+    note: str | None = None
+    """How it was learned, where that is worth a word."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from floodmark.model.marks import TimeMark
 from floodmark.model.plan import TimeFacts
 from floodmark.model.state import Mark
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import Window
+from floodmark.model.window import CURSOR_FORMATS, Window
 
 
 def with_end(place: Window, facts: TimeFacts, options: UpstreamOptions) -> Window:
@@ -24,11 +24,11 @@ def with_end(place: Window, facts: TimeFacts, options: UpstreamOptions) -> Windo
         raise _null_times(place, facts.nulls)
     begin, end = any_mark(place.start_mark), facts.newest
     if end is None and not place.deferred:
-        return replace(place, reason=f"no news{_waiting(facts)}")
+        return replace(place, reason=f"no news{_waiting(facts)}{_note(facts)}")
     return replace(
         place,
         through_version=place.after_version + 1,
-        reason=f"no versions: {span_text(place, begin, end)}{_waiting(facts)}",
+        reason=f"no versions: {span_text(place, begin, end)}{_waiting(facts)}{_note(facts)}",
         bytes=facts.bytes,
         rows=facts.rows,
         start_at=facts.oldest.instant if facts.oldest else None,
@@ -47,7 +47,7 @@ def start_of(mark: Mark | None, options: UpstreamOptions) -> str | None:
         return mark.mark
     if options.baseline == "latest":
         return options.latest_mark
-    if options.format == "sql":
+    if options.format in CURSOR_FORMATS:
         return options.baseline if isinstance(options.baseline, str) else None
     return None if options.baseline is None else _guessed(str(options.baseline)).encoded()
 
@@ -64,6 +64,8 @@ def _guessed(text: str) -> TimeMark:
 def span_text(window: Window, begin: AnyMark | None, end: AnyMark | None) -> str:
     """Which rows a window holds, for people."""
     column = window.query.column if window.query else ""
+    if isinstance(end, FilesMark) and end.what == "records":
+        return f"a new answer, {end.text}"
     if isinstance(end, FilesMark):
         before = begin.count if isinstance(begin, FilesMark) else 0
         return f"{end.count - before:,} new files, {end.count:,} in all"
@@ -79,6 +81,10 @@ def span_text(window: Window, begin: AnyMark | None, end: AnyMark | None) -> str
 
 def _waiting(facts: TimeFacts) -> str:
     return f"; {facts.waiting:,} newer rows wait to settle" if facts.waiting else ""
+
+
+def _note(facts: TimeFacts) -> str:
+    return f"; {facts.note}" if facts.note else ""
 
 
 def _null_times(window: Window, count: int) -> PlanError:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeGuard, get_args
 
 from floodmark.errors import ConfigError
 from floodmark.model import cursor_marks, durations, marks
-from floodmark.model.window import NOTHING_PROCESSED, QueryFormat
+from floodmark.model.window import CURSOR_FORMATS, NOTHING_PROCESSED, QueryFormat
 
 OnFeedGap = Literal["snapshot", "fail"]
 OnSchemaChange = Literal["evolve", "fail", "reload"]
@@ -47,7 +47,7 @@ class UpstreamOptions:
     """Rows without a value in the time column belong into no window; ignore: they are never read."""
     format: QueryFormat | None = None
     """Of an upstream with a time column; None: Delta if it has a log, else Parquet. sql: what a node
-    reads of a database, whose cursor is the `time_column`. files: what a node reads of a folder or glob."""
+    reads of a database, whose cursor is the `time_column`. source: the same of a web API or plug-in. files: what a node reads of a folder or glob."""
     latest_at: int | None = field(default=None, compare=False)
     """What "latest" meant when the pipeline was registered; set by floodmark."""
     latest_mark: str | None = field(default=None, compare=False)
@@ -79,7 +79,7 @@ class UpstreamOptions:
             return self.latest_mark
         if not isinstance(self.baseline, str):
             return None
-        if self.format == "sql":
+        if self.format in CURSOR_FORMATS:
             return self.baseline
         return marks.typed(marks.decoded(like).type, self.baseline).encoded()
 
@@ -121,7 +121,7 @@ def _baselines_of(options: UpstreamOptions) -> tuple[Callable[[object], bool], s
     """What a baseline may be, and that in words."""
     if options.time_column is None:
         return _is_baseline, _BASELINES
-    if options.format == "sql":
+    if options.format in CURSOR_FORMATS:
         return _is_mark_baseline, _MARK_BASELINES
     if options.format == "files":
         return _is_file_baseline, _FILE_BASELINES

@@ -18,8 +18,13 @@ now, and lost without those that are not as planned."""
 WindowKind = Literal["version", "time", "cursor", "files", "offsets"]
 """What the windows of an upstream are measured by."""
 Format = Literal["delta", "parquet", "orc"]
-QueryFormat = Literal[Format, "sql", "files"]
-"""sql: a table or query of a database. files: the files of a folder or glob, by their list."""
+QueryFormat = Literal[Format, "sql", "source", "files"]
+"""sql: a table or query of a database. source: what a web API or a plug-in gives, by a cursor. files:
+the files of a folder or glob, by their list; or the whole answer of a web API, by its content."""
+CURSOR_FORMATS: tuple[QueryFormat, ...] = ("sql", "source")
+"""Formats whose rows are read by a cursor column, and put aside first."""
+ANSWER = "answer"
+"""What stands in the place of a column where a window is one whole answer of a web API."""
 Settlement = Literal["snapshot", "accept"]
 """Ways forward where a planned range is lost."""
 
@@ -39,8 +44,17 @@ class Query:
     @property
     def kind(self) -> WindowKind:
         """What the windows are measured by."""
-        kinds: dict[QueryFormat, WindowKind] = {"sql": "cursor", "files": "files"}
+        kinds: dict[QueryFormat, WindowKind] = {
+            "sql": "cursor",
+            "source": "cursor",
+            "files": "files",
+        }
         return kinds.get(self.format, "time")
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether a window is one whole answer."""
+        return (self.column, self.format) == (ANSWER, "files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +138,8 @@ class Window:
         """Whether all rows of the upstream are read, also those that were processed before."""
         is_from_the_beginning = self.after_version == NOTHING_PROCESSED and self.start_mark is None
         if self.kind != "version":
-            return is_from_the_beginning and self.method != "lost"
+            is_answer = self.query is not None and self.query.is_answer
+            return (is_from_the_beginning or is_answer) and self.method != "lost"
         return self.method == "snapshot"
 
     @property

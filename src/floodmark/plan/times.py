@@ -131,6 +131,6 @@ def _way(query: Query | None) -> str:
     if query is None:
         return "by versions"
     if query.kind == "files":
-        return "file by file"
+        return "as a whole answer" if query.is_answer else "file by file"
     what = "cursor" if query.kind == "cursor" else "time column"
     return f"by the {what} {query.column} ({query.format})"

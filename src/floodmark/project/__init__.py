@@ -22,8 +22,9 @@ from floodmark.config import (
 )
 from floodmark.config.models import MAX_JOBS
 from floodmark.config.node_reads import with_upstreams
-from floodmark.config.node_writes import file_format
+from floodmark.config.node_writes import is_at_least_once
 from floodmark.config.places import Report, choices
+from floodmark.config.plugins import Plugins
 from floodmark.config.references import Vault
 from floodmark.config.twin import built
 from floodmark.coordinator import Coordinator
@@ -67,6 +68,7 @@ from floodmark.project.outcomes import (
 from floodmark.project.running import Shift, Terms
 from floodmark.project.selection import Selection, chosen_from
 from floodmark.run.databases import Databases
+from floodmark.sources.cursors import Readers
 
 __all__ = [
     "BatchOutcome",
@@ -161,21 +163,37 @@ class Project:
         return project
 
     @cached_property
+    def plugins(self) -> Plugins:
+        """The formats, sources and sinks of its modules and of installed packages."""
+        return Plugins(self.root, self.settings.plugins)
+
+    @cached_property
     def coordinator(self) -> Coordinator:
         """The coordinator of the project's control store."""
-        vault = Vault(self.root)
+        vault, plugins = Vault(self.root), self.plugins
         coordinator = Coordinator(
             self.settings.control,
             base=str(self.root),
             schema=self.settings.catalog_schema,
             lease_ttl=self.settings.lease_ttl_seconds,
-            databases=Databases(self.settings.connections, vault),
+            databases=Databases(self.settings.connections, vault, plugins),
         )
         coordinator.readers = {
             **readers_of(self.file, vault, coordinator.storage),
-            **file_readers_of(self.file, coordinator.control, coordinator.storage),
+            **file_readers_of(self.file, coordinator.control, coordinator.storage, plugins),
+            **self._source_readers(coordinator, vault),
         }
         return coordinator
+
+    def _source_readers(self, coordinator: Coordinator, vault: Vault) -> Readers:
+        """Readers of web APIs and plug-ins; their modules are loaded only where there are some."""
+        kinds = {connection.type for connection in self.settings.connections.values()}
+        if not kinds & {"http", "plugin"}:
+            return {}
+        from floodmark.project.source_reads import SourceReads
+
+        place = coordinator.control, coordinator.storage
+        return SourceReads(self.file, vault, *place, self.plugins).readers()
 
     # Choosing -------------------------------------------------------------------------------------
 
@@ -233,7 +251,7 @@ class Project:
         """The nodes of these pipelines whose writes are at least once, since files keep no receipts."""
         known = [self.pipelines[name] for name in pipelines if name in self.pipelines]
         nodes = [node for pipeline in known for node in pipeline.nodes if node.write is not None]
-        return [n.name for n in nodes if n.write and file_format(n.write, self.settings)]
+        return [n.name for n in nodes if n.write and is_at_least_once(n.write, self.settings)]
 
     def upstreams(self) -> list[str]:
         """The stored names of every upstream of the project."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ from floodmark.config.chains import table_name, written_by
 from floodmark.config.node_reads import is_database_read, upstream_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.places import Report
+from floodmark.config.plugins import Plugins
 from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError, ControlError, FloodmarkError
-from floodmark.model.names import is_of_database, is_of_project
+from floodmark.model.names import is_asked, is_of_project
 from floodmark.model.results import Finding, bad
 from floodmark.model.state import State
+from floodmark.project.plugged import plugin_problems
 from floodmark.run.nodes.support import unsupported
 from floodmark.sources.cursors import reader_of
 from floodmark.sources.logs import log_of
@@ -45,6 +47,10 @@ class Checks:
         self._check_upstreams()
         self._check_place()
 
+    @cached_property
+    def _plugins(self) -> Plugins:
+        return Plugins(self.file.root, self.file.settings.plugins)
+
     def _pipelines(self) -> list[tuple[int, PipelineSettings]]:
         return list(zip(self.file.positions, self.file.settings.pipelines, strict=True))
 
@@ -61,6 +67,10 @@ class Checks:
                 if step.python is not None:
                     path = ("pipelines", position, "nodes", index, "transform", number, "python")
                     self._check_import(path, step.python.function)
+            for below, error in plugin_problems(node, self.file.settings, self._plugins):
+                self._add(
+                    self.file.document.known(("pipelines", position, "nodes", index, *below)), error
+                )
             if node.read is not None:
                 self._check_database(("pipelines", position, "nodes", index), node)
             if node.transform:
@@ -96,7 +106,7 @@ class Checks:
             for index, upstream in enumerate(pipeline.upstreams):
                 path = self._path_of(position, pipeline, index)
                 if is_of_project(upstream):
-                    if is_of_database(upstream):
+                    if is_asked(upstream):
                         self._check_connection(path, upstream, pipeline.pipeline)
                     continue
                 try:
@@ -209,6 +219,19 @@ def not_run(file: LoadedFile, pipelines: Sequence[PipelineSettings]) -> Iterator
                 state="nothing was read or written",
                 next="change the key, or select other pipelines",
             )
+        if pipeline.pipeline in names:
+            yield from _unknown_plugins(file, position, pipeline)
+
+
+def _unknown_plugins(
+    file: LoadedFile, position: int, pipeline: PipelineSettings
+) -> Iterator[ConfigError]:
+    plugins = Plugins(file.root, file.settings.plugins)
+    for index, node in enumerate(pipeline.nodes):
+        for below, error in plugin_problems(node, file.settings, plugins):
+            path = file.document.known(("pipelines", position, "nodes", index, *below))
+            error.where = file.report().where(file.place(*path), file.key(*path))
+            yield error
 
 
 def _place_of(

@@ -62,7 +62,7 @@ def _reader(
         cursor=cursor,
         table=read.table,
         query=read.query,
-        overlap=_span(said.overlap),
+        overlap=span_of(said.overlap),
         order="binary" if said.order == "binary" or said.type == "string" else None,
         on_null_cursor=_NULLS[said.on_null_cursor],  # type: ignore[arg-type]
         first_run_query=node.write.first_run_query if node.write else None,
@@ -74,14 +74,15 @@ def _reader(
         lambda: jdbc_of(connection, vault),
         partial(_open, connection, vault) if is_postgres else None,
         keys=tuple(said.keys or ()),
-        settle=_span(said.settle),
+        settle=span_of(said.settle),
         kind=said.type,
         zone=UTC if said.time_zone == "UTC" else ZoneInfo(said.time_zone),
         own=own,
     )
 
 
-def _span(said: int | str) -> timedelta | int | None:
+def span_of(said: int | str) -> timedelta | int | None:
+    """An overlap or settle as a value; None for none."""
     if isinstance(said, str):
         return timedelta(seconds=durations.seconds_of(said))
     return said or None

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from floodmark.config import LoadedFile
 from floodmark.config.connections import FilesConnection, LakeConnection
 from floodmark.config.node_reads import is_file_read, upstream_of
 from floodmark.config.nodes import NodeSettings
+from floodmark.config.plugins import Plugins
+from floodmark.config.reads import FORMATS
 from floodmark.config.rules import format_of
 from floodmark.deltalog import Storage, absolute
 from floodmark.sources.file_lists import FileLists
 from floodmark.sources.files import FileReader
+from floodmark.sources.plugged import reading_with
 
 
 def file_readers_of(
-    file: LoadedFile, control: str, storage: Storage
+    file: LoadedFile, control: str, storage: Storage, plugins: Plugins
 ) -> dict[tuple[str, str], FileReader]:
     """What reads each upstream of files, by pipeline and name; looks at no file."""
     found: dict[tuple[str, str], FileReader] = {}
@@ -25,7 +30,14 @@ def file_readers_of(
             upstream = upstream_of(node, pipeline.pipeline, file.settings)
             if upstream is not None:
                 key = pipeline.pipeline, upstream.name
-                found.setdefault(key, _reader(upstream.name, node, file, lists, storage))
+                reader = _reader(upstream.name, node, file, lists, storage)
+                if reader.format not in FORMATS:
+                    reader = replace(
+                        reader,
+                        options=node.read.options,
+                        read_with=reading_with(reader.format, reader.upstream, plugins),
+                    )
+                found.setdefault(key, reader)
     return found
 
 

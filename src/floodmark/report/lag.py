@@ -10,7 +10,7 @@ from floodmark.control import ControlReader
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import TableFacts
-from floodmark.model.names import ASK_CATALOG, is_catalog_name
+from floodmark.model.names import ASK_CATALOG, is_catalog_name, is_of_source
 from floodmark.model.plan import TimeFacts
 from floodmark.model.results import Lag
 from floodmark.model.state import Mark, PlannedBatch, ScopedUpstream, State
@@ -118,7 +118,8 @@ def _time_lag(
     except FloodmarkError as error:  # shown as the upstream's own line; the others still count
         return replace(unknown, reason=str(error.title))
     if found is None:
-        return replace(unknown, reason=reason or "only Spark can look into it")
+        who = "planning asks it" if is_of_source(upstream) else "Spark can look into it"
+        return replace(unknown, reason=reason or f"only {who}")
     if found.newest is None:
         return replace(unknown, seconds_behind=0.0, latest_mark=committed, reason=reason)
     oldest = found.oldest.instant if found.oldest else None

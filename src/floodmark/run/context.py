@@ -378,7 +378,9 @@ class Run:
             receipt, sink = self._place(spec, windows)
             result = sink.committed(receipt) or self._write_new(sink, make, receipt)
             if spec.table and not is_registered:
-                self._targets.register(spec.table, spec.target)
+                self._targets.register(spec.table, spec.target, spec.format, dict(spec.writer))
+            elif spec.table and spec.format != DELTA:
+                self._targets.refresh(spec.table)
             failpoints.reached("run.before_done")
             self._record(spec, receipt, result)
             failpoints.reached("run.after_done")
@@ -412,7 +414,8 @@ class Run:
         if not is_catalog_name(spec.target):
             path = absolute(spec.target, self._name_of("."))
             spec = replace(spec, target=path, name=spec.name or self._stream(path))
-            return spec, spec.table is None or self._targets.stands_for(spec.table, path)
+            table = spec.table
+            return spec, table is None or self._targets.stands_for(table, path, spec.format)
         table = spec.target
         place = self._targets.place(table, last_write(self._sinks.values(), table))
         name = spec.name or self._stream(place.path, table)
@@ -458,7 +461,7 @@ class Run:
     def _found(self, spec: WriteSpec, windows: tuple[Window, ...]) -> tuple[Receipt, Sink]:
         receipt = self._receipt(spec)
         previous = self._sinks.get(receipt.app_id)
-        if connection_of(spec.target) is not None:
+        if self._databases.writes(spec):
             return receipt, self._databases.sink(spec, windows, previous)
         return receipt, self._engine.sink(spec, windows, previous)
 
@@ -499,7 +502,8 @@ class Run:
             rows_written=result.rows_written,
             seq=receipt.seq,
             accepted_version=known.accepted_version if known else -1,
-            table=spec.table or named,
+            # A name of files is no Delta table, which a later process could make known again.
+            table=(spec.table or named) if spec.format == DELTA else None,
             since=known.first_seq if known and known.first_seq is not None else receipt.seq,
         )
         run = self._lease.run

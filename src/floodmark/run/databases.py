@@ -11,35 +11,78 @@ from floodmark.model.names import connection_of
 from floodmark.model.receipt import Ledger
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
-from floodmark.model.write import WriteSpec
+from floodmark.model.write import DELTA, WriteSpec
 from floodmark.sinks import Sink
 
 if TYPE_CHECKING:
-    from floodmark.config.connections import ConnectionModel
+    from floodmark.config.connections import ConnectionModel, PluginConnection
+    from floodmark.config.plugins import Plugins
     from floodmark.config.references import Vault
     from floodmark.engines.postgres import Connect
 
 
 @dataclass(frozen=True)
 class Databases:
-    """The databases of a project. Secrets are looked up when a connection is opened."""
+    """The databases of a project, and what its plug-ins write.
+
+    Secrets are looked up when a connection is opened.
+    """
 
     connections: Mapping[str, ConnectionModel] = field(default_factory=dict)
     vault: Vault | None = None
+    plugins: Plugins | None = None
+
+    def writes(self, spec: WriteSpec) -> bool:
+        """Whether a write is done here, not by the engine."""
+        return connection_of(spec.target) is not None or _is_plugged(spec.format)
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
         """What does one write to a database; raises FM-SINK-033 for one that cannot be a target."""
+        if connection_of(spec.target) is None:
+            return self._file_sink(spec, windows, previous)
+        connection = self.connections.get(connection_of(spec.target) or "")
+        if connection is not None and connection.type == "plugin":
+            return self._plugged_sink(connection, spec, windows, previous)
         connect = self._connect(spec.target)
         from floodmark.sinks.postgres import PostgresSink
 
         return PostgresSink(connect, spec, tuple(windows), previous)
+
+    def _plugged_sink(
+        self,
+        connection: PluginConnection,
+        spec: WriteSpec,
+        windows: Sequence[Window],
+        previous: SinkDone | None,
+    ) -> Sink:
+        from floodmark.config.plugins import SinkClass, plugin_options
+        from floodmark.sinks.plugged import PluggedSink
+
+        assert self.plugins is not None and self.vault is not None  # noqa: S101, PT018  (a project)
+        table = {"table": spec.target.partition(":")[2]}
+        options = plugin_options(connection, {**dict(spec.writer), **table}, self.vault)
+        sink = self.plugins.find(SinkClass, connection.name)(options)
+        return PluggedSink(sink, spec, tuple(windows), previous, self.vault.masked)
+
+    def _file_sink(
+        self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None
+    ) -> Sink:
+        """Files in the format of a plug-in; raises FM-CONFIG-013 if there is none of that name."""
+        from floodmark.config.plugins import FileFormat
+        from floodmark.sinks.files import FileSink
+        from floodmark.sinks.plugged import saving_with
+
+        assert self.plugins is not None  # noqa: S101  (only projects write such formats)
+        save = saving_with(self.plugins.find(FileFormat, spec.format))
+        return FileSink(None, spec, tuple(windows), previous, save)
 
     def ledger(self, target: str) -> Ledger | None:
         """The receipts that a target shows; None for one of the lake, whose log tells.
 
         Raises SinkError where nobody answers: that is not "no receipts".
         """
-        if connection_of(target) is None:
+        connection = self.connections.get(connection_of(target) or "")
+        if connection_of(target) is None or (connection and connection.type == "plugin"):
             return None
         connect = self._connect(target)
         from floodmark.sinks.postgres_target import PostgresTarget
@@ -74,6 +117,14 @@ class Databases:
             state="nothing was written; the target and the watermark are unchanged",
             next="correct the name or add the connection, then run the batch again",
         )
+
+
+def _is_plugged(name: str) -> bool:
+    if name == DELTA:
+        return False
+    from floodmark.config.reads import FORMATS
+
+    return name not in FORMATS
 
 
 NO_DATABASES = Databases()

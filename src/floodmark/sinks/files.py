@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from floodmark import failpoints
@@ -20,8 +21,19 @@ if TYPE_CHECKING:
 _STEP = "change the rows or the format, then run the batch again"
 
 
+Save = Callable[["DataFrame", WriteSpec], None]
+"""Writes rows into the folder of a target."""
+
+
+def _by_spark(rows: DataFrame, spec: WriteSpec) -> None:
+    writer = rows.write.format(spec.format).mode(spec.mode).options(**dict(spec.writer))
+    if spec.partition_by:
+        writer = writer.partitionBy(*spec.partition_by)
+    writer.save(spec.target)
+
+
 class FileSink:
-    """Writes frames as files of one folder, in any format that Spark writes.
+    """Writes frames as files of one folder, in a format that Spark writes, or by a function.
 
     A batch whose write is in the journal is not written again. One that crashed between its files
     and the journal is: its rows are there twice after an append, once after an overwrite.
@@ -29,12 +41,14 @@ class FileSink:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | None,
         spec: WriteSpec,
         windows: tuple[Window, ...],
         previous: SinkDone | None = None,
+        save: Save | None = None,
     ) -> None:
         self._spark = spark
+        self._save = save or _by_spark
         self._spec = spec
         self._windows = windows
         self._previous = previous
@@ -61,12 +75,8 @@ class FileSink:
             return earlier
         self._admit(frame)
         rows = rows_to_write(frame, self._spec)
-        mode = self._spec.mode
-        writer = rows.write.format(self._spec.format).mode(mode).options(**dict(self._spec.writer))
-        if self._spec.partition_by:
-            writer = writer.partitionBy(*self._spec.partition_by)
         failpoints.reached("sink.before_commit")
-        writer.save(self._spec.target)
+        self._save(rows, self._spec)
         failpoints.reached("sink.after_commit")
         known = self._previous.version if self._previous else -1
         return self._result(known + 1, already_applied=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from floodmark.engines import catalog
 from floodmark.engines.spark import goes_with_the_process
 from floodmark.errors import SinkError
 from floodmark.model.state import SinkDone
+from floodmark.model.write import DELTA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,20 +62,27 @@ class TargetNames:
             raise _moved(name, known, place)
         return place
 
-    def register(self, name: str, path: str) -> None:
-        """Make a table that was just written known by its name; again it changes nothing.
+    def register(
+        self, name: str, path: str, kind: str = DELTA, options: Mapping[str, str] | None = None
+    ) -> None:
+        """Make what was just written known by its name; again it changes nothing.
 
         Raises FM-SINK-024 if the catalog refuses, FM-SINK-025 if the name was taken meanwhile.
         """
         spark = self._session(name)
         with _asking(name, "the rows and their receipt are in the table; a retry finds them there"):
-            catalog.register_table(spark, name, path)
+            catalog.register_table(spark, name, path, kind, options)
         table = catalog.describe(spark, name)
-        if table.what != "delta" or absolute(table.location) != path:
+        if not _is_that(table, path, kind):
             raise _elsewhere(name, path, table.location or table.found)
 
-    def stands_for(self, name: str, path: str) -> bool:
-        """Whether the catalog shows the table at `path` by this name already.
+    def refresh(self, name: str) -> None:
+        """Let the session look again at the files that a name stands for."""
+        with _asking(name, "the rows are in the files; a retry finds them there"):
+            self._session(name).catalog.refreshTable(catalog.identifier(name))
+
+    def stands_for(self, name: str, path: str, kind: str = DELTA) -> bool:
+        """Whether the catalog shows what is at `path` by this name already.
 
         Raises FM-SINK-025 if the name stands for something else. Without Spark there is no catalog
         to be told, and so nothing to do.
@@ -85,7 +93,7 @@ class TargetNames:
         if table.what == "missing":
             self._ensure_schema(self.spark, name)
             return False
-        if table.what != "delta" or absolute(table.location) != path:
+        if not _is_that(table, path, kind):
             raise _elsewhere(name, path, table.location or table.found, is_written=False)
         return True
 
@@ -122,6 +130,11 @@ class TargetNames:
         if not location:
             raise _no_place(name, schema)
         return absolute(f"{absolute(location)}/{table}")
+
+
+def _is_that(table: catalog.Described, path: str, kind: str) -> bool:
+    is_table = table.what == ("delta" if kind == DELTA else "other")
+    return is_table and table.format == kind and absolute(table.location) == path
 
 
 NO_CATALOG = TargetNames(None, Storage())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.errors import SourceError
-from floodmark.model.cursor_marks import decoded
+from floodmark.model.cursor_marks import CursorMark, decoded
 from floodmark.model.delta import TableFacts
 from floodmark.model.plan import TimeFacts
 from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
@@ -16,11 +16,55 @@ from floodmark.sources.sql.queries import Bounds
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from floodmark.sources.sql.reader import SqlReader
+    from floodmark.sources.sql.edges import Identity
 
 Readers = Mapping[tuple[str, str], Any]
-"""What reads the upstreams that are no tables, by pipeline and stored name: a SqlReader, or a
+"""What reads the upstreams that are no tables, by pipeline and stored name: a CursorReader, or a
 FileReader; which of them, the kind of the window tells."""
+
+
+class CursorReader(Protocol):
+    """Reads one upstream by its cursor column; nothing of it is stored."""
+
+    @property
+    def has_first_run_query(self) -> bool:
+        """Whether a first run reads something else than the runs after it."""
+
+    @property
+    def includes_nulls(self) -> bool:
+        """Whether rows without a cursor are read with every window."""
+
+    def facts(self) -> TableFacts:
+        """What is known without a look."""
+
+    def fingerprint(self, *, first_run: bool) -> str:
+        """Changes with what is read, not with when."""
+
+    def look(self, window: Window, now: datetime, spark: SparkSession | None) -> TimeFacts | None:
+        """What is new after the start of a window, as far as it is settled; None if only Spark could.
+
+        "Nobody answered" is an error, never "no news".
+        """
+
+    def examine(self, now: datetime, spark: SparkSession | None) -> None:
+        """Ask what a first run would ask; raises what it would."""
+
+    def frame(self, spark: SparkSession, bounds: Bounds, *, first_run: bool = False) -> DataFrame:
+        """The rows between two values; computed twice it asks twice."""
+
+    def no_rows(
+        self, spark: SparkSession, mark: CursorMark | None, *, first_run: bool = False
+    ) -> DataFrame:
+        """No rows, with their columns."""
+
+    def reach(self, mark: CursorMark) -> CursorMark:
+        """Where a window that follows a mark begins to read: the overlap before it."""
+
+    def typed(self, mark: CursorMark, like: CursorMark) -> CursorMark:
+        """A mark, or a baseline, as the column has it."""
+
+    def identity(self, columns: list[str]) -> Identity:
+        """What tells rows apart, by the columns as a frame spells them."""
 
 
 class CursorSource:
@@ -63,11 +107,11 @@ class CursorSource:
         return found
 
 
-def reader_of(readers: Readers, upstream: str, pipeline: str | None = None) -> SqlReader:
+def reader_of(readers: Readers, upstream: str, pipeline: str | None = None) -> CursorReader:
     """The reader of an upstream, of one pipeline or any; raises FM-SOURCE-035 if there is none."""
     for (reads, name), reader in readers.items():
         if name == upstream and pipeline in (None, reads):
-            found: SqlReader = reader
+            found: CursorReader = reader
             return found
     raise SourceError(
         "FM-SOURCE-035",

@@ -51,8 +51,14 @@ class FileLists:
         """Store a list; it is there before the mark that names it can be journaled."""
         lines = {path: [facts.size, facts.modified_ms] for path, facts in sorted(files.items())}
         content = json.dumps(lines, separators=(",", ":"), ensure_ascii=False).encode()
-        mark = FilesMark(hashlib.sha256(content).hexdigest()[:32], len(files))
-        path = self._path(upstream, mark)
+        return self._keep(upstream, content, FilesMark(_id_of(content), len(files)))
+
+    def keep_content(self, upstream: str, content: bytes, records: int) -> FilesMark:
+        """Store something else that a mark stands for: the records of an answer."""
+        return self._keep(upstream, content, FilesMark(_id_of(content), records, "records"))
+
+    def _keep(self, upstream: str, content: bytes, mark: FilesMark) -> FilesMark:
+        path = self.place(upstream, mark)
         if not self._storage.exists(path):
             self._storage.write(path, content)
         return mark
@@ -61,7 +67,7 @@ class FileLists:
         """The files of a mark, none for the beginning; raises FM-SOURCE-040 if its list is gone."""
         if mark is None:
             return {}
-        path = self._path(upstream, mark)
+        path = self.place(upstream, mark)
         try:
             lines = json.loads(self._storage.read(path))
         except FileNotFoundError as error:
@@ -91,8 +97,13 @@ class FileLists:
         except FileNotFoundError:
             return []
 
-    def _path(self, upstream: str, mark: FilesMark) -> str:
+    def place(self, upstream: str, mark: FilesMark) -> str:
+        """Where that is which a mark stands for."""
         return f"{self._folder}/{short_hash(upstream)}/{mark.id}.json"
+
+
+def _id_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def new_files(found: Files, known: Files, by: NewFiles) -> dict[str, FileFacts]:

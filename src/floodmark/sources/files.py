@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
@@ -28,6 +28,9 @@ from floodmark.sources.file_lists import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+ReadWith = Callable[["SparkSession", list[str], Mapping[str, Any], str | None], "DataFrame"]
+"""Session, absolute paths, options and declared columns in, rows out."""
+
 _SPARK_FORMATS = {"tsv": "csv", "binary": "binaryFile"}
 # Spark's own defaults turn what it cannot read into NULLs, and columns by position; neither says so.
 _CAREFUL = {"mode": "FAILFAST", "header": "true", "enforceSchema": "false"}
@@ -40,6 +43,11 @@ _DEFAULTS: dict[str, dict[str, str]] = {
     "orc": {"mergeSchema": "true"},
 }
 _GLOB = str.maketrans({character: f"\\{character}" for character in "\\*?[]{}"})
+
+
+def escaped(path: str) -> str:
+    """A path as Spark's readers take it, who would see a glob in it."""
+    return path.translate(_GLOB)
 
 
 @dataclass(frozen=True)
@@ -58,10 +66,13 @@ class FileReader:
     lists: FileLists
     storage: Storage
     ddl: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of Spark's reader, as text; of a plug-in's, as they are said."""
     new_files: NewFiles = "list"
     file_column: str | None = None
     """A column with the path of the file that a row came from."""
+    read_with: ReadWith | None = None
+    """What reads a format that Spark does not know."""
 
     def facts(self) -> TableFacts:
         """What is known without a look: a folder has no versions."""
@@ -69,7 +80,7 @@ class FileReader:
 
     def look(self, window: Window, now: datetime, spark: Any = None) -> TimeFacts:  # noqa: ARG002 a door
         """What is new after the start of a window; keeps the list that its end is."""
-        known = self.lists.read(self.upstream, _mark(window.start_mark))
+        known = self.lists.read(self.upstream, files_mark(window.start_mark))
         taken = new_files(self._found(), known, self.new_files)
         if not taken:
             return TimeFacts("files", None)
@@ -86,9 +97,13 @@ class FileReader:
 
     def files_of(self, window: Window) -> dict[str, FileFacts]:
         """The files of a window."""
-        before = self.lists.read(self.upstream, _mark(window.start_mark))
-        after = self.lists.read(self.upstream, _mark(window.end_mark))
+        before = self.lists.read(self.upstream, files_mark(window.start_mark))
+        after = self.lists.read(self.upstream, files_mark(window.end_mark))
         return new_files(after, before, "modified")
+
+    def on_list(self, mark: FilesMark | None) -> Files:
+        """The files of a mark."""
+        return self.lists.read(self.upstream, mark)
 
     def readable(self, window: Window, files: Files) -> dict[str, FileFacts]:
         """Of `files` those that the window reads; raises FM-SOURCE-041 where that is not decided."""
@@ -116,6 +131,9 @@ class FileReader:
 
     def frame(self, spark: SparkSession, files: Files) -> DataFrame:
         """The rows of files, of which there is one at least."""
+        if self.read_with is not None:
+            paths = [self._absolute(path) for path in files]
+            return self.read_with(spark, paths, self.options, self.ddl)
         reader = spark.read.format(_SPARK_FORMATS.get(self.format, self.format))
         reader = reader.options(**{**_DEFAULTS.get(self.format, {}), **self.options})
         if self.ddl is not None:
@@ -123,7 +141,7 @@ class FileReader:
         base = split_pattern(self._absolute(self.pattern))[0]
         if any("=" in path.rpartition("/")[0] for path in files):
             reader = reader.option("basePath", base)  # so that folders named column=value count
-        frame = reader.load([self._absolute(path).translate(_GLOB) for path in files])
+        frame = reader.load([escaped(self._absolute(path)) for path in files])
         return frame if self.file_column is None else self._named(frame)
 
     def _named(self, frame: DataFrame) -> DataFrame:
@@ -136,7 +154,7 @@ class FileReader:
         if self.ddl is not None:
             empty = spark.createDataFrame([], self.ddl)
             return empty if self.file_column is None else _with_text(empty, self.file_column)
-        known = self.lists.read(self.upstream, _mark(window.end_mark))
+        known = self.lists.read(self.upstream, files_mark(window.end_mark))
         there = (path for path in reversed(known) if self.storage.exists(self._absolute(path)))
         example = next(there, None)
         if example is None:
@@ -144,8 +162,36 @@ class FileReader:
         return self.frame(spark, {example: known[example]}).limit(0)
 
 
+class ListReader(Protocol):
+    """Reads one upstream whose windows are lists: of files, or of one answer."""
+
+    def facts(self) -> TableFacts:
+        """What is known without a look."""
+
+    def look(self, window: Window, now: datetime, spark: Any = None) -> TimeFacts:
+        """What is new after the start of a window; keeps what its end is."""
+
+    def files_of(self, window: Window) -> Files:
+        """The files of a window."""
+
+    def on_list(self, mark: FilesMark | None) -> Files:
+        """The files of a mark."""
+
+    def readable(self, window: Window, files: Files) -> Files:
+        """Of `files` those that the window reads; raises SourceError where that is not decided."""
+
+    def changed(self, files: Files) -> Mapping[str, FileFacts | None]:
+        """The files that are not as planned, as they are now; None for one that is gone."""
+
+    def frame(self, spark: SparkSession, files: Files) -> DataFrame:
+        """The rows of files, of which there is one at least."""
+
+    def no_rows(self, spark: SparkSession, window: Window) -> DataFrame:
+        """No rows, with the columns of the files."""
+
+
 class FileSource:
-    """Reads windows of files through Spark."""
+    """Reads windows of files, and of whole answers, through Spark."""
 
     def __init__(self, spark: SparkSession, readers: Readers) -> None:
         self._spark = spark
@@ -186,17 +232,17 @@ class FileSource:
         if at_version == NOTHING_PROCESSED:
             return reader.no_rows(self._spark, window)
         is_end = at_version == window.through_version
-        mark = _mark(window.end_mark if is_end else window.start_mark)
-        files = reader.readable(window, reader.lists.read(window.upstream, mark))
+        mark = files_mark(window.end_mark if is_end else window.start_mark)
+        files = reader.readable(window, reader.on_list(mark))
         return reader.frame(self._spark, files) if files else reader.no_rows(self._spark, window)
 
     def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:  # noqa: ARG002 files do not settle
         """See `QuerySource.look`."""
         return self._reader(window).look(window, now)
 
-    def _reader(self, window: Window) -> FileReader:
+    def _reader(self, window: Window) -> ListReader:
         found: Any = reader_of(self._readers, window.upstream)
-        reader: FileReader = found
+        reader: ListReader = found
         return reader
 
 
@@ -206,7 +252,8 @@ def _with_text(frame: DataFrame, column: str) -> DataFrame:
     return frame.withColumn(column, fn.lit(None).cast("string"))
 
 
-def _mark(text: str | None) -> FilesMark | None:
+def files_mark(text: str | None) -> FilesMark | None:
+    """The mark of a stored text; raises ValueError if it is none of files."""
     mark = any_mark(text)
     if mark is None or isinstance(mark, FilesMark):
         return mark

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_type_hints, overload
 from pydantic import BaseModel, ConfigDict, create_model
 
 from floodmark.config.places import nearest
+from floodmark.config.plugins import plugins_in
 from floodmark.errors import FloodmarkError, TransformError
 from floodmark.transforms import faults
 from floodmark.transforms.params import Params, parse
@@ -227,7 +228,8 @@ def _of_module(root: Path, name: str) -> list[Transform]:
         module = load_module(root, name)
     except FloodmarkError as error:
         raise _unusable(error.title, error.found or "", details=error.details) from error
-    return _collected(module) or _nothing_in(name)
+    found = _collected(module)
+    return found if found or plugins_in(module) else _nothing_in(name)
 
 
 def _of_entry_point(point: Any) -> list[Transform]:

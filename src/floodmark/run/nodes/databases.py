@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from floodmark import failpoints
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, decoded, decoded_if_any, is_after
-from floodmark.model.marks import TimeMark
-from floodmark.model.names import quoted, short_hash
+from floodmark.model.names import short_hash
 from floodmark.model.receipt import WriteResult
 from floodmark.model.window import NOTHING_PROCESSED, Window
 from floodmark.model.write import WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.edges import meets_again
 from floodmark.run.nodes.outputs import Output
-from floodmark.sources.cursors import reader_of
+from floodmark.sources.cursors import CursorReader, reader_of
+from floodmark.sources.spark_cursors import compared
 from floodmark.sources.sql.queries import Bounds
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from floodmark.sources.sql.reader import SqlReader
+    from pyspark.sql import DataFrame
 
 
 def read_database(
@@ -94,7 +92,7 @@ class DatabaseRows:
     """The rows of one upstream of a database for one run."""
 
     run: Run
-    reader: SqlReader
+    reader: CursorReader
     window: Window
     """As this pass sees it: a rebuild begins at the beginning."""
     readers: Sequence[WriteSpec]
@@ -123,7 +121,7 @@ class DatabaseRows:
         if self._meets_again and window.method == "lost":
             # What is near the mark is given up; the edge takes it for applied.
             cursor = self.reader.identity(frame.columns).cursor
-            frame = frame.where(_compared(cursor, decoded(str(window.start_mark)), "after"))
+            frame = frame.where(compared(cursor, decoded(str(window.start_mark)), "after"))
         elif self._meets_again:
             from floodmark.sources.sql.edge_frames import fresh_rows
 
@@ -266,7 +264,7 @@ class DatabaseRows:
             identity = self.reader.identity(frame.columns)
             reach = self._known_from(decoded(str(window.end_mark)))
             return edge_left_by(
-                frame, identity, _compared(identity.cursor, reach), reach.encoded()
+                frame, identity, compared(identity.cursor, reach), reach.encoded()
             ).coalesce(1)
 
         step = window.through_version
@@ -302,20 +300,3 @@ class DatabaseRows:
     @property
     def _where(self) -> str:
         return f"pipeline {self.run.pipeline}, {self.window.upstream}"
-
-
-def _compared(column: str, mark: CursorMark, how: Literal["from", "after"] = "from") -> Column:
-    """The rows from a mark on, or after it, as Spark compares them."""
-    from pyspark.sql import functions as fn
-
-    from floodmark.sources.spark_times import time_literal
-
-    value = fn.col(quoted(column))
-    if isinstance(mark, TimeMark):
-        other = time_literal(mark)
-    elif mark.type == "string":
-        other = fn.lit(mark.text)
-    else:
-        scale = len(mark.text.partition(".")[2])
-        other = fn.lit(mark.text).cast(f"decimal(38,{scale})")
-    return value > other if how == "after" else value >= other

@@ -14,7 +14,7 @@ from floodmark.config.node_reads import upstream_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import WriteResult
-from floodmark.model.window import NOTHING_PROCESSED
+from floodmark.model.window import CURSOR_FORMATS, NOTHING_PROCESSED
 from floodmark.model.write import CHANGE_COLUMNS, DELTA, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.nodes import expect
@@ -27,6 +27,7 @@ from floodmark.run.nodes.outputs import (
     refuse_without_feed,
 )
 from floodmark.run.nodes.writes import quarantine_of, write_of
+from floodmark.sources.cursors import reader_of
 from floodmark.transforms import Step, apply_steps
 
 
@@ -55,6 +56,7 @@ class NodeRun:
         """
         # 1.
         source = self._source()
+        metrics.update(self._notes())
         # 2.
         made = self._transformed(source)
         spec = write_of(self.settings, self.project)
@@ -90,7 +92,7 @@ class NodeRun:
         """
         upstream = upstream_of(self.settings, self.run.pipeline, self.project)
         spec = write_of(self.settings, self.project)
-        if upstream is None or upstream.format != "sql" or spec is None:
+        if upstream is None or upstream.format not in CURSOR_FORMATS or spec is None:
             return False
         planned = self.run.batch.window_for(
             self.run.pipeline, self.run.window(upstream.name).upstream
@@ -120,6 +122,15 @@ class NodeRun:
         if window.kind == "cursor":
             return read_database(self.run, window, self.readers, first_run=self.is_first_run)
         return read_by(self.run, window, lambda: self.inputs[upstream.name])
+
+    def _notes(self) -> dict[str, str]:
+        """How the rows of a web API were come by: nobody takes an old answer for a new one."""
+        upstream = upstream_of(self.settings, self.run.pipeline, self.project)
+        if upstream is None or upstream.format != "source":
+            return {}
+        reader = reader_of(self.run.readers, upstream.name, self.run.pipeline)
+        note = getattr(reader, "note", None)
+        return {f"source.{self.settings.name}": note} if note else {}
 
     def _transformed(self, source: Output) -> Output:
         if not self.steps:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from floodmark.config.connections import FilesConnection, LakeConnection
+from floodmark.config.connections import FilesConnection, LakeConnection, PluginConnection
 from floodmark.config.models import PipelineSettings, ProjectSettings
-from floodmark.config.node_reads import is_database_read, is_file_read, table_of, upstream_of
+from floodmark.config.node_reads import (
+    is_database_read,
+    is_file_read,
+    is_source_read,
+    table_of,
+    upstream_of,
+)
 from floodmark.config.node_writes import file_format, target_of
 from floodmark.config.nodes import NodeSettings
-from floodmark.config.reads import IncrementalSettings, ReadSettings
+from floodmark.config.reads import FORMATS, IncrementalSettings, ReadSettings
 from floodmark.config.rules import Finding
 from floodmark.config.upstreams import UpstreamSettings
 from floodmark.config.writes import WriteSettings
 from floodmark.model.names import connection_of
 from floodmark.model.sql_names import name_parts
+from floodmark.model.window import CURSOR_FORMATS
 
 NOT_RUN = "FM-CONFIG-016"
 
@@ -58,6 +65,10 @@ def _read(
     if is_database_read(read, settings):
         yield from _database_read(read, upstream)
         return
+    if is_source_read(read, settings):
+        yield from _source_read(read, upstream)
+        yield from _other_source_read(read, settings)
+        return
     if is_file_read(read, settings):
         yield from _file_read(read)
         yield from _other_file_read(read, settings)
@@ -68,6 +79,13 @@ def _read(
             key, allowed="a Delta table of a lake; files; a table or query of a database"
         )
         return
+    yield from _table_read(read, upstream, settings)
+
+
+def _table_read(
+    read: ReadSettings, upstream: UpstreamSettings | None, settings: ProjectSettings
+) -> Iterator[Finding]:
+    """What is read of a Delta table."""
     for key, yaml_key in (("query", "query"), ("ddl", "schema")):
         if getattr(read, key) is not None:
             yield _not_run(yaml_key, allowed="path or table, and a sql step in transform")
@@ -96,6 +114,34 @@ def _database_read(read: ReadSettings, upstream: UpstreamSettings | None) -> Ite
             yield _not_run(key, allowed="options of the connection")
 
 
+def _source_read(read: ReadSettings, upstream: UpstreamSettings | None) -> Iterator[Finding]:
+    """What is read of a web API or a plug-in: by its cursor, or a whole answer."""
+    if upstream is None:
+        yield _not_run("incremental", allowed="incremental: {cursor: a column that grows}")
+    if read.format not in (None, "http", "json", "plugin"):
+        yield _not_run("format", allowed="answers in JSON")
+    for key in ("query", "method", "baseline"):
+        if getattr(read, key) is not None:
+            yield _not_run(key, allowed="path, params, schema and incremental")
+    if read.file_column is not None:
+        yield _not_run("file_column", allowed="file_column with files")
+
+
+def _other_source_read(read: ReadSettings, settings: ProjectSettings) -> Iterator[Finding]:
+    """All nodes of a project that read one thing of a connection share its windows."""
+    nodes = (node for pipeline in settings.pipelines for node in pipeline.nodes)
+    for other in (node.read for node in nodes if node.read is not None):
+        is_same = (other.connection, _what(other)) == (read.connection, _what(read))
+        if is_same and _what(read) is not None and other != read:
+            yield _not_run("read", allowed="the same read in every node, or params of its own")
+            return
+
+
+def _what(read: ReadSettings) -> str | None:
+    """What is read, where that is all that is said; reads with more are known by their node."""
+    return None if read.params or read.options else read.table or read.path
+
+
 def _file_read(read: ReadSettings) -> Iterator[Finding]:
     """What is read of files, by their list alone."""
     if read.incremental is not None:
@@ -107,6 +153,10 @@ def _file_read(read: ReadSettings) -> Iterator[Finding]:
         yield _not_run("baseline", allowed='"latest", or nothing for all files')
     if read.params:
         yield _not_run("params", allowed="options of the reader")
+    if read.file_column is not None and read.format not in FORMATS:
+        yield _not_run(
+            "file_column", allowed="a column that the reader itself adds: it has the paths"
+        )
 
 
 def _other_file_read(read: ReadSettings, settings: ProjectSettings) -> Iterator[Finding]:
@@ -138,8 +188,12 @@ def _write(write: WriteSettings, settings: ProjectSettings) -> Iterator[Finding]
     target = target_of(write, settings)
     if target is None:
         key = "format" if write.format else "connection"
-        allowed = "a Delta table or files of a lake connection; a table of postgres"
+        allowed = "a Delta table or files of a lake connection; a table of postgres or a plug-in"
         yield _not_run(key, allowed=allowed)
+        return
+    connection = settings.connections.get(write.connection or "")
+    if isinstance(connection, PluginConnection):
+        yield from _plugged_write(write)
         return
     if connection_of(target) is not None:
         yield from _database(write)
@@ -153,6 +207,18 @@ def _write(write: WriteSettings, settings: ProjectSettings) -> Iterator[Finding]
     if write.options.writer:
         yield _not_run("options", "writer", allowed="table_properties")
     yield from _lake(write, settings)
+
+
+def _plugged_write(write: WriteSettings) -> Iterator[Finding]:
+    """A sink of a plug-in gets rows, and does with them what it likes."""
+    if write.write_mode != "append":
+        yield _not_run("mode", allowed="append: the rows of each batch")
+    if "/" in (write.table or ""):
+        yield _not_run("table", allowed="a name without a slash")
+    if write.register_table is not None:
+        yield _not_run("register_table", allowed="register_table with a Delta table")
+    for key in write.options.model_fields_set - {"writer"}:
+        yield _not_run("options", key, allowed="writer")
 
 
 def _database(write: WriteSettings) -> Iterator[Finding]:
@@ -176,10 +242,11 @@ def _files(write: WriteSettings) -> Iterator[Finding]:
     """Files are added or replaced, and know neither keys nor tables."""
     if write.write_mode not in ("append", "overwrite"):
         yield _not_run("mode", allowed="append or overwrite; a Delta table for the others")
-    if write.register_table is not None:
-        yield _not_run("register_table", allowed="register_table with a Delta table")
-    for key in write.options.model_fields_set - {"writer", "partition_by"}:
-        yield _not_run("options", key, allowed="writer and partition_by")
+    if write.register_table is not None and write.format not in FORMATS:
+        yield _not_run("register_table", allowed="register_table with a format of Spark's")
+    of_spark = {"partition_by"} if write.format in FORMATS else set()
+    for key in write.options.model_fields_set - {"writer", *of_spark}:
+        yield _not_run("options", key, allowed=" and ".join(["writer", *of_spark]))
 
 
 def _lake(place: ReadSettings | WriteSettings, settings: ProjectSettings) -> Iterator[Finding]:
@@ -204,7 +271,7 @@ def _shared_read(
     node: NodeSettings, upstream: UpstreamSettings | None, known: dict[str, NodeSettings]
 ) -> Iterator[Finding]:
     """Two nodes that read one table of a database share the rows that are put aside."""
-    if upstream is None or upstream.format != "sql":
+    if upstream is None or upstream.format not in CURSOR_FORMATS:
         return
     first = known.setdefault(upstream.name, node)
     has_own = any(n.write is not None and n.write.first_run_query for n in (first, node))

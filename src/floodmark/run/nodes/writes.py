@@ -10,7 +10,7 @@ from floodmark.config.nodes import NodeSettings
 from floodmark.config.writes import MergeSettings, WriteOptions, WriteSettings
 from floodmark.model.names import connection_of
 from floodmark.model.sql_names import name_parts, qualified
-from floodmark.model.write import WriteSpec
+from floodmark.model.write import DELTA, WriteSpec
 
 OPTIMIZE_WRITE = "delta.autoOptimize.optimizeWrite"
 QUARANTINE = "quarantine"
@@ -31,7 +31,7 @@ def write_of(node: NodeSettings, settings: ProjectSettings) -> WriteSpec | None:
         adds_columns=write.on_schema_change == "add_columns",
         replace_where=write.replace_where,
         allow_partial=write.allow_partial,
-        **_format(file_format(write, settings), write.options),
+        **_format(_format_of(write, settings), write.options),
         **_keys(write),
         **_layout(write.options),
         **(_merge(write.merge) if write.merge is not None else {}),
@@ -83,6 +83,12 @@ def _format(name: str | None, options: WriteOptions) -> dict[str, Any]:
     said = {"sep": "\t"} if name == "tsv" else {}
     said |= {key: _property(value) for key, value in options.writer.items()}
     return {"format": "csv" if name == "tsv" else name, "writer": tuple(sorted(said.items()))}
+
+
+def _format_of(write: WriteSettings, settings: ProjectSettings) -> str | None:
+    """The format of files; Delta for tables, also for those of a plug-in, which gets options too."""
+    found = file_format(write, settings)
+    return DELTA if found is None and write.options.writer else found
 
 
 def _layout(options: WriteOptions) -> dict[str, Any]:

@@ -185,7 +185,6 @@ def test_files_are_said_to_be_written_at_least_once(tmp_path: Path) -> None:
     [
         (("mode: append", "mode: merge, merge: {keys: [id]}"), "write.mode"),
         (("mode: append", "mode: append, options: {zorder_by: [id]}"), "write.options.zorder_by"),
-        (("mode: append", "mode: append, register_table: a.b"), "write.register_table"),
     ],
 )
 def test_what_files_cannot_do_is_refused_by_its_key(

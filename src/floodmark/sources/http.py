@@ -1,0 +1,234 @@
+"""Requests to a web API: tried again where that helps, bounded in size and time, never elsewhere."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from floodmark.errors import SourceError
+from floodmark.model.clock import Clock, SystemClock
+
+AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""What a server says that may answer later."""
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 60.0
+MAX_REDIRECTS = 5
+CHUNK = 1 << 16
+MAX_SHOWN = 200
+_NOT_MODIFIED = 304
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a server answered; `body` is None where it has not changed."""
+
+    url: str
+    body: bytes | None
+    headers: Mapping[str, str]
+    """By small letters."""
+
+
+class _Later(Exception):
+    """The request may be answered later; `seconds` as the server says."""
+
+    def __init__(self, found: str, seconds: float | None = None) -> None:
+        super().__init__(found)
+        self.seconds = seconds
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Redirects are looked at before they are followed: they may lead elsewhere."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Api:
+    """How a web API is reached. Secrets are looked up with every request, and are never shown."""
+
+    base_url: str
+    headers: Callable[[], Mapping[str, str]] = dict
+    params: Callable[[], Mapping[str, str]] = dict
+    """Of every request."""
+    timeout_seconds: float = 30.0
+    attempts: int = 5
+    max_bytes: int = 100 << 20
+    masked: Callable[[str], str] = str
+    """Takes secrets out of a text."""
+    clock: Clock = field(default_factory=SystemClock)
+
+    def url(self, path: str | None, params: Mapping[str, str]) -> str:
+        """The address of a path below the API's own, with parameters."""
+        base = self.base_url if not path else f"{self.base_url.rstrip('/')}/{path.lstrip('/')}"
+        return _with_params(base, params)
+
+    def get(self, url: str, conditions: Mapping[str, str] | None = None) -> Reply:
+        """The answer of one address.
+
+        Raises FM-SOURCE-050 if nobody answers, also not later; 051 if the server refuses; 052 for an
+        answer that is too large.
+        """
+        for attempt in range(1, self.attempts + 1):
+            try:
+                return self._followed(url, conditions or {})
+            except _Later as later:
+                wait = later.seconds
+                if wait is None:
+                    wait = FIRST_WAIT_SECONDS * 2.0 ** (attempt - 1)
+                if attempt == self.attempts or wait > LONGEST_WAIT_SECONDS:
+                    raise self._no_answer(url, str(later), attempt) from later
+                self.clock.sleep(wait)
+        raise ValueError("an API is asked at least once")
+
+    def is_own(self, url: str) -> bool:
+        """Whether an address is on the server of this API: nothing is sent to another one."""
+        return _is_same_place(self.base_url, url)
+
+    def _followed(self, url: str, conditions: Mapping[str, str]) -> Reply:
+        for _ in range(MAX_REDIRECTS):
+            reply = self._once(url, conditions)
+            if isinstance(reply, Reply):
+                return reply
+            if not self.is_own(reply):
+                raise self._refused(url, "it sends to another place", "answers of its own place")
+            url = reply
+        raise self._refused(url, f"more than {MAX_REDIRECTS} redirects", "an address that answers")
+
+    def _once(self, url: str, conditions: Mapping[str, str]) -> Reply | str:
+        """The answer, or the address that it sends to."""
+        sent = {"Accept": "application/json", "User-Agent": "floodmark", **self.headers()}
+        request = Request(_with_params(url, self.params()), headers={**sent, **conditions})  # noqa: S310  (http and https alone)
+        deadline = self.clock.monotonic() + self.timeout_seconds
+        try:
+            with build_opener(_NoRedirects).open(request, timeout=self.timeout_seconds) as answer:
+                body = self._body(answer, deadline, url)
+                return Reply(url, body, _headers(answer.headers))
+        except HTTPError as error:
+            try:
+                return self._not_ok(url, error)
+            finally:
+                error.close()
+        except (URLError, http.client.HTTPException, OSError) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            raise _Later(f"{type(reason).__name__}: {reason}") from error
+
+    def _not_ok(self, url: str, error: HTTPError) -> Reply | str:
+        if error.code == _NOT_MODIFIED:
+            return Reply(url, None, _headers(error.headers))
+        if error.code in (301, 302, 303, 307, 308) and error.headers.get("Location"):
+            return urljoin(url, str(error.headers["Location"]))
+        said = f"{error.code} {error.reason}"
+        if error.code in AGAIN:
+            raise _Later(said, self._seconds_to_wait(error.headers.get("Retry-After")))
+        text = error.read(MAX_SHOWN).decode("utf-8", "replace")
+        raise self._refused(url, f"{said}: {text}" if text else said, "an answer of 200")
+
+    def _seconds_to_wait(self, said: str | None) -> float | None:
+        """What Retry-After means: seconds, or a date."""
+        if said is None:
+            return None
+        if said.strip().isdigit():
+            return float(said)
+        try:
+            at = parsedate_to_datetime(said)
+        except ValueError:
+            return None
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+        return max(0.0, (at - self.clock.now()).total_seconds())
+
+    def _body(self, answer: http.client.HTTPResponse, deadline: float, url: str) -> bytes:
+        parts, size = [], 0
+        while chunk := answer.read1(CHUNK):
+            size += len(chunk)
+            if size > self.max_bytes:
+                raise self.unusable(url, "it is too large", f"at most {self.max_bytes:,} bytes")
+            if self.clock.monotonic() > deadline:
+                raise _Later(f"not done after {self.timeout_seconds:g} s")
+            parts.append(chunk)
+        declared = answer.headers.get("Content-Length")
+        if declared is not None and declared.isdigit() and size < int(declared):
+            raise _Later(f"it broke off after {size:,} of {int(declared):,} bytes")
+        return b"".join(parts)
+
+    # Errors ---------------------------------------------------------------------------------------
+
+    def _no_answer(self, url: str, found: str, attempts: int) -> SourceError:
+        return SourceError(
+            "FM-SOURCE-050",
+            "the web API could not be asked",
+            where=shown(url),
+            found=self.masked(f"{found}; tried {attempts} times"),
+            allowed="an answer; this is not taken for no news",
+            state="nothing was read or written; the committed watermark stays",
+            next="run the same command again, later",
+            retryable=True,
+        )
+
+    def _refused(self, url: str, found: str, allowed: str) -> SourceError:
+        return SourceError(
+            "FM-SOURCE-051",
+            "the web API refuses the request",
+            where=shown(url),
+            found=self.masked(found),
+            allowed=allowed,
+            state="nothing was read or written; the committed watermark stays",
+            next="correct the path, the parameters or the credentials, then run the same command"
+            " again",
+        )
+
+    def unusable(self, url: str, found: str, allowed: str) -> SourceError:
+        """An answer that cannot be used (FM-SOURCE-052)."""
+        return SourceError(
+            "FM-SOURCE-052",
+            "the answer of the web API cannot be used",
+            where=shown(url),
+            found=self.masked(found),
+            allowed=allowed,
+            state="nothing was read or written; the committed watermark stays",
+            next="correct read (records, pagination, params) or ask who runs the API, then run the"
+            " same command again",
+        )
+
+
+def shown(url: str) -> str:
+    """An address without its parameters, which may be secret."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
+
+
+def _with_params(url: str, params: Mapping[str, str]) -> str:
+    """An address with parameters in the place of those of the same name."""
+    if not params:
+        return url
+    parts = urlsplit(url)
+    kept = [(n, v) for n, v in parse_qsl(parts.query, keep_blank_values=True) if n not in params]
+    query = urlencode([*kept, *params.items()])
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
+
+
+def _is_same_place(one: str, other: str) -> bool:
+    """The same host and port; what is asked by https is not asked by http instead."""
+    a, b = urlsplit(one), urlsplit(other)
+    if b.scheme not in _PORTS or (a.scheme == "https" and b.scheme != "https"):
+        return False
+    ports = [part.port or _PORTS[part.scheme] for part in (a, b)]
+    is_upgrade = (a.scheme, b.scheme) == ("http", "https") and ports == [80, 443]
+    return a.hostname == b.hostname and (ports[0] == ports[1] or is_upgrade)
+
+
+def _headers(found: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in found.items()}
+
+
+def utc_text(at: datetime) -> str:
+    """An instant for people."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,207 @@
+"""Rows of a web API: the whole answer where it is new, or what is new in it by a cursor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from floodmark.errors import SourceError
+from floodmark.model import cursor_marks
+from floodmark.model.cursor_marks import CursorMark, ValueMark, is_after
+from floodmark.model.delta import TableFacts
+from floodmark.model.file_marks import FilesMark
+from floodmark.model.plan import TimeFacts
+from floodmark.model.window import Window
+from floodmark.sources import times
+from floodmark.sources.answers import Answer, Answers
+from floodmark.sources.file_lists import FileFacts, Files
+from floodmark.sources.files import files_mark
+from floodmark.sources.source_reader import OnNullCursor
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PLANNED_SECONDS = 86_400.0
+"""So long a run uses the answer that its plan has looked at, instead of asking once more."""
+
+
+@dataclass(frozen=True)
+class AnswerReader:
+    """The whole answer: a window is one, told from the one before by its content."""
+
+    upstream: str
+    answers: Answers
+    ddl: str | None = None
+    cache_seconds: float = 0.0
+
+    def facts(self) -> TableFacts:
+        """What is known without a look: an answer has no versions."""
+        return times.folder_facts(self.upstream)
+
+    def look(self, window: Window, now: datetime, spark: Any = None) -> TimeFacts:  # noqa: ARG002 a door
+        """A new answer, if it differs from the one before; keeps it."""
+        answer = self.answers.ask({}, self.cache_seconds)
+        before = files_mark(window.start_mark)
+        if before is not None and before.id == answer.mark.id:
+            return TimeFacts("files", None, note=answer.note)
+        return TimeFacts("files", answer.mark, rows=answer.mark.count, note=answer.note)
+
+    def files_of(self, window: Window) -> Files:
+        """The answer of a window, if it has one."""
+        end = files_mark(window.end_mark)
+        return {} if end == files_mark(window.start_mark) else self.on_list(end)
+
+    def on_list(self, mark: FilesMark | None) -> Files:
+        """The answer of a mark."""
+        return {} if mark is None else {mark.encoded(): FileFacts(mark.count, 0)}
+
+    def readable(self, window: Window, files: Files) -> Files:
+        """The answer as it was planned; raises FM-SOURCE-053 if it is gone and nothing is decided.
+
+        snapshot: as it is now. lost: without it.
+        """
+        gone = self.changed(files)
+        if gone and window.method == "snapshot":
+            return self.on_list(self.answers.ask({}, PLANNED_SECONDS).mark)
+        if window.method == "lost":
+            return {name: facts for name, facts in files.items() if name not in gone}
+        for name in gone:
+            raise self.answers.gone(_mark(name))
+        return files
+
+    def changed(self, files: Files) -> Mapping[str, FileFacts | None]:
+        """The answers that are gone; none ever changes."""
+        return {name: None for name in files if not self.answers.has(_mark(name))}
+
+    def frame(self, spark: SparkSession, files: Files) -> DataFrame:
+        """The records of the answer."""
+        (name,) = files
+        return self.answers.frame(spark, _mark(name), self.ddl)
+
+    def no_rows(self, spark: SparkSession, window: Window) -> DataFrame:
+        """No rows, with the columns of the answer; raises FM-SOURCE-042 where nothing tells them."""
+        known = files_mark(window.end_mark) if self.ddl is None else None
+        return self.answers.frame(spark, known or FilesMark("", 0, "records"), self.ddl).limit(0)
+
+
+def _mark(name: str) -> FilesMark:
+    mark = files_mark(name)
+    assert mark is not None  # noqa: S101  (names of answers are encoded marks)
+    return mark
+
+
+class CursorAnswers:
+    """What is new in the answers to one question, by a key of the records. See `Rows`."""
+
+    def __init__(
+        self,
+        upstream: str,
+        answers: Answers,
+        cursor: str,
+        ddl: str,
+        *,
+        parameter: str | None = None,
+        kind: str | None = None,
+        on_null_cursor: OnNullCursor = "fail",
+        cache_seconds: float = 0.0,
+    ) -> None:
+        self._upstream = upstream
+        self._answers = answers
+        self._cursor = cursor
+        self._ddl = ddl
+        self._parameter = parameter
+        self._kind = kind
+        self._on_null_cursor = on_null_cursor
+        self._cache_seconds = cache_seconds
+        self._latest: Answer | None = None
+
+    @property
+    def note(self) -> str | None:
+        """How the latest answer was come by."""
+        return None if self._latest is None else self._latest.note
+
+    def newest(self, low: CursorMark | None, ceiling: CursorMark | None) -> CursorMark | None:
+        """The newest value, none above `ceiling`, for which the answer at hand is looked at again."""
+        if ceiling is None or self._latest is None:
+            self._latest = self._answers.ask(self._since(low), self._cache_seconds)
+        return self._newest_of(self._latest, ceiling)
+
+    def frame(self, spark: SparkSession, low: CursorMark | None, high: CursorMark) -> DataFrame:
+        """The rows of the answer that the plan has looked at; of a new one if that is not at hand."""
+        since = self._since(low)
+        answer = self._answers.ask(since, max(self._cache_seconds, PLANNED_SECONDS))
+        newest = self._newest_of(answer, None)
+        if newest is None or newest.type != high.type or is_after(high, newest):
+            answer = self._answers.ask(since, -1.0)
+        self._latest = replace(answer, source="planned") if answer.source == "cached" else answer
+        return self._answers.frame(spark, answer.mark, self._ddl)
+
+    def no_rows(self, spark: SparkSession, mark: CursorMark | None) -> DataFrame:  # noqa: ARG002 a door
+        """No rows, with the declared columns."""
+        return spark.createDataFrame([], self._ddl)
+
+    def _since(self, low: CursorMark | None) -> dict[str, str]:
+        return {} if low is None or self._parameter is None else {self._parameter: low.text}
+
+    def _newest_of(self, answer: Answer, ceiling: CursorMark | None) -> CursorMark | None:
+        newest: CursorMark | None = None
+        for line in self._answers.lines(answer.mark):
+            mark = self._mark_of(json.loads(line, parse_float=Decimal))
+            if mark is None or (ceiling is not None and is_after(mark, ceiling)):
+                continue
+            if newest is not None and newest.type != mark.type:
+                raise self._no_mark(f"values of types {newest.type} and {mark.type}")
+            newest = mark if newest is None or is_after(mark, newest) else newest
+        return newest
+
+    def _mark_of(self, record: Mapping[str, Any]) -> CursorMark | None:
+        """The mark of a record; None where it has none and that is allowed."""
+        value = record.get(self._cursor)
+        if value is None:
+            if self._on_null_cursor == "fail":
+                raise self._no_value(record)
+            return None
+        return self._typed(value)
+
+    def _typed(self, value: Any) -> CursorMark:
+        """The mark of a value of JSON: numbers as they are, text as a time, or as text where said."""
+        try:
+            if isinstance(value, str):
+                mark = cursor_marks.guessed(value, self._kind)
+                is_text = mark.type == "string"
+                if not is_text or self._kind == "string":
+                    return mark
+            elif isinstance(value, Decimal) or self._kind == "decimal":
+                return ValueMark("decimal", Decimal(value))
+            elif isinstance(value, int) and not isinstance(value, bool):
+                return ValueMark("int", value)
+        except (ValueError, ArithmeticError, TypeError) as error:
+            raise self._no_mark(f"{type(error).__name__}: {error}"[:200]) from error
+        raise self._no_mark(f"a {type(value).__name__}: {str(value)[:60]}")
+
+    def _no_mark(self, found: str) -> SourceError:
+        return SourceError(
+            "FM-SOURCE-033",
+            "the cursor gives no marks",
+            where=f"{self._upstream}, cursor {self._cursor}",
+            found=found,
+            allowed="values of one kind: integers, ISO dates, ISO times with a zone or without; with"
+            " type: decimal also fractions, with type: string and order: binary also text",
+            state="nothing was read or written; the committed watermark stays",
+            next="say another cursor or its type, then run the same command again",
+        )
+
+    def _no_value(self, record: Mapping[str, Any]) -> SourceError:
+        return SourceError(
+            "FM-SOURCE-032",
+            "records have no value in the cursor",
+            where=f"{self._upstream}, cursor {self._cursor}",
+            found=f"a record with the keys {', '.join(record)}"[:300],
+            allowed="a value in each record; on_null_cursor: skip, or include with keys",
+            state="nothing was read or written; the committed watermark stays",
+            next="say another cursor or on_null_cursor, then run the same command again",
+        )
