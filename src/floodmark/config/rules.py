@@ -69,18 +69,19 @@ class Surroundings:
     formats: tuple[str, ...] = FORMATS
     transforms: tuple[str, ...] = TRANSFORMS
     has_plugins: bool = False
-    """Modules of the project may add formats and transforms that are only known once imported."""
+    """Modules and packages may add formats and transforms that are only known once imported."""
 
 
 def surroundings_of(settings: ProjectSettings, connections: Mapping[str, str]) -> Surroundings:
     """What the nodes of a project may name; entry points are asked only where nodes are."""
     if not any(pipeline.nodes for pipeline in settings.pipelines):
         return Surroundings(connections)
+    formats, transforms = _installed("floodmark.formats"), _installed("floodmark.transforms")
     return Surroundings(
         connections,
-        (*FORMATS, *_installed("floodmark.formats")),
-        (*TRANSFORMS, *_installed("floodmark.transforms")),
-        has_plugins=bool(settings.plugins),
+        (*FORMATS, *formats),
+        (*TRANSFORMS, *transforms),
+        has_plugins=bool(settings.plugins or formats or transforms),
     )
 
 

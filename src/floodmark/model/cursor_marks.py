@@ -165,6 +165,25 @@ def lowered(mark: CursorMark, overlap: Overlap | None) -> CursorMark:
     return ValueMark("decimal", less)
 
 
+def highest(
+    newest: CursorMark, now: datetime, settle: timedelta | int | None, zone: tzinfo
+) -> CursorMark | None:
+    """The last value that may be taken, by `settle` before now or the newest number; None for any.
+
+    See `marks.settled_through`; wall times are those of a clock in `zone`. Raises ValueError where
+    `settle` is not of the mark's kind.
+    """
+    if not isinstance(newest, TimeMark):
+        return lowered(newest, settle) if settle else None
+    if isinstance(settle, int) and settle:
+        raise ValueError("settle is a number, the cursor is a time")
+    seconds = settle.total_seconds() if isinstance(settle, timedelta) else None
+    if newest.type == "timestamp_ntz":
+        at = (now - timedelta(seconds=seconds or 0.0)).astimezone(zone)
+        return TimeMark("timestamp_ntz", at.replace(tzinfo=None))
+    return marks.settled_through(newest.type, now, seconds)
+
+
 def _earlier(mark: TimeMark, overlap: timedelta) -> TimeMark:
     if overlap < timedelta():
         raise ValueError("an overlap is not negative")

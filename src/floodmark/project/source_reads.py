@@ -15,6 +15,7 @@ from floodmark.config.nodes import NodeSettings
 from floodmark.config.plugins import Plugins, SourceClass, plugin_options
 from floodmark.config.reads import IncrementalSettings, ReadSettings
 from floodmark.config.references import Secret, Vault
+from floodmark.config.safety import MASK
 from floodmark.deltalog import Storage
 from floodmark.model import durations
 from floodmark.project.databases import span_of
@@ -124,8 +125,20 @@ def api_of(connection: HttpConnection, vault: Vault) -> Api:
         durations.seconds_of(connection.timeout),
         connection.attempts,
         connection.max_megabytes << 20,
-        vault.masked,
+        _mask(connection, vault),
     )
+
+
+def _mask(connection: HttpConnection, vault: Vault) -> Callable[[str], str]:
+    """Takes secrets out of a text, also a password as it is sent."""
+
+    def masked(text: str) -> str:
+        if connection.password is not None:
+            sent = _basic(connection.user or "", vault.reveal(connection.password))
+            text = text.replace(sent.removeprefix("Basic "), MASK)
+        return vault.masked(text)
+
+    return masked
 
 
 def _headers(connection: HttpConnection, vault: Vault) -> Callable[[], Mapping[str, str]]:

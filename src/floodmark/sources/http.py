@@ -85,7 +85,10 @@ class Api:
                 if wait is None:
                     wait = FIRST_WAIT_SECONDS * 2.0 ** (attempt - 1)
                 if attempt == self.attempts or wait > LONGEST_WAIT_SECONDS:
-                    raise self._no_answer(url, str(later), attempt) from later
+                    found = f"{later}; tried {attempt} times"
+                    if wait > LONGEST_WAIT_SECONDS:
+                        found += f", and it wants to be left alone for {wait:g} s"
+                    raise self._no_answer(url, found) from later
                 self.clock.sleep(wait)
         raise ValueError("an API is asked at least once")
 
@@ -161,12 +164,12 @@ class Api:
 
     # Errors ---------------------------------------------------------------------------------------
 
-    def _no_answer(self, url: str, found: str, attempts: int) -> SourceError:
+    def _no_answer(self, url: str, found: str) -> SourceError:
         return SourceError(
             "FM-SOURCE-050",
             "the web API could not be asked",
             where=shown(url),
-            found=self.masked(f"{found}; tried {attempts} times"),
+            found=self.masked(found),
             allowed="an answer; this is not taken for no news",
             state="nothing was read or written; the committed watermark stays",
             next="run the same command again, later",

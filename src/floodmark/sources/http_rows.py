@@ -50,6 +50,10 @@ class AnswerReader:
             return TimeFacts("files", None, note=answer.note)
         return TimeFacts("files", answer.mark, rows=answer.mark.count, note=answer.note)
 
+    def examine(self, now: datetime, spark: Any = None) -> None:  # noqa: ARG002 a door
+        """Ask what a first run would ask; raises what it would."""
+        self.answers.ask({}, self.cache_seconds)
+
     def files_of(self, window: Window) -> Files:
         """The answer of a window, if it has one."""
         end = files_mark(window.end_mark)

@@ -13,11 +13,11 @@ from floodmark.model.cursor_marks import (
     Overlap,
     as_type_of,
     decoded_if_any,
+    highest,
     is_after,
     lowered,
 )
 from floodmark.model.delta import TableFacts
-from floodmark.model.marks import TimeMark, settled_through
 from floodmark.model.names import matching
 from floodmark.model.plan import TimeFacts
 from floodmark.model.window import NOTHING_PROCESSED, Window
@@ -122,17 +122,11 @@ class SourceReader:
         return self.rows.newest(low, ceiling)
 
     def _ceiling(self, newest: CursorMark, now: datetime) -> CursorMark | None:
-        """The last value that may be taken: see `settled_through`; None for any."""
-        settle = self.settle
-        if not isinstance(newest, TimeMark):
-            return self._lowered(newest, settle) if settle else None
-        if isinstance(settle, int) and settle:
-            raise self._unfit("settle is a number, the cursor is a time")
-        seconds = settle.total_seconds() if isinstance(settle, timedelta) else None
-        if newest.type == "timestamp_ntz":
-            at = (now - timedelta(seconds=seconds or 0.0)).astimezone(self.zone)
-            return TimeMark("timestamp_ntz", at.replace(tzinfo=None))
-        return settled_through(newest.type, now, seconds)
+        """The last value that may be taken: see `highest`; None for any."""
+        try:
+            return highest(newest, now, self.settle, self.zone)
+        except ValueError as error:
+            raise self._unfit(str(error)) from error
 
     def examine(self, now: datetime, spark: SparkSession | None) -> None:  # noqa: ARG002 a door
         """Ask what a first run would ask; raises what it would."""
@@ -174,11 +168,8 @@ class SourceReader:
 
     def reach(self, mark: CursorMark) -> CursorMark:
         """Where a window that follows a mark begins to read: the overlap before it."""
-        return self._lowered(mark, self.overlap)
-
-    def _lowered(self, mark: CursorMark, by: Overlap | None) -> CursorMark:
         try:
-            return lowered(mark, by)
+            return lowered(mark, self.overlap)
         except ValueError as error:
             raise self._unfit(str(error)) from error
 

@@ -82,6 +82,17 @@ def test_an_entry_point_of_a_package_adds_its_formats(entry: str, folder: Path) 
     assert Plugins(folder).find(FileFormat, "wx").origin == "acme_package:read_wx"
 
 
+def test_a_format_of_a_package_may_have_another_name_than_its_entry_point(folder: Path) -> None:
+    installed(folder, "acme_package", MODULE.replace('"wx"', '"weather"'), "acme_package")
+    text = PROJECT.replace("plugins: [acme_formats]\n", "")
+    (folder / "floodmark.yaml").write_text(text.replace("format: wx", "format: weather"))
+
+    Project.check(folder)
+    (folder / "floodmark.yaml").write_text(text.replace("format: wx", "format: wether"))
+
+    assert "nearest: weather" in str(refusal(Project.check, folder))
+
+
 @pytest.mark.parametrize(
     ("module", "told"),
     [
@@ -158,7 +169,9 @@ def test_planning_lists_files_of_a_format_of_a_plug_in_without_spark(folder: Pat
 
 def test_a_module_of_formats_alone_goes_with_named_steps(folder: Path) -> None:
     put(folder, "acme_formats", MODULE)
-    text = PROJECT.replace("        write:", "        transform: [{limit: {rows: 1}}]\n        write:")
+    text = PROJECT.replace(
+        "        write:", "        transform: [{limit: {rows: 1}}]\n        write:"
+    )
     (folder / "floodmark.yaml").write_text(text)
 
     Project.check(folder)

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from floodmark.deltalog import Storage
-from floodmark.errors import SourceError
+from floodmark.errors import FloodmarkError, SourceError
 from floodmark.model.clock import FrozenClock
 from floodmark.model.cursor_marks import CursorMark, ValueMark, decoded
+from floodmark.project import Project
 from floodmark.sources.answers import Answers, Paging, Question
 from floodmark.sources.http import Api
 from floodmark.sources.http_rows import CursorAnswers
@@ -94,6 +95,15 @@ def test_no_answer_is_an_error_that_a_retry_may_mend_and_never_no_news(
     assert error.where == f"{server.url}/a"
     assert "geheim" not in str(error)
     assert len(server.asked) == times
+
+
+def test_a_long_wait_is_told_and_not_waited_for(server: WebServer, clock: FrozenClock) -> None:
+    server.answer = lambda asked: Said(status=429, headers={"Retry-After": "3600"})
+
+    error = refusal(api(server, clock).get, server.url)
+
+    assert (error.found or "").endswith("and it wants to be left alone for 3600 s")
+    assert clock.elapsed == 0
 
 
 def test_an_answer_that_broke_off_is_asked_for_again(server: WebServer, clock: FrozenClock) -> None:
@@ -401,3 +411,82 @@ def test_no_record_is_no_news(server: WebServer, clock: FrozenClock, tmp_path: P
     server.answer = lambda asked: Said([])
 
     assert rows(answers(api(server, clock), tmp_path)).newest(None, None) is None
+
+
+# From a project -----------------------------------------------------------------------------------
+
+PROJECT = """\
+project: money
+connections:
+  rates: {type: http, base_url: BASE, attempts: 1, user: me, password: "${env:FM_RATES}"}
+  lake: {type: lake, root: lake}
+pipelines:
+  - pipeline: rates
+    nodes:
+      - name: load
+        read: {connection: rates, path: rows}
+        write: {connection: lake, path: rates, mode: overwrite}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, server: WebServer, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FM_RATES", "geheim-45")
+    (tmp_path / "floodmark.yaml").write_text(PROJECT.replace("BASE", server.url))
+    return tmp_path
+
+
+def test_a_plan_shows_a_new_answer_without_spark(folder: Path) -> None:
+    (batch,) = Project.load(folder).plan()
+
+    assert [w.upstream for w in batch.windows] == ["source://rates/rows"]
+    assert batch.windows[0].reason.startswith("no versions: a new answer, 1 records; 1 records at")
+    assert batch.windows[0].rows == 1
+
+
+def test_validate_asks_only_if_it_is_told_to(folder: Path, server: WebServer) -> None:
+    server.answer = lambda asked: Said(asked.headers["authorization"].encode(), status=403)
+
+    Project.check(folder)
+    assert server.asked == []
+    with pytest.raises(FloodmarkError) as caught:
+        Project.check(folder, connect=True)
+
+    assert caught.value.code == "FM-SOURCE-051"
+    assert "floodmark.yaml:9:15" in (caught.value.where or "")
+    assert caught.value.found == "403 Forbidden: Basic ***"
+
+
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        ("options: {a: 1}", "options"),
+        ("table: t", "table"),
+        ("format: csv", "format"),
+        ("method: snapshot", "method"),
+        ("baseline: latest", "baseline"),
+        ("file_column: f", "file_column"),
+    ],
+)
+def test_what_a_web_api_does_not_have_is_refused_by_its_key(
+    more: str, key: str, folder: Path
+) -> None:
+    file = folder / "floodmark.yaml"
+    file.write_text(file.read_text().replace("path: rows}", f"path: rows, {more}}}"))
+
+    with pytest.raises(FloodmarkError) as caught:
+        Project.load(folder).plan()
+
+    assert caught.value.code == "FM-CONFIG-016"
+    assert f"read.{key}" in (caught.value.where or "")
+
+
+def test_two_readings_of_one_path_are_refused(folder: Path) -> None:
+    file = folder / "floodmark.yaml"
+    other = "      - {name: two, read: {connection: rates, path: rows, records: items}}\n"
+    file.write_text(file.read_text() + other)
+
+    with pytest.raises(FloodmarkError) as caught:
+        Project.load(folder).plan()
+
+    assert caught.value.code == "FM-CONFIG-016"

@@ -66,7 +66,7 @@ def _read(
         yield from _database_read(read, upstream)
         return
     if is_source_read(read, settings):
-        yield from _source_read(read, upstream)
+        yield from _source_read(read, upstream, settings)
         yield from _other_source_read(read, settings)
         return
     if is_file_read(read, settings):
@@ -114,7 +114,9 @@ def _database_read(read: ReadSettings, upstream: UpstreamSettings | None) -> Ite
             yield _not_run(key, allowed="options of the connection")
 
 
-def _source_read(read: ReadSettings, upstream: UpstreamSettings | None) -> Iterator[Finding]:
+def _source_read(
+    read: ReadSettings, upstream: UpstreamSettings | None, settings: ProjectSettings
+) -> Iterator[Finding]:
     """What is read of a web API or a plug-in: by its cursor, or a whole answer."""
     if upstream is None:
         yield _not_run("incremental", allowed="incremental: {cursor: a column that grows}")
@@ -125,6 +127,10 @@ def _source_read(read: ReadSettings, upstream: UpstreamSettings | None) -> Itera
             yield _not_run(key, allowed="path, params, schema and incremental")
     if read.file_column is not None:
         yield _not_run("file_column", allowed="file_column with files")
+    is_http = settings.connections[str(read.connection)].type == "http"
+    for key in ("options", "table") if is_http else ("params",):
+        if getattr(read, key):
+            yield _not_run(key, allowed="path and params" if is_http else "options")
 
 
 def _other_source_read(read: ReadSettings, settings: ProjectSettings) -> Iterator[Finding]:

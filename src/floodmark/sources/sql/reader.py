@@ -16,11 +16,12 @@ from floodmark.model.cursor_marks import (
     ValueMark,
     as_type_of,
     decoded_if_any,
+    highest,
     is_after,
     lowered,
 )
 from floodmark.model.delta import TableFacts
-from floodmark.model.marks import TimeMark, settled_through
+from floodmark.model.marks import TimeMark
 from floodmark.model.names import matching
 from floodmark.model.plan import TimeFacts
 from floodmark.model.sql_names import column_name
@@ -169,19 +170,9 @@ class SqlReader:
         return oldest_in_postgres(self.connect, relation, bounds)
 
     def _ceiling(self, newest: CursorMark, now: datetime) -> CursorMark | None:
-        """The last value that may be taken: see `settled_through`; None for any."""
-        if isinstance(newest, TimeMark):
-            if isinstance(self.settle, int) and self.settle:
-                raise _unfit(self.relation, "settle is a number, the cursor is a time")
-            seconds = self.settle.total_seconds() if isinstance(self.settle, timedelta) else None
-            if newest.type == "timestamp_ntz":
-                at = (now - timedelta(seconds=seconds or 0.0)).astimezone(self.zone)
-                return TimeMark("timestamp_ntz", at.replace(tzinfo=None))
-            return settled_through(newest.type, now, seconds)
-        if not self.settle:
-            return None
+        """The last value that may be taken: see `highest`; None for any."""
         with _of_the_kind(self.relation):
-            return lowered(newest, self.settle)
+            return highest(newest, now, self.settle, self.zone)
 
     def _assumed_ceiling(
         self, relation: SqlRelation, start: CursorMark | None, now: datetime
