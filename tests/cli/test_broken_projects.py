@@ -235,11 +235,12 @@ def test_all_errors_of_a_file_come_at_once_from_top_to_bottom(
     errors = floodmark("validate", "--json").document["error"]["errors"]
 
     places = [error["where"].split(" ")[0] for error in errors]
-    assert [error["code"][-3:] for error in errors] == ["004", "004", "003", "005", "004"]
+    assert [error["code"][-3:] for error in errors] == ["004", "004", "003", "001", "005", "004"]
     assert places == [
         "floodmark.yaml:1:10:",
         "floodmark.yaml:2:10:",
         "floodmark.yaml:3:1:",
+        "floodmark.yaml:5:31:",
         "floodmark.yaml:5:36:",
         "floodmark.yaml:5:52:",
     ]

@@ -701,6 +701,7 @@ class DeltaSinkContract(SinkContract):
         assert caught.value.next == (
             f"ALTER TABLE delta.`{target}`"
             " UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')"
+            "; then: floodmark retry BATCH"
         )
         assert names_of(target) == {1: "a"}
 

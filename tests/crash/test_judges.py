@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from floodmark.control.events import Advanced, Event, Succeeded
+from floodmark.coordinator import Coordinator
 from floodmark.model.write import WriteMode
 from floodmark.testing import arrow, crash, soak
 
@@ -90,6 +95,73 @@ def test_lost_and_doubled_rows_are_found(tmp_path: Path) -> None:
 
 def lost_amounts(root: Path) -> list[str]:
     return list(soak._lost_amounts(root))
+
+
+def tell_of_a_run_that_never_was(root: Path) -> None:
+    write_diary(root, ok("runner-1", "run", batch_id="batch_x", pipeline="copy"))
+
+
+def read_an_older_watermark(root: Path) -> None:
+    reads = [ok("planner-1", "read", at, marks={"u": 5 - at}) for at in (1, 2)]
+    write_diary(root, *reads)
+
+
+def advance_twice(root: Path) -> None:
+    """The journal itself takes no event twice, so it is the reading of it that repeats one."""
+    history = Coordinator.history
+
+    def repeated(coordinator: Coordinator) -> list[Event]:
+        events = history(coordinator)
+        return [*events, *(e for e in events if isinstance(e.body, Advanced))]
+
+    Coordinator.history = repeated  # type: ignore[method-assign, assignment]
+
+
+def lose_a_row_of_a_sink(root: Path) -> None:
+    crash.open_table(root, "./sinks/customers").delete("id = 1")
+
+
+def double_the_rows_of_a_sink(root: Path) -> None:
+    place = str(root / "sinks/first")
+    rows = QueryBuilder().register("t", DeltaTable(place)).execute("SELECT * FROM t").read_all()
+    write_deltalake(place, pa.table(rows), mode="append")
+
+
+def write_diary(root: Path, *lines: dict[str, Any]) -> None:
+    numbered = [{**line, "number": number} for number, line in enumerate(lines)]
+    text = "".join(json.dumps(line) + "\n" for line in numbered)
+    (root / "diary" / "somebody.1.jsonl").write_text(text)
+
+
+def judged_after(tamper: Callable[[Path], None] | None, root: Path) -> list[str]:
+    (root / "diary").mkdir(exist_ok=True)
+    if tamper is not None:
+        tamper(root)
+    problems: list[str] = soak.judge(root, [], (0.0, soak.STARVED_SECONDS))["problems"]
+    return problems
+
+
+@pytest.mark.parametrize(
+    ("tamper", "says"),
+    [
+        (None, None),
+        (tell_of_a_run_that_never_was, "the journal does not know it"),
+        (read_an_older_watermark, "saw u move back to 3"),
+        (advance_twice, "happened 2 times"),
+        (lose_a_row_of_a_sink, "./sinks/customers holds"),
+        (double_the_rows_of_a_sink, "./sinks/first holds"),
+    ],
+)
+def test_the_judgement_of_a_soak_finds_what_was_tampered_with(
+    tamper: Callable[[Path], None] | None, says: str | None, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    crash.run(soak.prepare, tmp_path, log=log)
+    crash.run(soak.recover, tmp_path, log=log)
+
+    problems = crash.result(judged_after, tamper, tmp_path, log=log)
+
+    assert any(says in problem for problem in problems) if says else problems == []
 
 
 def test_a_process_that_does_not_end_is_killed_and_told(tmp_path: Path) -> None:

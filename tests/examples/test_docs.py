@@ -155,6 +155,15 @@ def test_what_is_done_names_a_test_that_exists() -> None:
             assert not function or function in functions_of(ROOT / path), f"{number}: {function}"
 
 
+def test_the_rows_of_the_coordinator_name_single_tests() -> None:
+    rows = {n: proof for n, (_, proof) in requirement_rows().items() if n.startswith("W")}
+    named = {number: NAMED_TEST.findall(proof) for number, proof in rows.items()}
+    whole = [(number, path) for number, tests in named.items() for path, test in tests if not test]
+
+    assert all(named.values())
+    assert whole == []
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_first_example_of_the_readme_runs(tmp_path: Path) -> None:

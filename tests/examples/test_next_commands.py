@@ -63,8 +63,12 @@ def problem(words: str, rest: str) -> str | None:
             return f"no verb {word}"
         command = command.commands[names[0]]
     known = {option for each in command.params for option in each.opts} | {"--help"}
-    unknown = set(re.findall(r"--[a-z-]+", rest)) - known
-    return f"no option {', '.join(sorted(unknown))}" if unknown else None
+    said = set(re.findall(r"--[a-z-]+", rest))
+    if said - known:
+        return f"no option {', '.join(sorted(said - known))}"
+    needed = [each.opts[0] for each in command.params if each.required and "-" in each.opts[0]]
+    left_out = set(needed) - said if said and "--help" not in said else set()
+    return f"it needs {', '.join(sorted(left_out))}" if left_out else None
 
 
 def wrong_commands(text: str) -> list[str]:
@@ -92,6 +96,7 @@ def test_what_a_page_says_can_be_typed(page: Path) -> None:
         "then: floodmark retry X --hard",
         "`floodmark state forget`",
         "floodmark refresh p && floodmark run p --hard",
+        "floodmark state reset --yes",
     ],
 )
 def test_a_command_that_cannot_be_typed_is_noticed(text: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from floodmark import failpoints
+from floodmark.cli.main import main
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project, RunSummary
 
@@ -180,3 +183,23 @@ def test_a_place_that_is_not_there_is_an_error(inbox: Inbox) -> None:
     with pytest.raises(FloodmarkError) as caught:
         inbox.run()
     assert caught.value.code == "FM-PLAN-001"
+
+
+def test_a_lost_list_of_files_is_mended_by_the_command_in_the_error(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox.write('format: csv, path: "*.csv", schema: "id LONG"')
+    inbox.put("a.csv", "id\n1\n")
+    inbox.run()
+    shutil.rmtree(inbox.root / "lake/_control/files")
+    inbox.put("b.csv", "id\n2\n")
+
+    with pytest.raises(FloodmarkError) as lost:
+        inbox.run()
+    assert lost.value.code == "FM-SOURCE-040"
+    monkeypatch.chdir(inbox.root)
+    command = str(lost.value.next).rpartition("again: ")[2]
+    assert main(shlex.split(command)[1:]) == 0
+
+    (plan,) = inbox.project.plan()
+    assert [w.reason for w in plan.windows] == ["no versions: 2 new files, 2 in all"]

@@ -212,7 +212,9 @@ def test_a_target_that_forgets_receipts_is_refused_until_the_command_in_the_erro
     error = refused(coordinator, function)
     assert error.code == "FM-SINK-010"
     assert ids(spark, target) == [1]
-    spark.sql(str(error.next))
+    statement, _, command = str(error.next).partition("; then: ")
+    assert command.startswith("floodmark retry batch_")
+    spark.sql(statement)
     applied(coordinator, function)
 
     assert ids(spark, target) == [1, 2]

@@ -180,8 +180,11 @@ def _show_content(call: Call, content: StoreContent, word: str) -> int:
 def state_reset(
     call: Call,
     *,
-    scope: Annotated[str, typer.Option("--scope", metavar="S")],
     upstream: Annotated[str, typer.Option("--upstream", metavar="U", help="As in floodmark.yaml.")],
+    scope: Annotated[
+        str | None,
+        typer.Option("--scope", metavar="S", help="Needed where several scopes read it."),
+    ] = None,
     to_version: Annotated[
         int | None,
         typer.Option("--to-version", metavar="N", help="The next batch starts after N; else at 0."),
@@ -195,6 +198,7 @@ def state_reset(
     """Put a watermark elsewhere: marks only, rows in targets stay."""
     coordinator = call.project.coordinator
     name = coordinator.stored_name(upstream)
+    scope = scope or _only_scope(coordinator.state(), name)
     before = coordinator.state().marks.get((scope, name))
     after = coordinator.planned_reset(upstream, scope=scope, to_version=to_version, to=to)
     if not is_sure:
@@ -218,6 +222,21 @@ def state_reset(
     text = f"{upstream} in scope {scope}: {_effect(before, after.version, after.mark)}"
     call.show(document, lambda screen: screen.paragraph(text))
     return 0
+
+
+def _only_scope(state: State, upstream: str) -> str:
+    """The one scope that reads an upstream; raises FM-CONFIG-007 if there is no such one."""
+    read = [(p.scope, name) for p in state.pipelines.values() for name in p.upstreams]
+    scopes = sorted({scope for scope, name in (*read, *state.marks) if name == upstream})
+    if len(scopes) == 1:
+        return scopes[0]
+    raise ConfigError(
+        "FM-CONFIG-007",
+        f"say --scope: {'several scopes read' if scopes else 'no scope reads'} {upstream}",
+        allowed=", ".join(scopes or sorted({scope for scope, _ in read})),
+        state="nothing was changed",
+        next="the same command with --scope",
+    )
 
 
 def _effect(before: Mark | None, version: int, mark: str | None) -> str:

@@ -37,7 +37,7 @@ _KINDS = {
     "bool_type": "true or false",
     "too_short": "at least one",
 }
-_OF_KEY = "[key]"
+OF_KEY = "[key]"
 """The last part of pydantic's path where the key of a mapping is wrong."""
 _FAMILIES: dict[str, type[BaseModel]] = {
     "postgres": PostgresConnection,
@@ -51,7 +51,7 @@ _FAMILIES: dict[str, type[BaseModel]] = {
 
 def path_of(loc: KeyPath) -> KeyPath:
     """The path in the file for pydantic's; it names the model of a connection after its name."""
-    is_connection = len(loc) > 2 and loc[0] == "connections" and loc[2] != _OF_KEY
+    is_connection = len(loc) > 2 and loc[0] == "connections" and loc[2] != OF_KEY
     return (*loc[:2], *loc[3:]) if is_connection else loc
 
 
@@ -77,7 +77,7 @@ def add_fault(
     """Note one error of pydantic's, unless its value was found wrong before."""
     kind, context = error["type"], error.get("ctx", {})
     path = (*path_of(error["loc"]), *context.get("at", ()))
-    is_key = path[-1:] == (_OF_KEY,)
+    is_key = path[-1:] == (OF_KEY,)
     path = path[:-1] if is_key else path
     if kind == "extra_forbidden":
         _unknown_key(path, document, report, model)

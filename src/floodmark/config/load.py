@@ -7,18 +7,19 @@ import os
 import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from floodmark.config.connections import TYPES, canonical_type
-from floodmark.config.faults import add_fault, by_key, described, misspelled, path_of
+from floodmark.config.faults import add_fault, by_key, described, misspelled
 from floodmark.config.layers import ENV_VARIABLE, PROJECT_FILE, Layers, read_layers, shown_path
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.places import NOTHING_DONE, KeyPath, Place, Report
 from floodmark.config.rules import Finding, pipeline_findings, surroundings_of
+from floodmark.config.sound import Sound, is_consequence, sound_part, written_path
 from floodmark.config.tree import Document, Entry
 from floodmark.errors import ConfigError
 
@@ -38,6 +39,8 @@ class LoadedFile:
     env: str | None = None
     files: tuple[Path, ...] = ()
     warnings: tuple[ConfigError, ...] = field(default=(), compare=False)
+    left_out: frozenset[KeyPath] = frozenset()
+    """What has errors and is not in the settings, by its path in the files."""
 
     @property
     def root(self) -> Path:
@@ -55,6 +58,17 @@ class LoadedFile:
     def key(self, *path: str | int) -> str:
         """The key of a value, with the names of its pipeline and node."""
         return described(self.document, path)
+
+    def written(self, path: KeyPath) -> KeyPath:
+        """The path in the files, or that of the nearest thing around it, for one of the settings.
+
+        The position of a pipeline is one of `positions`.
+        """
+        return self.document.known(written_path(path, self.left_out, known=2))
+
+    def is_whole(self, *path: str | int) -> bool:
+        """Whether nothing of what the files say at a path was left out."""
+        return all(gone[: len(path)] != path for gone in self.left_out)
 
 
 def find_project_file(start: Path | None = None) -> Path:
@@ -133,75 +147,52 @@ def _layers(path: Path, env: str | None, report: Report) -> tuple[Layers, str | 
 
 def _loaded(path: Path, env: str | None, layers: Layers, report: Report) -> LoadedFile | None:
     document = layers.filled(report)
-    settings, positions = _settings(document, layers.written, report)
+    sound = _settings(document, layers.written, report)
     _refuse_repeats(document, report)
     _refuse_shapeless(document, report)
-    if settings is None:
+    if sound.settings is None:
         return None
-    _apply_rules(settings, positions, layers.written, report)
+    _apply_rules(sound, sound.settings, layers.written, report)
     return LoadedFile(
-        path, settings, layers.written, positions, env, layers.files, tuple(report.warnings)
+        path,
+        sound.settings,
+        layers.written,
+        sound.positions,
+        env,
+        layers.files,
+        tuple(report.warnings),
+        sound.left_out,
     )
 
 
 # Models -----------------------------------------------------------------------------------------
 
 
-def _settings(
-    document: Document, written: Document, report: Report
-) -> tuple[ProjectSettings | None, tuple[int, ...]]:
+def _settings(document: Document, written: Document, report: Report) -> Sound:
     try:
         settings = ProjectSettings.model_validate(document.data)
-        return settings, tuple(range(len(settings.pipelines)))
+        return Sound(settings, tuple(range(len(settings.pipelines))))
     except ValidationError as error:
         found = error.errors(include_url=False)
         for details in found:
             add_fault(details, document, written, report)
-        return _without_errors(document.data, [path_of(details["loc"]) for details in found])
-
-
-def _without_errors(
-    data: Any, errors: list[KeyPath]
-) -> tuple[ProjectSettings | None, tuple[int, ...]]:
-    """The settings as they would be without the keys and pipelines that have errors."""
-    if not isinstance(data, dict):
-        return None, ()
-    broken = {path[:2] if path[0] in ("pipelines", "connections") else path[:1] for path in errors}
-    sound = {
-        i: _without_options(p, [path[2:] for path in errors if path[:2] == ("pipelines", i)])
-        for i, p in _pipelines(data).items()
-    }
-    sound = {i: p for i, p in sound.items() if p}
-    kept = {key: value for key, value in data.items() if (key,) not in broken}
-    connections = kept.get("connections")
-    if isinstance(connections, dict):
-        names = [name for name in connections if ("connections", name) not in broken]
-        kept["connections"] = {name: connections[name] for name in names}
-    try:
-        whole = {"project": "unnamed", **kept, "pipelines": list(sound.values())}
-        return ProjectSettings.model_validate(whole), tuple(sound)
-    except ValidationError:
-        return None, ()
-
-
-def _without_options(pipeline: dict[str, Any], errors: list[KeyPath]) -> dict[str, Any]:
-    """A pipeline without the options that have errors; empty if more than an option has one."""
-    broken = {path[0] if path else "pipeline" for path in errors}
-    if broken & {"pipeline", "nodes", "upstreams", "function"}:
-        return {}
-    return {key: value for key, value in pipeline.items() if key not in broken}
+        return sound_part(document, found)
 
 
 # What the models cannot see ---------------------------------------------------------------------
 
 
 def _apply_rules(
-    settings: ProjectSettings, positions: tuple[int, ...], document: Document, report: Report
+    sound: Sound, settings: ProjectSettings, document: Document, report: Report
 ) -> None:
     around = surroundings_of(settings, _types_of_connections(document))
-    for position, pipeline in zip(positions, settings.pipelines, strict=True):
+    if any(path[0] == "plugins" for path in sound.left_out):
+        around = replace(around, has_plugins=True)
+    for position, pipeline in zip(sound.positions, settings.pipelines, strict=True):
         for finding in pipeline_findings(pipeline, around):
-            _add(finding.below("pipelines", position), document, report)
+            path = written_path(("pipelines", position, *finding.path), sound.left_out, known=2)
+            if not is_consequence(path, finding.code, sound.left_out):
+                _add(replace(finding, path=path), document, report)
 
 
 def _add(finding: Finding, document: Document, report: Report) -> None:

@@ -58,14 +58,15 @@ def recreated(upstream: str, facts: TableFacts, mark: Mark) -> PlanError:
     )
 
 
-def older_than_processed(upstream: str, facts: TableFacts, version: int) -> PlanError:
+def older_than_processed(upstream: str, facts: TableFacts, mark: Mark) -> PlanError:
     return PlanError(
         "FM-PLAN-010",
         f"{upstream} is older than what was processed of it",
         found=f"newest version {facts.latest_version}",
-        allowed=f"version {version} or newer",
-        state=_stays(version),
-        next="bring the table's log back to where it was, then plan again",
+        allowed=f"version {mark.version} or newer",
+        state=_stays(mark.version),
+        next="bring the table's log back to where it was, then: floodmark run; or load it from its"
+        f" beginning: floodmark state reset --scope {mark.scope} --upstream {upstream} --yes",
     )
 
 
@@ -110,8 +111,8 @@ def feed_gap(upstream: str, after: int, gap: str) -> PlanError:
         found=gap,
         allowed="the feed on from the next version on (on_feed_gap: fail)",
         state=_stays(after),
-        next="say on_feed_gap: snapshot for the upstream, then plan again: the whole table is read"
-        " once, then the feed",
+        next="say on_feed_gap: snapshot for the upstream (the whole table is read once, then the"
+        " feed), then: floodmark run",
     )
 
 
@@ -124,7 +125,7 @@ def schema_changes(upstream: str, after: int, version: int | None) -> PlanError:
         allowed="the schema as it was (on_schema_change: fail)",
         state=_stays(after),
         next="adapt the pipelines, then say on_schema_change: evolve (go on with the new columns)"
-        " or reload (read the whole table once) for the upstream, and plan again",
+        " or reload (read the whole table once) for the upstream, then: floodmark run",
     )
 
 

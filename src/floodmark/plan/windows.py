@@ -64,7 +64,7 @@ def next_window(
     if place.is_first and place.after == NOTHING_PROCESSED and options.method != "feed":
         return _first_window(place)
     if place.facts.latest_version <= place.after:
-        return _no_news(place)
+        return _no_news(place, mark)
     if place.facts.earliest_version > place.after + 1:
         return _window_after_loss(place)
     return _following_window(place)
@@ -304,11 +304,12 @@ def _snapshot_window(place: _Place, reason: str, *, reload: bool = False) -> Win
     )
 
 
-def _no_news(place: _Place) -> Window:
+def _no_news(place: _Place, mark: Mark | None) -> Window:
     facts = place.facts
     if facts.latest_version < place.after:
-        beyond = faults.baseline_beyond if place.is_first else faults.older_than_processed
-        raise beyond(place.upstream, facts, place.after)
+        if mark is None:
+            raise faults.baseline_beyond(place.upstream, facts, place.after)
+        raise faults.older_than_processed(place.upstream, facts, mark)
     return _standing(place, "no news")
 
 

@@ -42,7 +42,7 @@ class Checks:
         for position, pipeline in self._pipelines():
             if pipeline.nodes:
                 self._check_steps(position, pipeline.nodes)
-            else:
+            elif pipeline.function:
                 self._check_function(position, pipeline)
         self._check_upstreams()
         self._check_place()
@@ -63,38 +63,47 @@ class Checks:
 
     def _check_steps(self, position: int, nodes: Sequence[NodeSettings]) -> None:
         for index, node in enumerate(nodes):
+            path = ("pipelines", position, "nodes", index)
             for number, step in enumerate(node.transform):
                 if step.python is not None:
-                    path = ("pipelines", position, "nodes", index, "transform", number, "python")
-                    self._check_import(path, step.python.function)
-            for below, error in plugin_problems(node, self.file.settings, self._plugins):
-                self._add(
-                    self.file.document.known(("pipelines", position, "nodes", index, *below)), error
-                )
+                    self._check_import((*path, "transform", number, "python"), step.python.function)
+            self._check_plugins(path, node)
             if node.read is not None:
-                self._check_database(("pipelines", position, "nodes", index), node)
-            if node.transform:
-                self._check_parameters(("pipelines", position, "nodes", index, "transform"), node)
+                self._check_database(path, node)
+            if node.transform and self.file.is_whole("plugins"):
+                self._check_parameters((*path, "transform"), node)
+
+    def _check_plugins(self, path: tuple[str | int, ...], node: NodeSettings) -> None:
+        parts = (("plugins",), (*path, "read"), (*path, "write"))
+        if not all(self.file.is_whole(*part) for part in parts):
+            return
+        for below, error in plugin_problems(node, self.file.settings, self._plugins):
+            self._add((*path, *below), error)
 
     def _check_parameters(self, path: tuple[str | int, ...], node: NodeSettings) -> None:
         from floodmark.run.nodes.steps import step_problems
 
         for error in step_problems(node, self.file.settings, self.file.root):
+            if error.code == "FM-TRANSFORM-001" and not self.file.settings.plugins:
+                continue  # the rules of the file have said it
             position = () if error.step is None else (error.step - 1,)
-            self._add(self.file.document.known((*path, *position)), error)
+            self._add((*path, *position), error)
 
     def _check_database(self, path: tuple[str | int, ...], node: NodeSettings) -> None:
-        if not is_database_read(node.read, self.file.settings):
+        is_whole = self.file.is_whole(*path, "read") and self.file.is_whole(*path, "write")
+        if not is_whole or not is_database_read(node.read, self.file.settings):
             return
         from floodmark.run.nodes.database_checks import database_problems
 
         for below, error in database_problems(node, self.file.settings):
-            self._add(self.file.document.known((*path, *below)), error)
+            self._add((*path, *below), error)
 
     def _check_import(self, path: tuple[str | int, ...], function: str) -> None:
-        place = self.file.place(*path)
+        written = self.file.written(path)
+        place = self.file.place(*written)
+        where = self.report.where(place, self.file.key(*written))
         try:
-            load_function(self.file.root, function, self.report.where(place, self.file.key(*path)))
+            load_function(self.file.root, function, where)
         except ConfigError as error:
             self.report.found.append((place, error))
 
@@ -102,9 +111,12 @@ class Checks:
         names: dict[tuple[str, str], str] = {}
         settings = self.file.settings
         to_come = {table for each in settings.pipelines for table in written_by(each, settings)}
+        targets_are_known = self._targets_are_known()
         for position, pipeline in self._pipelines():
-            for index, upstream in enumerate(pipeline.upstreams):
+            for index, upstream in _each_once(pipeline.upstreams):
                 path = self._path_of(position, pipeline, index)
+                if not self._is_read_known(path, pipeline):
+                    continue
                 if is_of_project(upstream):
                     if is_asked(upstream):
                         self._check_connection(path, upstream, pipeline.pipeline)
@@ -115,7 +127,8 @@ class Checks:
                     if error.code == "FM-PLAN-030" and self.coordinator.spark is None:
                         continue  # only Spark can tell: it is shown, not refused
                     is_absent = error.code in ("FM-PLAN-001", "FM-PLAN-030")
-                    if not (is_absent and table_name(upstream) in to_come):
+                    may_come = table_name(upstream) in to_come or not targets_are_known
+                    if not (is_absent and may_come):
                         self._add(path, error)
                     continue
                 stored = self.coordinator.stored_name(upstream)
@@ -146,6 +159,23 @@ class Checks:
                 return ("pipelines", position, "nodes", number, "read")
         return ("pipelines", position, "nodes")
 
+    def _is_read_known(self, path: tuple[str | int, ...], pipeline: PipelineSettings) -> bool:
+        """Whether what the files say about an upstream is sound enough to look for it."""
+        if not self.file.is_whole(*self.file.written(path)):
+            return False
+        read = pipeline.nodes[int(path[3])].read if path[4:] == ("read",) else None
+        name = read.connection if read is not None else None
+        return name is None or name in self.file.settings.connections
+
+    def _targets_are_known(self) -> bool:
+        """Whether every table is known that the project writes, and that others may wait for."""
+        nodes = [node for each in self.file.settings.pipelines for node in each.nodes]
+        writes = [node.write for node in nodes if node.write is not None]
+        named = {write.connection for write in writes if write.connection is not None}
+        broken = [gone[4:5] for gone in self.file.left_out if gone[2:3] == ("nodes",)]
+        is_sound = not {(), ("write",)} & set(broken)
+        return is_sound and named <= set(self.file.settings.connections)
+
     def _table_id(self, upstream: str, pipeline: PipelineSettings) -> str:
         if self.coordinator.spark is not None:
             self.coordinator.names.learn([upstream], journals=False)
@@ -168,6 +198,7 @@ class Checks:
             self._add(("control",), elsewhere(moved, self.file.root, self.coordinator.control))
 
     def _add(self, path: tuple[str | int, ...], error: FloodmarkError) -> None:
+        path = self.file.written(path)
         self.report.add(
             error.code,
             error.title,
@@ -178,6 +209,15 @@ class Checks:
         )
         if error.code == "FM-CONTROL-016":  # nothing in the file is wrong: say what to do instead
             self.report.found[-1][1].next = error.next
+
+
+def _each_once(upstreams: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Upstreams with their positions; that one is there twice is an error of its own."""
+    seen: set[str] = set()
+    for index, upstream in enumerate(upstreams):
+        if table_name(upstream) not in seen:
+            seen.add(table_name(upstream))
+            yield index, upstream
 
 
 def function_of(

@@ -115,7 +115,7 @@ class Databases:
             found=f"a connection of type {other.type}" if other else "no such connection",
             allowed=", ".join(known) or "a connection of type postgres in floodmark.yaml",
             state="nothing was written; the target and the watermark are unchanged",
-            next="correct the name or add the connection, then run the batch again",
+            next="correct the name or add the connection, then: floodmark retry BATCH",
         )
 
 

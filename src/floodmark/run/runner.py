@@ -11,7 +11,7 @@ from floodmark import failpoints
 from floodmark.control import ControlStore
 from floodmark.control.events import Failed, Succeeded
 from floodmark.control.heartbeats import PulseFactory
-from floodmark.errors import MAX_TEXT, FencedError, RunError, SourceError
+from floodmark.errors import MAX_TEXT, FencedError, FloodmarkError, RunError, SourceError
 from floodmark.model.clock import Clock
 from floodmark.model.results import ALREADY_APPLIED, Metrics, RunResult
 from floodmark.model.state import OnLostTarget
@@ -109,8 +109,8 @@ class Runner:
             raise
         except Exception as error:
             failure = _lost_file(lease, error) if engine.is_lost_file(error) else error
-            if isinstance(failure, SourceError) and failure.next:
-                failure.next = failure.next.replace("BATCH", lease.run.batch_id)
+            if isinstance(failure, FloodmarkError) and failure.next:
+                failure.next = failure.next.replace("retry BATCH", f"retry {lease.run.batch_id}")
             self._fail(lease, error_text(failure))
             if failure is error:
                 raise

@@ -473,7 +473,8 @@ def _unmergeable(spec: WriteSpec, columns: Sequence[str]) -> SinkError:
         found=f"change feed on, and the columns {', '.join(columns)}",
         allowed="other names, or the change feed of the target off",
         state="nothing was written; the target and the watermark are unchanged",
-        next=f"ALTER TABLE delta.{quoted(spec.target)} SET TBLPROPERTIES ({feed})",
+        next=f"ALTER TABLE delta.{quoted(spec.target)} SET TBLPROPERTIES ({feed}); then: floodmark"
+        " retry BATCH",
     )
 
 

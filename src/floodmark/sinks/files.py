@@ -18,7 +18,7 @@ from floodmark.sinks.rules import Target
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_STEP = "change the rows or the format, then run the batch again"
+_STEP = "change the rows or the format, then: floodmark retry BATCH"
 
 
 Save = Callable[["DataFrame", WriteSpec], None]

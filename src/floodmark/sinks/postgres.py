@@ -476,12 +476,12 @@ def _unfit_value(spec: WriteSpec, found: str) -> SinkError:
         found=found,
         allowed="values that the column holds exactly; nothing is rounded or cut off",
         state=NOTHING_WRITTEN,
-        next="change the value or the column, then run the batch again",
+        next="change the value or the column, then: floodmark retry BATCH",
     )
 
 
 def _misfit(spec: WriteSpec, found: str, allowed: str) -> SinkError:
-    step = "change the frame or the table, then run the batch again"
+    step = "change the frame or the table, then: floodmark retry BATCH"
     return rules.misfit(spec, found, allowed, step)
 
 

@@ -346,7 +346,7 @@ class PostgresTarget:
             found=found,
             allowed='table, schema.table, or "Quoted".names as in SQL',
             state=NOTHING_WRITTEN,
-            next="correct the target, then run the batch again",
+            next="correct the target, then: floodmark retry BATCH",
         )
 
 

@@ -223,7 +223,7 @@ def check_snapshot_append(spec: WriteSpec, windows: Sequence[Window], target: Ta
             allowed="mode merge with keys, or overwrite; upstreams=[...] if the rows come from"
             " others alone; allow_full=True if doubled rows are meant",
             state=_STATE,
-            next="change the write, then run the batch again",
+            next="change the write, then: floodmark retry BATCH",
         )
 
 
@@ -240,7 +240,7 @@ def check_partial_overwrite(spec: WriteSpec, windows: Sequence[Window]) -> None:
             allowed="mode merge; or allow_partial=True, if the frame is whole all the same (made"
             ' from run.table(name, at="end")) or only the changes shall stay',
             state=_STATE,
-            next="change the write, then run the batch again",
+            next="change the write, then: floodmark retry BATCH",
         )
 
 
@@ -263,7 +263,7 @@ def check_missing(spec: WriteSpec, windows: Sequence[Window], target: Target) ->
             " upstream without news also allow_full=True, which says that the frame is whole all"
             " the same",
             state=_STATE,
-            next="change the write, then run the batch again",
+            next="change the write, then: floodmark retry BATCH",
         )
     if spec.missing is None and target.has_rows:
         raise SinkError(
@@ -275,7 +275,7 @@ def check_missing(spec: WriteSpec, windows: Sequence[Window], target: Target) ->
             allowed='missing="delete" (rows of the target that the frame no longer has are deleted;'
             ' the frame must be the whole truth) or missing="keep"',
             state=_STATE,
-            next="change the write, then run the batch again",
+            next="change the write, then: floodmark retry BATCH",
         )
 
 
@@ -296,7 +296,8 @@ def check_retention(spec: WriteSpec, target: Target) -> None:
             found=f"{_RETENTION} = {value}",
             allowed="the property unset",
             state=_STATE,
-            next=f"ALTER TABLE delta.{quoted(spec.target)} UNSET TBLPROPERTIES ('{_RETENTION}')",
+            next=f"ALTER TABLE delta.{quoted(spec.target)} UNSET TBLPROPERTIES ('{_RETENTION}'); then:"
+            " floodmark retry BATCH",
         )
 
 
@@ -339,7 +340,7 @@ def outside(spec: WriteSpec) -> SinkError:
         found="at least one row for which the condition does not hold",
         allowed=f"rows for which this holds: {spec.replace_where}",
         state=_STATE,
-        next="filter the rows or change the condition, then run the batch again",
+        next="filter the rows or change the condition, then: floodmark retry BATCH",
     )
 
 
@@ -405,7 +406,7 @@ def _one_of(option: str, value: object, allowed: Sequence[str | None]) -> None:
         f"unknown {option} {value!r}",
         allowed=", ".join(names) + (f"; nearest: {near[0]}" if near else ""),
         state=_STATE,
-        next="correct the write, then run the batch again",
+        next="correct the write, then: floodmark retry BATCH",
     )
 
 
@@ -426,11 +427,11 @@ def _option(title: str, spec: WriteSpec, allowed: str, found: str | None = None)
         found=found,
         allowed=allowed,
         state=_STATE,
-        next="correct the write, then run the batch again",
+        next="correct the write, then: floodmark retry BATCH",
     )
 
 
-_ADD_COLUMNS = "change the frame, or add the columns with ALTER TABLE, then run the batch again"
+_ADD_COLUMNS = "change the frame, or add the columns with ALTER TABLE, then: floodmark retry BATCH"
 
 
 def misfit(spec: WriteSpec, found: str, allowed: str, step: str = _ADD_COLUMNS) -> SinkError:
@@ -462,7 +463,7 @@ def _unsaid(spec: WriteSpec, windows: Sequence[Window], found: str) -> SinkError
         found=f"{found}; {kinds}" if kinds else found,
         allowed=allowed,
         state=_STATE,
-        next="change the write, then run the batch again",
+        next="change the write, then: floodmark retry BATCH",
     )
 
 

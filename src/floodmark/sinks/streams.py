@@ -113,4 +113,8 @@ def _of_stream(error: SinkError) -> SinkError:
             "put the table back as it was; or begin anew with another checkpoint location, which"
             " reads the source from its beginning"
         )
+    elif error.next:
+        error.next = error.next.replace(
+            "then: floodmark retry BATCH", "then start the stream again"
+        )
     return error

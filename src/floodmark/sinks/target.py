@@ -370,6 +370,12 @@ def not_written(path: str, receipt: Receipt, found: str) -> SinkError:
     )
 
 
+_OTHER_STORE = (
+    "put the copy that wrote it back, and let nobody use the other; or, if there is none, move"
+    " this store away, then: floodmark state rebuild --from-targets TARGET... with every target"
+)
+
+
 def holds_later(path: str, receipt: Receipt, stored: int) -> SinkError:
     """The error for a target that went on without this batch."""
     return SinkError(
@@ -379,7 +385,7 @@ def holds_later(path: str, receipt: Receipt, stored: int) -> SinkError:
         found=f"receipt {stored} of {receipt.app_id}, and no commit with receipt {receipt.seq}",
         allowed=f"receipts up to {receipt.seq}, applied in order",
         state=NOTHING_WRITTEN,
-        next="floodmark verify shows which store wrote it; use the control store that is current",
+        next=f"floodmark verify shows which store wrote it; {_OTHER_STORE}",
     )
 
 
@@ -393,8 +399,7 @@ def holds_other(where: str, found: str) -> SinkError:
         allowed="writes of this pipeline by one control store, none of them forgotten",
         state=f"{NOTHING_WRITTEN}; two copies of one control store seem to be in use, or an older"
         " one was put back",
-        next="put the copy that wrote it back, and let nobody use the other; or, if there is none, move"
-        " this store away, then: floodmark state rebuild --from-targets TARGET... with every target",
+        next=_OTHER_STORE,
     )
 
 
@@ -407,7 +412,7 @@ def _no_receipt(path: str, receipt: Receipt, stored: int | None) -> SinkError:
         allowed=f"{receipt.app_id} at {receipt.seq}",
         state="the write returned, but its commit is not in the log: it may have been overwritten"
         " by another writer",
-        next="floodmark verify, then floodmark retry of this batch",
+        next=f"floodmark verify, then: floodmark retry {batch_of(receipt.user_metadata)}",
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -183,5 +184,5 @@ def _list_gone(upstream: str, path: str) -> SourceError:
         allowed="the folder of the control store as it was",
         state="nothing was read or written; the committed watermark stays",
         next="put the folder `files` of the control store back from a copy; or begin anew, which reads"
-        f" every file again: floodmark state reset --upstream {upstream} --yes",
+        f" every file again: floodmark state reset --upstream {shlex.quote(upstream)} --yes",
     )

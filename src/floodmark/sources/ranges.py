@@ -138,7 +138,7 @@ def hides_files(window: Window, setting: str) -> SourceError:
         window,
         found=f"{setting} = true",
         allowed=f"{setting} = false",
-        next=f'spark.conf.set("{setting}", "false"), then run the batch again',
+        next=f'spark.conf.set("{setting}", "false"), then: floodmark retry BATCH',
     )
 
 

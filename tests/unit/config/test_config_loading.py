@@ -199,17 +199,44 @@ def test_timeout_retry_and_jobs_are_read_as_people_write_them(tmp_path: Path) ->
 def test_a_survey_keeps_what_is_sound_with_its_place(tmp_path: Path) -> None:
     text = (
         "project: p\ncontrol: 7\npipelines:\n"
-        "  - {pipeline: a, upstreams: [], function: 'm:f'}\n"
+        "  - nothing\n"
         "  - {pipeline: b, upstreams: [x/y], function: 'm:f'}\n"
+        "  - {pipeline: c, upstreams: [], function: 'm:f'}\n"
     )
 
     loaded, report = survey_file(written(tmp_path, text))
 
     assert loaded is not None
-    assert [pipeline.pipeline for pipeline in loaded.settings.pipelines] == ["b"]
-    assert loaded.positions == (1,)
+    assert [pipeline.pipeline for pipeline in loaded.settings.pipelines] == ["b", "c"]
+    assert loaded.positions == (1, 2)
     assert loaded.place("pipelines", loaded.positions[0], "function").line == 5
-    assert [error.code for error in report.errors] == ["FM-CONFIG-004"] * 2
+    assert [error.code for error in report.errors] == ["FM-CONFIG-004"] * 3
+
+
+def test_a_survey_leaves_out_of_a_node_only_what_is_wrong(tmp_path: Path) -> None:
+    text = (
+        "project: p\npipelines:\n- pipeline: a\n  nodes:\n"
+        "  - 7\n"
+        "  - name: load\n    read: {path: x/y, format: [csv]}\n"
+        "    transform: [{}, deduplicate, 5, {sql: SELECT 1}]\n"
+        "    write: {path: x/z, mode: apend, options: {zorder_by: 5}}\n"
+    )
+
+    loaded, report = survey_file(written(tmp_path, text))
+
+    assert loaded is not None
+    nothing, load = loaded.settings.pipelines[0].nodes
+    assert (nothing.name, nothing.read) == ("unnamed-0", None)
+    assert load.read is not None
+    assert (load.read.path, load.read.format) == ("x/y", None)
+    assert [step.name for step in load.transform] == ["deduplicate", "sql"]
+    assert load.write is not None
+    assert (load.write.path, load.write.mode) == ("x/z", None)
+    node = ("pipelines", 0, "nodes", 1)
+    assert loaded.written((*node, "transform", 1)) == (*node, "transform", 3)
+    assert loaded.is_whole("pipelines", 0, "nodes", 1, "expect")
+    assert not loaded.is_whole(*node, "read")
+    assert len(report.errors) == 6
 
 
 @pytest.mark.parametrize("text", ["", "x", "project: p\npipelines: []\n", "project: !x p\n", "[a"])
