@@ -342,8 +342,8 @@ def test_a_broken_set_up_is_said_once_and_the_batches_stand(
 
     answer = floodmark("run", "--json")
 
+    assert answer.document["error"]["code"] == "FM-SETUP-004", answer.out
     assert answer.code == 2
-    assert answer.document["error"]["code"] == "FM-SETUP-004"
     assert floodmark("status", "--json").document["batches"][0]["status"] == "PENDING"
 
 

@@ -100,9 +100,9 @@ def commands_in(page: Path) -> Iterator[str]:
     text = page.read_text(encoding="utf-8")
     lines = re.findall(r"^(?:\$ )?(floodmark [^#\n]+)", text, re.MULTILINE)
     lines += re.findall(r"`(floodmark [^`]+)`", text)
-    for line in (part for line in lines for part in line.split("&&")):
-        if "|" not in line:
-            yield re.sub(r"\bN\b", "1", line).strip()
+    for command in (part for line in lines for part in line.split("&&")):
+        if "|" not in command:
+            yield re.sub(r"\bN\b", "1", command).strip()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 import floodmark as fm
 
@@ -81,17 +83,14 @@ GROUP BY pipeline_name
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_lake: Path) -> str:
-    """Two upstreams with a change feed: orders and customers."""
-    for name, rows in {"orders": "(1, 'a', 10), (2, 'b', 20)", "customers": "('a', 'Ada')"}.items():
-        columns = (
-            "id INT, customer STRING, amount INT" if name == "orders" else "id STRING, name STRING"
-        )
-        spark.sql(
-            f"CREATE TABLE delta.`{tmp_lake}/{name}` ({columns}) USING delta "
-            "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
-        )
-        spark.sql(f"INSERT INTO delta.`{tmp_lake}/{name}` VALUES {rows}")
+def lake(tmp_lake: Path) -> str:
+    """Two upstreams with a change feed, empty and then filled: orders and customers."""
+    orders = {"id": pa.array([1, 2], pa.int32()), "customer": ["a", "b"]}
+    orders["amount"] = pa.array([10, 20], pa.int32())
+    for name, rows in {"orders": orders, "customers": {"id": ["a"], "name": ["Ada"]}}.items():
+        table, feed = pa.table(rows), {"delta.enableChangeDataFeed": "true"}
+        DeltaTable.create(str(tmp_lake / name), table.schema, configuration=feed)
+        write_deltalake(str(tmp_lake / name), table, mode="append")
     return str(tmp_lake)
 
 

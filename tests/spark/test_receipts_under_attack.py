@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 import floodmark as fm
 from floodmark.deltalog import DeltaLog
@@ -29,16 +31,17 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+COLUMNS = [("id", pa.int32()), ("name", pa.string())]
 FENCED_EXIT = 4
 RETENTION = "delta.setTransactionRetentionDuration"
 
 
 @pytest.fixture
-def orders(spark: SparkSession, tmp_lake: Path) -> str:
+def orders(tmp_lake: Path) -> str:
+    """An upstream; made without Spark, which is asked about targets here."""
     path = f"{tmp_lake}/orders"
-    spark.sql(
-        f"CREATE TABLE delta.`{path}` (id INT, name STRING) USING delta "
-        "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    DeltaTable.create(
+        path, pa.schema(COLUMNS), configuration={"delta.enableChangeDataFeed": "true"}
     )
     return path
 
@@ -56,8 +59,9 @@ def ids(spark: SparkSession, path: str) -> list[int]:
     return sorted(row["id"] for row in spark.read.format("delta").load(path).collect())
 
 
-def grow(spark: SparkSession, orders: str, number: int) -> None:
-    spark.sql(f"INSERT INTO delta.`{orders}` VALUES ({number}, 'n{number}')")
+def grow(orders: str, number: int) -> None:
+    rows = pa.table({"id": [number], "name": [f"n{number}"]}, schema=pa.schema(COLUMNS))
+    write_deltalake(orders, rows, mode="append")
 
 
 def copying(orders: str, target: str, mode: str) -> Callable[..., None]:
@@ -142,18 +146,18 @@ def test_lost_targets_are_refused_and_rebuilt(
     target = orders.replace("orders", "copy")
     function = copying(orders, target, mode)
     for number in (1, 2):
-        grow(spark, orders, number)
+        grow(orders, number)
         applied(coordinator, function)
     for number, attack in enumerate(attacks, start=3):
         attack(spark, target)
-        grow(spark, orders, number)
+        grow(orders, number)
 
         error = refused(coordinator, function)
         assert error.code in CODES[attack], attack.__name__
         applied(coordinator, function, "rebuild")
 
         assert ids(spark, target) == list(range(1, number + 1)), attack.__name__
-    grow(spark, orders, 50)
+    grow(orders, 50)
     applied(coordinator, function)
     assert ids(spark, target)[-1] == 50
     assert [f.text for f in coordinator.verify() if not f.ok] == []
@@ -164,9 +168,9 @@ def test_a_restore_that_is_accepted_is_not_skipped_by_the_receipt_it_kept(
 ) -> None:
     target = f"{tmp_lake}/copy"
     function = copying(orders, target, "append")
-    grow(spark, orders, 1)
+    grow(orders, 1)
     applied(coordinator, function)
-    grow(spark, orders, 2)
+    grow(orders, 2)
     batch = coordinator.create_batch()
     with crash.armed("sink.after_commit"), pytest.raises(FailpointReached):
         coordinator.run_pipeline("p", str(batch.batch_id), function)
@@ -187,12 +191,12 @@ def test_others_may_delete_by_condition_optimize_and_vacuum(
     target = f"{tmp_lake}/copy"
     function = copying(orders, target, "append")
     for number in (1, 2):
-        grow(spark, orders, number)
+        grow(orders, number)
         applied(coordinator, function)
     spark.sql(f"DELETE FROM delta.`{target}` WHERE id = 1")
     spark.sql(f"OPTIMIZE delta.`{target}`")
     spark.sql(f"VACUUM delta.`{target}`")
-    grow(spark, orders, 3)
+    grow(orders, 3)
 
     applied(coordinator, function)
 
@@ -204,10 +208,10 @@ def test_a_target_that_forgets_receipts_is_refused_until_the_command_in_the_erro
 ) -> None:
     target = f"{tmp_lake}/copy"
     function = copying(orders, target, "append")
-    grow(spark, orders, 1)
+    grow(orders, 1)
     applied(coordinator, function)
     spark.sql(f"ALTER TABLE delta.`{target}` SET TBLPROPERTIES ('{RETENTION}' = 'interval 1 day')")
-    grow(spark, orders, 2)
+    grow(orders, 2)
 
     error = refused(coordinator, function)
     assert error.code == "FM-SINK-010"
@@ -228,7 +232,7 @@ def test_a_target_on_a_full_disk_is_told_from_an_error_of_the_function(
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("a small disk cannot be mounted here")
-    grow(spark, orders, 1)
+    grow(orders, 1)
     batch_id = str(coordinator.create_batch().batch_id)
 
     def fill(inputs: Mapping[str, DataFrame], run: Run) -> None:
