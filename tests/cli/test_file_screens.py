@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 
+from floodmark.cli import screens
+from floodmark.cli.call import Call
 from floodmark.cli.main import main
+from floodmark.cli.screen import Screen
+from floodmark.model.results import Gap
 from floodmark.templates import create
 
 
@@ -55,3 +60,18 @@ def test_two_readings_of_one_path_are_refused(
     for verb in ("plan", "run"):
         assert main([verb]) == 2
         assert "the same settings in every node that reads orders/*.csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("upstream", ["files://./orders/*.csv", "sql://erp/orders"])
+def test_what_was_given_up_of_files_and_databases_comes_back_with_a_full_refresh(
+    project: Path, upstream: str
+) -> None:
+    mark = '{"type":"int","value":"3"}'
+    lost = Gap("orders", upstream, -1, -1, "the loss was accepted", ("orders",), None, mark)
+    shown = io.StringIO()
+
+    screens.gaps(Screen(shown), Call(str(project), as_json=False, is_verbose=False), [lost])
+
+    assert "- to 3" in shown.getvalue()
+    assert "next: floodmark run --full-refresh orders" in shown.getvalue()
+    assert "backfill" not in shown.getvalue()

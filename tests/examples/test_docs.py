@@ -24,7 +24,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 CODE = re.compile(r"FM-[A-Z]+-\d{3}")
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w*)[^\n`]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 REQUIREMENT = re.compile(r"^\| ([WDS]\d+) \|.*?\| (done|part|open) \|(.*)\|$", re.MULTILINE)

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from floodmark.model import marks
-from floodmark.model.cursor_marks import decoded, lowered, mark_of
+from floodmark.model.cursor_marks import (
+    EXACT,
+    decoded,
+    first_of,
+    just_before,
+    last_of,
+    lowered,
+    mark_of,
+)
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 FIRST, LAST = (datetime(year, 1, 1, tzinfo=UTC).replace(tzinfo=None) for year in (2, 9998))
@@ -98,3 +106,52 @@ def test_an_overlap_of_another_kind_is_refused(value: Any, overlap: Any) -> None
 def test_what_is_no_mark_is_refused(said: object) -> None:
     with pytest.raises(ValueError, match=r"."):
         decoded(json.dumps(said))
+
+
+@given(st.integers() | instants | st.dates(date(2, 1, 1)))
+def test_nothing_lies_between_a_value_and_the_one_just_before_it(value: Any) -> None:
+    mark = mark_of(value)
+    before = just_before(mark)
+    step = {int: 1, date: timedelta(days=1)}.get(type(value), timedelta(microseconds=1))
+
+    assert before.value + step == mark.value
+
+
+@given(st.decimals(-(10**20), 10**20, places=6), st.integers(0, 6))
+def test_no_decimal_of_the_column_lies_between_a_value_and_the_one_just_before_it(
+    value: Decimal, places: int
+) -> None:
+    before = just_before(mark_of(value)).value
+
+    assert before < value
+    assert EXACT.subtract(value, Decimal(1).scaleb(-places)) < before
+
+
+@pytest.mark.parametrize(
+    ("like", "said", "first", "last"),
+    [
+        (7, "3", 3, 3),
+        (7, 3, 3, 3),
+        (Decimal("7.50"), "0.25", Decimal("0.25"), Decimal("0.25")),
+        (date(2026, 3, 2), "2026-03-01", date(2026, 3, 1), date(2026, 3, 1)),
+        (
+            datetime(2026, 3, 2),  # noqa: DTZ001 a wall time
+            "2026-03-01",
+            datetime(2026, 3, 1),  # noqa: DTZ001
+            datetime(2026, 3, 1, 23, 59, 59, 999999),  # noqa: DTZ001
+        ),
+    ],
+)
+def test_a_value_is_meant_as_the_type_of_the_column(
+    like: Any, said: Any, first: Any, last: Any
+) -> None:
+    assert first_of(mark_of(like), said).value == first
+    assert last_of(mark_of(like), said).value == last
+
+
+@pytest.mark.parametrize(
+    ("like", "said"), [(7, "x"), (7, "1.5"), (Decimal(7), "x"), (date(2026, 3, 2), 3), ("b", "a")]
+)
+def test_a_value_of_another_type_is_none(like: Any, said: Any) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        first_of(mark_of(like, "binary"), said)

@@ -181,3 +181,91 @@ def test_validate_asks_the_database_only_where_that_is_said(shop: Shop) -> None:
     assert "nodes[0].read" in str(caught.value.where)
     shop.write("cursor: id")
     Project.check(shop.root, connect=True)
+
+
+def committed(shop: Shop, cursor: str) -> Project:
+    """The project with everything that is there committed, as if it had run elsewhere."""
+    shop.write(cursor)
+    project = Project.load(shop.root)
+    (batch,) = project.freeze()
+    project.coordinator.record_run("orders", str(batch.batch_id), status="SUCCESS")
+    project.coordinator.finalize(str(batch.batch_id))
+    return project
+
+
+RANGES = [
+    ("id", ("2", "3"), ('{"type":"int","value":"1"}', '{"type":"int","value":"3"}')),
+    ("id", (2, 2), ('{"type":"int","value":"1"}', '{"type":"int","value":"2"}')),
+    (
+        "at",
+        ("2026-01-01", "2026-01-02"),
+        (
+            '{"type":"timestamp","value":"2025-12-31T23:59:59.999999Z"}',
+            '{"type":"timestamp","value":"2026-01-02T23:59:59.999999Z"}',
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("cursor", "ends", "marks"), RANGES)
+def test_a_range_of_values_is_planned_once_more_and_the_mark_stays(
+    shop: Shop, cursor: str, ends: Any, marks: tuple[str, str]
+) -> None:
+    shop.run_sql("CREATE TABLE orders (id int, at timestamptz)")
+    shop.run_sql("INSERT INTO orders SELECT n, '2026-01-01Z'::timestamptz + n * interval '1 day' FROM generate_series(0, 4) n")  # fmt: skip
+    coordinator = committed(shop, f"cursor: {cursor}").coordinator
+    before = coordinator.checkpoints()[0].mark
+
+    start, end = ends
+    batch = coordinator.backfill(
+        f"sql://erp/{shop.table}", start=start, end=end, pipelines=["orders"], scope="orders"
+    )
+
+    (window,) = batch.windows
+    assert (batch.kind, window.kind) == ("backfill", "cursor")
+    assert (window.start_mark, window.end_mark) == marks
+    assert coordinator.checkpoints()[0].mark == before
+    assert all(finding.ok for finding in coordinator.verify())
+
+
+@pytest.mark.parametrize(
+    ("cursor", "start", "end", "said"),
+    [
+        ("cursor: id", "2", "9", "--from 4 --to 4"),
+        ("cursor: id", "3", "2", "--from 4 --to 4"),
+        ("cursor: id", "x", "2", "--from 4 --to 4"),
+        ("cursor: at", 0, 1, "--from 2026-01-05"),
+        ("cursor: name, type: string, order: binary", "a", "b", "floodmark replay BATCH"),
+    ],
+)
+def test_what_is_no_committed_range_of_a_cursor_is_refused_with_what_to_type(
+    shop: Shop, cursor: str, start: Any, end: Any, said: str
+) -> None:
+    shop.run_sql("CREATE TABLE orders (id int, at timestamptz, name text)")
+    shop.run_sql("INSERT INTO orders SELECT n, '2026-01-01Z'::timestamptz + n * interval '1 day', 'n' || n FROM generate_series(0, 4) n")  # fmt: skip
+    coordinator = committed(shop, cursor).coordinator
+
+    with pytest.raises(FloodmarkError) as caught:
+        coordinator.backfill(
+            f"sql://erp/{shop.table}", start=start, end=end, pipelines=["orders"], scope="orders"
+        )
+
+    assert caught.value.code == "FM-PLAN-014"
+    assert said in str(caught.value.next)
+    assert not list(coordinator.state().open_batches())
+
+
+def test_a_reset_of_a_database_goes_to_its_beginning_and_says_what_else_there_is(
+    shop: Shop,
+) -> None:
+    shop.run_sql("CREATE TABLE orders (id int); INSERT INTO orders VALUES (1)")
+    coordinator = committed(shop, "cursor: id").coordinator
+    upstream = f"sql://erp/{shop.table}"
+
+    for said in ({"to": "1"}, {"to_version": 0}):
+        with pytest.raises(FloodmarkError) as caught:
+            coordinator.reset(upstream, scope="orders", **said)  # type: ignore[arg-type]
+        assert caught.value.code == "FM-CONFIG-007"
+        assert f"floodmark backfill {upstream} --from VALUE" in str(caught.value.next)
+    coordinator.reset(upstream, scope="orders")
+    assert coordinator.checkpoints() == ()

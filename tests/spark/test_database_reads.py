@@ -560,3 +560,95 @@ def test_a_target_that_cannot_be_looked_at_is_not_taken_for_a_missing_one(shop: 
 
     assert caught.value.code in ("FM-SOURCE-008", "FM-SOURCE-009")
     assert len(list(log.glob("*.json"))) == 1
+
+
+# A range once more --------------------------------------------------------------------------------
+
+MERGED = "merge: {keys: [id], sequence_by: at, deletes: soft}"
+
+
+def backfill(shop: Shop, start: str, end: str) -> None:
+    summary = shop.project.backfill(f"sql://erp/{shop.orders}", start=start, end=end)
+    for error in [outcome.error for outcome in summary.outcomes if outcome.error]:
+        raise error
+
+
+def test_a_backfill_reads_a_range_as_it_is_now_and_disturbs_no_window(shop: Shop) -> None:
+    shop.run_sql(
+        "CREATE TABLE orders (id int, at int, n text);"
+        " INSERT INTO orders VALUES (1, 10, 'a'), (2, 20, 'b'), (3, 30, 'c')"
+    )
+    shop.node("incremental: {cursor: at, overlap: 5, keys: [id]}", MERGED)
+    shop.run()
+    # Later than the overlap, a row that was corrected without a new time, and one beside the range.
+    shop.run_sql(
+        "INSERT INTO orders VALUES (4, 12, 'late'); UPDATE orders SET n = upper(n) WHERE id < 3"
+    )
+
+    with crash.armed("landing.after_write"), pytest.raises(FailpointReached):
+        backfill(shop, "10", "19")
+    (batch,) = shop.project.coordinator.current_plan()
+    assert shop.project.retry(str(batch.batch_id)).exit_code == 0
+
+    assert shop.rows("lake/orders", "id", "n") == [(1, "A"), (2, "b"), (3, "c"), (4, "late")]
+    shop.run_sql("INSERT INTO orders VALUES (5, 30, 'tie'), (6, 28, 'near'), (7, 31, 'new')")
+    shop.run()
+    assert [row[0] for row in shop.rows("lake/orders", "id")] == [1, 2, 3, 4, 5, 6, 7]
+    assert [f.text for f in shop.project.verify() if not f.ok] == []
+
+
+OWN = """\
+  - pipeline: orders
+    nodes:
+      - name: load
+        read:
+          connection: erp
+          query: SELECT * FROM ORDERS WHERE at > (SELECT MAX(at) FROM raw.orders)
+        write:
+          connection: lake
+          path: orders
+          merge: {keys: [id], sequence_by: at, deletes: soft}
+          register_table: raw.orders
+          first_run_query: SELECT * FROM ORDERS
+"""
+
+
+@pytest.mark.usefixtures("raw_names")
+def test_a_range_before_the_newest_row_of_the_target_is_read_by_the_first_query(shop: Shop) -> None:
+    shop.run_sql("CREATE TABLE orders (id int, at int); INSERT INTO orders VALUES (1, 10), (2, 20)")
+    shop.write(OWN)
+    shop.run()
+    shop.run_sql("INSERT INTO orders VALUES (3, 11)")
+    upstream = "sql://erp/orders.load"
+
+    done = shop.project.backfill(upstream, start="11", end="19")
+
+    assert done.exit_code == 0, done.outcomes
+    assert shop.rows("lake/orders", "id") == [(1,), (2,), (3,)]
+    own = OWN.replace("          first_run_query: SELECT * FROM ORDERS\n", "")
+    shop.write(own)
+    refused = shop.project.backfill(upstream, start="11", end="19")
+    assert [o.error.code for o in refused.outcomes if o.error] == ["FM-SOURCE-030"]
+
+
+def test_a_full_refresh_of_a_merge_that_says_so_marks_what_the_source_no_longer_has(
+    shop: Shop,
+) -> None:
+    shop.run_sql("CREATE TABLE orders (id int, at int); INSERT INTO orders VALUES (1, 1), (2, 2)")
+    shop.node("incremental: {cursor: at}", MERGED.replace("soft", "soft, missing: delete"))
+    shop.run()
+    shop.run_sql("DELETE FROM orders WHERE id = 1; INSERT INTO orders VALUES (3, 3)")
+    shop.run(full_refresh=True)
+
+    assert shop.rows("lake/orders", "id", "is_deleted") == [(1, True), (2, False), (3, False)]
+
+
+def test_a_full_refresh_of_a_merge_leaves_one_row_per_key(shop: Shop) -> None:
+    shop.run_sql(
+        "CREATE TABLE orders (id int, at int); INSERT INTO orders VALUES (1, 1), (1, 3), (1, 2)"
+    )
+    shop.node("incremental: {cursor: at}", "merge: {keys: [id], sequence_by: at}")
+    shop.run()
+    shop.run(full_refresh=True)
+
+    assert shop.rows() == [(1, 3)]

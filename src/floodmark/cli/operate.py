@@ -43,10 +43,10 @@ def backfill(
     end: Annotated[int | None, typer.Option("--end", metavar="N", help="The last version.")] = None,
     first: Annotated[
         str | None,
-        typer.Option("--from", metavar="ISO", help="Without versions: the first time or day."),
+        typer.Option("--from", metavar="VALUE", help="Without versions: the first value or day."),
     ] = None,
     last: Annotated[
-        str | None, typer.Option("--to", metavar="ISO", help="The last one; a day to its end.")
+        str | None, typer.Option("--to", metavar="VALUE", help="The last one; a day to its end.")
     ] = None,
     allow_duplicates: AllowDuplicates = False,
     allow_stale: AllowStale = False,
@@ -88,7 +88,7 @@ def _edges(
         "a range has two ends of one kind",
         found=" ".join(f"{name} {value}" for name, value in said.items() if value is not None)
         or "none",
-        allowed="--start N --end N, or for an upstream without versions --from ISO --to ISO",
+        allowed="--start N --end N, or for an upstream without versions --from VALUE --to VALUE",
         state="nothing was planned",
         next=f"floodmark backfill {upstream} --start 0 --end 1; or --from 2026-01-01 --to 2026-01-31",
     )

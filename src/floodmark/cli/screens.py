@@ -10,7 +10,7 @@ from floodmark.cli.call import Call, print_error
 from floodmark.cli.screen import STYLES, Row, Screen, duration, number, size
 from floodmark.model.file_marks import any_mark
 from floodmark.model.marks import TimeMark, decoded, numbered
-from floodmark.model.names import NOT_RESOLVED
+from floodmark.model.names import NOT_RESOLVED, is_of_project
 
 if TYPE_CHECKING:
     from floodmark.control.events import Event
@@ -299,6 +299,9 @@ def gaps(screen: Screen, call: Call, found: Sequence[Gap]) -> None:
     ]
     screen.table(["upstream", "scope", "versions", "never seen by"], rows)
     first = found[0]
+    if is_of_project(first.upstream):  # nobody knows which values or files they were
+        screen.line(f"next: floodmark run --full-refresh {first.pipelines[0]}")
+        return
     screen.line(
         f"next: floodmark backfill {call.short(first.upstream)} {first.pipelines[0]} "
         f"{_gap_range(first)}"

@@ -13,7 +13,7 @@ from floodmark.model import marks
 from floodmark.model.delta import TableFacts
 from floodmark.model.file_marks import any_mark
 from floodmark.model.marks import TimeMark
-from floodmark.model.names import choices
+from floodmark.model.names import choices, is_of_project
 from floodmark.model.plan import Probe
 from floodmark.model.state import PlannedBatch, State
 from floodmark.model.upstream import UpstreamOptions
@@ -95,7 +95,9 @@ def time_options(state: State, upstream: str, scope: str, version: int | None) -
     readers = [p for p in state.pipelines_in(scope) if upstream in p.upstreams]
     options = [p.options_of(upstream) for p in readers]
     by_time = bool(options) and options[0].time_column is not None
-    if version is None and by_time and options[0].format not in CURSOR_FORMATS:
+    if by_time and is_of_project(upstream):
+        raise _only_to_the_beginning(upstream, scope, "a value", options[0])
+    if version is None and by_time:
         return options[0]
     raise ConfigError(
         "FM-CONFIG-007",
@@ -113,6 +115,9 @@ def refuse_version(state: State, upstream: str, scope: str, version: int | None)
     mark = state.marks.get((scope, upstream))
     readers = state.pipelines_in(scope)
     by_time = any(p.options_of(upstream).time_column is not None for p in readers)
+    if version is not None and by_time and is_of_project(upstream):
+        options = next(p.options_of(upstream) for p in readers if upstream in p.upstreams)
+        raise _only_to_the_beginning(upstream, scope, f"version {version}", options)
     if version is not None and (by_time or (mark is not None and mark.kind != "version")):
         raise ConfigError(
             "FM-CONFIG-007",
@@ -124,6 +129,24 @@ def refuse_version(state: State, upstream: str, scope: str, version: int | None)
             next=f"floodmark state reset --scope {scope} --upstream {upstream} --to"
             f" {_example(mark.mark if mark else None)}",
         )
+
+
+def _only_to_the_beginning(
+    upstream: str, scope: str, found: str, options: UpstreamOptions
+) -> ConfigError:
+    """The error for databases and files: which rows near a mark were applied is kept beside it."""
+    has_values = options.format in CURSOR_FORMATS
+    again = f"floodmark backfill {upstream} --from VALUE --to VALUE"
+    return ConfigError(
+        "FM-CONFIG-007",
+        f"{upstream} is reset to its beginning, or not at all",
+        where=f"scope {scope}",
+        found=found,
+        allowed="neither --to nor --to-version: everything is processed again",
+        state="nothing was changed",
+        next=f"{again if has_values else 'floodmark replay BATCH'}; or, to load"
+        " everything anew: floodmark run --full-refresh PIPELINE",
+    )
 
 
 def _example(mark: str | None) -> str:

@@ -104,7 +104,7 @@ class Operating(Store):
         """Plan a range that is committed once more, for these pipelines; watermarks stay.
 
         Both ends are included: versions; of an upstream without versions values of its column, as
-        ISO text, date or datetime (a day means all of it, of instants in UTC).
+        text, number, date or datetime (a day means all of it, of instants in UTC).
         The batch has receipts of its own, so its runs are exactly once too. Writes must be merges,
         or it has to be said that rows may double (`allow_duplicates`) or older rows replace newer
         ones (`allow_stale`). Called twice it plans two batches.

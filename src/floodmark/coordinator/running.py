@@ -72,8 +72,8 @@ class Running(Store):
         `on_lost_target` names the way forward for targets that were dropped, recreated, restored or
         emptied: "rebuild" writes them anew, as a first run at the batch's versions would, "accept"
         goes on from what they hold; targets that lost nothing are not touched by it. For a rebuild
-        the function may be called more than once. With `loads_anew` nodes that read a database from
-        its beginning replace what their targets hold.
+        the function may be called more than once. With `loads_anew` nodes that read everything from
+        the beginning replace what their targets hold.
         """
         if on_lost_target not in (None, *get_args(OnLostTarget)):
             raise ConfigError(

@@ -11,6 +11,7 @@ round a large one.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Context, Decimal
@@ -144,6 +145,58 @@ def is_after(one: CursorMark, other: CursorMark) -> bool:
 
 EXACT = Context(prec=1_000)
 """Python rounds numbers of more than 28 digits; databases have longer ones."""
+WIDEST = 38
+"""So many digits a decimal has at most, in most databases and in Spark."""
+
+
+def first_of(like: CursorMark, said: int | str | date) -> CursorMark:
+    """The first value that somebody means who says so, of the type of another mark.
+
+    Raises ValueError where it is not of that type, and for text, of which no range can be told.
+
+    >>> first_of(ValueMark("int", 9), "3").text, first_of(ValueMark("decimal", Decimal(1)), "0.5").text
+    ('3', '0.5')
+    """
+    return _meant(like, said, marks.first_of)
+
+
+def last_of(like: CursorMark, said: int | str | date) -> CursorMark:
+    """The last value that is meant: a day goes to its end. See `first_of`."""
+    return _meant(like, said, marks.last_of)
+
+
+def _meant(
+    like: CursorMark,
+    said: int | str | date,
+    time_of: Callable[[marks.TimeType, str | date], TimeMark],
+) -> CursorMark:
+    if isinstance(like, TimeMark):
+        if isinstance(said, int):
+            raise ValueError(f"{said} is a number, the column holds values of type {like.type}")  # noqa: TRY004 - a wrong value, told as the others
+        return time_of(like.type, said)
+    if like.type == "string":
+        raise ValueError(
+            "between two texts there is always another one: no range of it can be told"
+        )
+    if like.type == "decimal":
+        return _decimal(str(said))
+    try:
+        return ValueMark("int", int(str(said)))
+    except ValueError:
+        raise ValueError(f"{said!r} is no whole number") from None
+
+
+def just_before(mark: CursorMark) -> CursorMark:
+    """A value before this one with none of the column between them; raises ValueError for text."""
+    if isinstance(mark, TimeMark):
+        return mark.just_before
+    if isinstance(mark.value, int):
+        return ValueMark("int", mark.value - 1)
+    if isinstance(mark.value, str):
+        raise ValueError("no text lies just before another")  # noqa: TRY004 - see first_of
+    whole = max(mark.value.adjusted() + 1, 1)
+    places = max(min(WIDEST - whole, WIDEST // 2), len(mark.text.partition(".")[2]))
+    return ValueMark("decimal", EXACT.subtract(mark.value, Decimal(1).scaleb(-places)))
 
 
 def lowered(mark: CursorMark, overlap: Overlap | None) -> CursorMark:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from floodmark.errors import PlanError, SourceError
-from floodmark.model import marks
+from floodmark.model import cursor_marks
+from floodmark.model.cursor_marks import CursorMark, is_after
 from floodmark.model.marks import TimeMark
 from floodmark.model.plan import Draft, Probe
 from floodmark.model.state import Mark, Pipeline, PlannedBatch, State
@@ -19,7 +20,7 @@ from floodmark.plan import times
 from floodmark.plan.seeds import seed_window, standing_window
 
 Edge = int | str | date
-"""A version; of an upstream without versions a value of its column: ISO text, date or datetime."""
+"""A version; of an upstream without versions a value of its column: text, a number, date or datetime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +62,31 @@ class Backfill:
             f"--start 0 --end {mark.version}" if mark else None,
         )
 
-    def values(self, mark: Mark) -> tuple[TimeMark, TimeMark]:
+    def values(self, mark: Mark) -> tuple[CursorMark, CursorMark]:
         """The first and the last value of the range, of the type of the column; FM-PLAN-014."""
-        committed = marks.decoded_if_any(mark.mark) if mark.kind == "time" else None
-        if committed is None:
-            found = "no row is committed" if mark.kind == "time" else f"it goes by {mark.kind}"
-            raise self._refused(f"{self.start} to {self.end}", found, "", None)
-        if isinstance(self.start, int) or isinstance(self.end, int):
-            found = f"{self.start} to {self.end}; it has no versions, its rows go by time"
-            raise self._no_such_values(committed, found)
+        committed = None if mark.kind == "files" else cursor_marks.decoded_if_any(mark.mark)
+        if committed is None or committed.type == "string":
+            raise self._no_range(mark)
         try:
-            first = marks.first_of(committed.type, self.start)
-            last = marks.last_of(committed.type, self.end)
+            first = cursor_marks.first_of(committed, self.start)
+            last = cursor_marks.last_of(committed, self.end)
         except ValueError as error:
             raise self._no_such_values(committed, str(error)) from error
-        if not first.number <= last.number <= committed.number:
+        if is_after(first, last) or is_after(last, committed):
             raise self._no_such_values(committed, f"{first.text} to {last.text}")
         return first, last
+
+    def _no_range(self, mark: Mark) -> PlanError:
+        """The error for an upstream of which no part can be told by values."""
+        by_value = "its cursor holds text" if mark.mark else "no row is committed"
+        return self._refused(
+            f"{self.start} to {self.end}",
+            "it goes by whole files or answers" if mark.kind == "files" else by_value,
+            "an upstream by versions, times or numbers",
+            None,
+            "what a batch read once more: floodmark replay BATCH; everything: floodmark run"
+            " --full-refresh PIPELINE",
+        )
 
     def _outside(self, mark: Mark | None) -> PlanError:
         return self._refused(
@@ -87,16 +96,19 @@ class Backfill:
             None,
         )
 
-    def _no_such_values(self, committed: TimeMark, found: str) -> PlanError:
+    def _no_such_values(self, committed: CursorMark, found: str) -> PlanError:
+        form = "ISO values of a" if isinstance(committed, TimeMark) else "values of type"
         return self._refused(
             f"{self.start} to {self.end}",
             f"{found}; committed is what goes through {committed.text}",
-            f"from <= to <= {committed.text}, ISO values of a {committed.type}",
+            f"from <= to <= {committed.text}, {form} {committed.type}",
             f"--from {_example(committed)} --to {committed.text}",
         )
 
-    def _refused(self, what: str, found: str, allowed: str, options: str | None) -> PlanError:
-        way = f"floodmark backfill {self.upstream} {options}" if options else None
+    def _refused(
+        self, what: str, found: str, allowed: str, options: str | None, way: str | None = None
+    ) -> PlanError:
+        way = f"floodmark backfill {self.upstream} {options}" if options else way
         return PlanError(
             "FM-PLAN-014",
             f"{what} of {self.upstream} cannot be backfilled",
@@ -107,8 +119,9 @@ class Backfill:
         )
 
 
-def _example(committed: TimeMark) -> str:
-    return committed.text[: len("2026-03-01")]
+def _example(committed: CursorMark) -> str:
+    is_time = isinstance(committed, TimeMark)
+    return committed.text[: len("2026-03-01")] if is_time else committed.text
 
 
 def range_gone(error: SourceError) -> SourceError:

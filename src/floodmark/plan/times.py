@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from floodmark.errors import PlanError
+from floodmark.model.cursor_marks import CursorMark, just_before
 from floodmark.model.file_marks import any_mark
-from floodmark.model.marks import TimeMark
 from floodmark.model.plan import Probe
 from floodmark.model.state import Mark
 from floodmark.model.times import span_text, start_of, with_end
@@ -78,7 +78,7 @@ def between(upstream: str, probe: Probe, after: int, begin: str | None, mark: Ma
     )
 
 
-def chosen(upstream: str, probe: Probe, mark: Mark, first: TimeMark, last: TimeMark) -> Window:
+def chosen(upstream: str, probe: Probe, mark: Mark, first: CursorMark, last: CursorMark) -> Window:
     """The rows of a range of values, both included, as they are now; counted as the last step."""
     if probe.facts.table_id != mark.table_id:
         raise faults.recreated(upstream, probe.facts, mark)
@@ -93,7 +93,7 @@ def chosen(upstream: str, probe: Probe, mark: Mark, first: TimeMark, last: TimeM
         rows=None,
         start_at=first.instant,
         end_at=last.instant,
-        start_mark=first.just_before.encoded(),
+        start_mark=just_before(first).encoded(),
         end_mark=last.encoded(),
     )
 

@@ -43,7 +43,7 @@ from floodmark.model.upstream import Upstream
 from floodmark.model.window import Settlement
 from floodmark.plan.again import Edge
 from floodmark.project import naming, planfile
-from floodmark.project.anew import begin_anew, pipelines_anew
+from floodmark.project.anew import begin_anew, pipelines_anew, refuse_shared_targets
 from floodmark.project.checks import (
     Checks,
     function_of,
@@ -394,11 +394,12 @@ class Project:
         and `retry` are for every pipeline, in the place of what floodmark.yaml says. Raises
         ConfigError before anything is journaled if a function cannot be found. With `full_refresh`
         the pipelines load everything again, with `force_first_run` those with a `first_run_query`;
-        nodes that read a database replace what their targets hold.
+        their nodes replace what their targets hold, unless they say what becomes of missing rows.
         """
         scopes = self._to_run(pipelines, exclude)
         refuse_elsewhere(self.file, self.coordinator)
         anew = pipelines_anew(scopes, force_first_run=force_first_run, full_refresh=full_refresh)
+        refuse_shared_targets(self.settings, anew)
         shift = self._shift(
             jobs,
             timeout,
@@ -505,7 +506,7 @@ class Project:
     ) -> RunSummary:
         """Process the range `start` to `end` of an upstream once more, and finalize; marks stay.
 
-        Versions, or values of its time column; see `Coordinator.backfill`.
+        Versions, or values of its time or cursor column; see `Coordinator.backfill`.
         One batch per scope of the pipelines; without names, of those that read the upstream.
         Raises ConfigError before anything is journaled. Called twice it processes them twice.
         """

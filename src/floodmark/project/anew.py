@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from floodmark.config import PipelineSettings
+from floodmark.config.models import ProjectSettings
 from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError
 from floodmark.model.state import State
 from floodmark.model.window import NOTHING_PROCESSED
+from floodmark.model.write import WriteSpec
+from floodmark.run.nodes.writes import replaced_anew, write_of
 
 
 def pipelines_anew(
@@ -36,6 +39,34 @@ def _with_first_run(pipelines: Sequence[PipelineSettings]) -> list[PipelineSetti
         allowed="pipelines with write.first_run_query; --full-refresh for all others",
         state="nothing was read or written",
         next="floodmark run --full-refresh, or name another pipeline",
+    )
+
+
+def refuse_shared_targets(settings: ProjectSettings, anew: Collection[str]) -> None:
+    """Raise FM-CONFIG-007 if a pipeline would replace rows that another node has written.
+
+    That node would not write them again: the store counts them as processed.
+    """
+    writers: dict[str, list[tuple[str, WriteSpec]]] = {}
+    for pipeline in settings.pipelines:
+        for spec in (write_of(node, settings) for node in pipeline.nodes):
+            if spec is not None and spec.strategy != "delete_match":
+                writers.setdefault(spec.target, []).append((pipeline.pipeline, spec))
+    for target, found in writers.items():
+        for pipeline, spec in found:
+            is_harmful = pipeline in anew and spec.mode != "overwrite" and replaced_anew(spec)
+            if is_harmful and len(found) > 1:
+                raise _shared(target, pipeline, [each.name for _, each in found])
+
+
+def _shared(target: str, pipeline: str, nodes: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        "FM-CONFIG-007",
+        f"several nodes write {target}: a full refresh of {pipeline} would remove rows of others",
+        found=f"nodes {', '.join(nodes)}",
+        allowed="targets that one node fills; or mode replace_where, or merge with missing: keep",
+        state="nothing was read or written",
+        next=f"change the writes; or leave it out: floodmark run --full-refresh --exclude {pipeline}",
     )
 
 

@@ -16,7 +16,7 @@ from floodmark.control.history import all_events
 from floodmark.deltalog import Storage
 from floodmark.model.marks import TimeType, decoded, numbered
 from floodmark.model.results import Gap
-from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Window
+from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Window, WindowKind
 
 
 def gaps_of(reader: ControlReader, control: str, storage: Storage) -> tuple[Gap, ...]:
@@ -38,16 +38,23 @@ class _Missing(NamedTuple):
     reason: str
     type: TimeType | None = None
     """Set where the numbers are those of marks, see `TimeMark.number`."""
+    marks: tuple[str | None, str | None] | None = None
+    """Set where nothing is numbered: cursors and files."""
 
     def as_gap(self, scope: str, upstream: str, pipelines: Iterable[str]) -> Gap:
         names = tuple(sorted(pipelines))
-        if self.type is None:
+        if self.type is None and self.marks is None:
             return Gap(scope, upstream, self.start, self.end, self.reason, names)
-        marks = [numbered(self.type, number).encoded() for number in (self.start - 1, self.end)]
-        return Gap(scope, upstream, NO_VERSION, NO_VERSION, self.reason, names, *marks)
+        marks = self.marks
+        if self.type is not None:
+            first, last = (numbered(self.type, n).encoded() for n in (self.start - 1, self.end))
+            marks = first, last
+        return Gap(scope, upstream, NO_VERSION, NO_VERSION, self.reason, names, *(marks or ()))
 
 
 _BEFORE_ALL = -(2**63)
+UNNUMBERED: tuple[WindowKind, ...] = ("cursor", "files")
+"""Kinds of windows whose marks are not counted here."""
 
 
 _Key = tuple[str, str, str]
@@ -141,7 +148,12 @@ class _Search:
         for upstream in plan.required.get(body.pipeline, ()):
             if upstream in plan.windows:
                 key = (plan.scope, upstream, body.pipeline)
-                self._processed(key, plan.read(body.pipeline, upstream), event)
+                window = plan.read(body.pipeline, upstream)
+                if window.kind in UNNUMBERED:
+                    is_ordered = plan.kind in ("forward", "seed")
+                    self._processed_unnumbered(key, window, event, is_ordered=is_ordered)
+                else:
+                    self._processed(key, window, event)
 
     def _processed(self, key: _Key, window: Window, event: Event) -> None:
         if not window.has_news:
@@ -151,8 +163,20 @@ class _Search:
         self._fill(key, *_span(window))
         if window.method == "lost":
             end = window.end if window.feed_after_version is None else window.feed_after_version
-            reason = f"lost, and the loss was accepted in {event.batch_id}"
-            self.missing[key].append(_Missing(window.start, end, reason))
+            self.missing[key].append(_Missing(window.start, end, _accepted(event)))
+
+    def _processed_unnumbered(
+        self, key: _Key, window: Window, event: Event, *, is_ordered: bool
+    ) -> None:
+        """Cursors and files: what was given up comes back only with everything."""
+        if window.has_news and window.method == "lost":
+            # Of a cursor all that follows the mark was read, but no late rows before it.
+            is_cursor = window.kind == "cursor"
+            ends = (None, window.start_mark) if is_cursor else (window.start_mark, window.end_mark)
+            lost = _Missing(NO_VERSION, NO_VERSION, _accepted(event), marks=ends)
+            self.missing[key].append(lost)
+        elif window.has_news and window.after_version == NOTHING_PROCESSED and is_ordered:
+            self.missing.pop(key, None)
 
     def _freeze(self, body: Any, _: Event) -> None:
         plan = self.plans.get(body.batch_id)
@@ -193,6 +217,10 @@ class _Search:
                 left.append(gap._replace(start=max(gap.start, end + 1)))
         if left:
             self.missing[key] = left
+
+
+def _accepted(event: Event) -> str:
+    return f"lost, and the loss was accepted in {event.batch_id}"
 
 
 def _stand(version: int, mark: str | None) -> int:

@@ -52,11 +52,11 @@ def logged(frame: DataFrame) -> DataFrame:
     return frame.select(*_columns(data_columns(frame.columns)), *stored)
 
 
-def latest(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+def latest(frame: DataFrame, keys: Sequence[str], sequence_by: str | None = None) -> DataFrame:
     """The last row of each key that still has one, without the change columns."""
     from pyspark.sql import functions as fn
 
-    winners = reduced(frame, keys)
+    winners = reduced(frame, keys, sequence_by=sequence_by)
     return winners.where(~fn.col(DELETED)).select(*_columns(data_columns(frame.columns)))
 
 

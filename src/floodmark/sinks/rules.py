@@ -223,7 +223,8 @@ def check_snapshot_append(spec: WriteSpec, windows: Sequence[Window], target: Ta
             allowed="mode merge with keys, or overwrite; upstreams=[...] if the rows come from"
             " others alone; allow_full=True if doubled rows are meant",
             state=_STATE,
-            next="change the write, then: floodmark retry BATCH",
+            next="where a node writes it: floodmark run --full-refresh, which replaces what it holds;"
+            " else change the write, then: floodmark retry BATCH",
         )
 
 

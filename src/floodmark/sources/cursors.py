@@ -30,6 +30,9 @@ class CursorReader(Protocol):
     def has_first_run_query(self) -> bool:
         """Whether a first run reads something else than the runs after it."""
 
+    def reads_again_by_first_query(self, *, has_start: bool) -> bool:
+        """Whether a range that is read once more is one of what a first run reads."""
+
     @property
     def includes_nulls(self) -> bool:
         """Whether rows without a cursor are read with every window."""

@@ -81,6 +81,9 @@ class SourceReader:
     def has_first_run_query(self) -> bool:
         return False
 
+    def reads_again_by_first_query(self, *, has_start: bool) -> bool:  # noqa: ARG002 a door
+        return False
+
     @property
     def includes_nulls(self) -> bool:
         return self.on_null_cursor == "include"

@@ -134,3 +134,41 @@ def test_a_new_table_in_the_place_of_the_old_one_begins_without_gaps() -> None:
 def test_who_left_misses_nothing_and_who_was_renamed_still_does() -> None:
     assert gaps(*SKIPPED, Removed("p")) == []
     assert gaps(*SKIPPED, Renamed("p", "new")) == [(4, 9, ("new",))]
+
+
+MARKS = [f'{{"type":"int","value":"{number}"}}' for number in range(4)]
+
+
+def unnumbered(after: int, kind: Any = "cursor", **options: Any) -> Window:
+    start, end = (MARKS[after] if after >= 0 else None), MARKS[after + 1]
+    method = options.pop("method", "query")
+    place = window(after, after + 1, method=method, kind=kind, **options)
+    return replace(place, start_mark=start, end_mark=end)
+
+
+def marks_of(*bodies: Body) -> list[tuple[int, int, str | None, str | None]]:
+    events = [Event(seq, body, uuid.uuid4().hex, "me", AT) for seq, body in enumerate(bodies, 1)]
+    return [(gap.start, gap.end, gap.start_mark, gap.end_mark) for gap in find_gaps(events)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ends"), [("cursor", (None, MARKS[0])), ("files", (MARKS[0], MARKS[1]))]
+)
+def test_what_was_given_up_of_a_cursor_or_of_files_is_told_by_marks_until_all_is_loaded(
+    kind: Any, ends: tuple[str | None, str]
+) -> None:
+    plan = Planned("b2", 2, "default", (unnumbered(0, kind),), {"p": ("/a",)})
+    story = [
+        REGISTERED,
+        *done(1, unnumbered(-1, kind)),
+        plan,
+        Amended("b2", "p", 1, unnumbered(0, kind, method="lost")),
+        Succeeded("b2", "p", 1),
+        Advanced("b2", {"/a": 1}),
+    ]
+
+    assert marks_of(*story) == [(-1, -1, *ends)]
+    assert marks_of(*story, *done(3, unnumbered(1, kind))) == [(-1, -1, *ends)]
+    again = done(3, unnumbered(-1, kind), kind="backfill")
+    assert marks_of(*story, *again) == [(-1, -1, *ends)]
+    assert marks_of(*story, *done(3, unnumbered(-1, kind), kind="seed")) == []

@@ -10,6 +10,8 @@ from floodmark.control.events import (
     Planned,
 )
 from floodmark.control.rules.parts import located, with_batch
+from floodmark.model import cursor_marks
+from floodmark.model.cursor_marks import is_after
 from floodmark.model.marks import decoded_if_any
 from floodmark.model.state import Mark, PlannedBatch, State
 from floodmark.model.window import NOTHING_PROCESSED, Window
@@ -167,9 +169,26 @@ def _check_again(state: State, body: Planned) -> str | None:
     if not body.required:
         return "no pipeline is asked for"
     for window in body.windows:
-        problem = _check_committed(window, state.marks.get((body.scope, window.upstream)))
+        mark = state.marks.get((body.scope, window.upstream))
+        problem = _check_committed(window, mark)
+        if problem is None and body.batch_kind == "backfill" and mark and window.kind == "cursor":
+            problem = _check_range(window, mark)
         if problem:
             return f"{window.upstream}: {problem}"
+    return None
+
+
+def _check_range(window: Window, mark: Mark) -> str | None:
+    """A range of cursor values has two ends of the column's type, the last one committed."""
+    ends = (window.start_mark, window.end_mark, mark.mark)
+    begin, end, committed = map(cursor_marks.decoded_if_any, ends)
+    if not window.has_news:
+        return None
+    if begin is None or end is None or committed is None or window.query != mark.query:
+        return "its marks are not of what is committed"
+    is_one_type = begin.type == end.type == committed.type
+    if not is_one_type or is_after(begin, end) or is_after(end, committed):
+        return "its marks are not of what is committed"
     return None
 
 

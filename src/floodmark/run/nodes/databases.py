@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from floodmark import failpoints
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, decoded, decoded_if_any, is_after
-from floodmark.model.names import short_hash
+from floodmark.model.names import matching, short_hash
 from floodmark.model.receipt import WriteResult
 from floodmark.model.window import NOTHING_PROCESSED, Window
 from floodmark.model.write import WriteSpec
@@ -78,9 +78,15 @@ def first_run_write(spec: WriteSpec, made: Output) -> tuple[WriteSpec, Output]:
 
 
 def _as_merged(frame: DataFrame, spec: WriteSpec) -> DataFrame:
-    """Rows with the columns that a merge into an empty target would have set."""
+    """What a merge into an empty target would have written: one row per key, and its columns."""
     from pyspark.sql import functions as fn
 
+    from floodmark.sinks import changes, rules
+
+    rules.check_columns(spec, frame.columns)
+    keys = [matching(key, frame.columns) or key for key in spec.keys]
+    sequence_by = matching(spec.sequence_by, frame.columns) if spec.sequence_by else None
+    frame = changes.latest(frame, keys, sequence_by)
     now = {name: fn.current_timestamp() for name in (spec.created_at, spec.updated_at) if name}
     if spec.deletes == "soft":
         now |= {"is_deleted": fn.lit(False), "deleted_at": fn.lit(None).cast("timestamp")}  # noqa: FBT003
@@ -190,6 +196,17 @@ class DatabaseRows:
         return self.planned.after_version == NOTHING_PROCESSED
 
     @property
+    def _by_first_query(self) -> bool:
+        """Whether the rows are those of the `first_run_query`.
+
+        Of a range that is read once more too, where the query of later runs begins at what the
+        target holds now, or needs an earlier mark. Raises FM-SOURCE-030 where there is no other.
+        """
+        if self.first_run or self.run.batch.is_ordered:
+            return self.first_run
+        return self.reader.reads_again_by_first_query(has_start=self.planned.start_mark is not None)
+
+    @property
     def _meets_again(self) -> bool:
         """Whether the window reads rows that windows before it have read."""
         return meets_again(self.planned) and self.run.batch.is_ordered
@@ -239,13 +256,13 @@ class DatabaseRows:
 
     def _landed(self) -> WriteResult:
         def make() -> DataFrame:
-            return self.reader.frame(self.run.spark, self._bounds(), first_run=self.first_run)
+            return self.reader.frame(self.run.spark, self._bounds(), first_run=self._by_first_query)
 
         return self._land("window", make)
 
     def _land(self, part: str, make: Callable[[], DataFrame]) -> WriteResult:
         name = f"{short_hash(self.window.upstream)}.{part}"
-        version = self.reader.fingerprint(first_run=self.first_run)
+        version = self.reader.fingerprint(first_run=self._by_first_query)
         return self.run.land_once(name, version, make, self.readers)
 
     def _at(self, written: WriteResult) -> DataFrame:

@@ -26,7 +26,7 @@ from floodmark.run.nodes.outputs import (
     read_by,
     refuse_without_feed,
 )
-from floodmark.run.nodes.writes import quarantine_of, write_of
+from floodmark.run.nodes.writes import quarantine_of, replaced_anew, write_of
 from floodmark.sources.cursors import reader_of
 from floodmark.transforms import Step, apply_steps
 
@@ -62,7 +62,7 @@ class NodeRun:
         spec = write_of(self.settings, self.project)
         if spec is None:
             return self._handed_on(made)
-        if self.is_first_run:
+        if self.is_first_run or (replaced_anew(spec) and self._is_loaded_anew(made)):
             spec, made = first_run_write(spec, made)
         if made.whole is not None and not self.run.wrote_before(self.settings.name):
             made = made.whole
@@ -99,13 +99,22 @@ class NodeRun:
         )
         if planned.after_version != NOTHING_PROCESSED or not self.run.batch.is_ordered:
             return False
-        if self.run.loads_anew:
-            return True
         has_query = self.settings.write is not None and self.settings.write.first_run_query
+        if self.run.loads_anew:
+            return bool(has_query) or replaced_anew(spec)
         if not has_query:
             return False
         is_first = self.run.wrote_before(self.settings.name) or self.run.is_empty(spec)
         return is_first or began_as_first_run(self.run, planned.upstream)
+
+    def _is_loaded_anew(self, made: Output) -> bool:
+        """Whether the batch loads everything because that was asked for, and these rows are all."""
+        run = self.run
+        if not run.loads_anew or not run.batch.is_ordered or run.rebuilds:
+            return False
+        # An upstream that has no news now may have filled the target before.
+        begins = all(window.after_version == NOTHING_PROCESSED for window in run.windows)
+        return begins and all(window.is_whole for window in made.windows if window.has_news)
 
     # Input ----------------------------------------------------------------------------------------
 

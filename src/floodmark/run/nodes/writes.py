@@ -38,6 +38,16 @@ def write_of(node: NodeSettings, settings: ProjectSettings) -> WriteSpec | None:
     )
 
 
+def replaced_anew(spec: WriteSpec) -> bool:
+    """Whether a full refresh replaces what the target holds.
+
+    Other writes take all rows as they are: a merge that says what becomes of missing ones, a
+    condition, keys to be deleted.
+    """
+    adds_rows = spec.mode == "merge" and spec.strategy != "delete_match"
+    return spec.mode in ("append", "overwrite") or (adds_rows and spec.missing is None)
+
+
 def quarantine_of(spec: WriteSpec) -> WriteSpec:
     """Where the rows go that do not pass: a table beside the target, rows of every batch."""
     return WriteSpec(

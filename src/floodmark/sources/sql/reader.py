@@ -29,7 +29,7 @@ from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Window
 from floodmark.sources.jdbc import JdbcConnection, probe, read
 from floodmark.sources.sql.edges import Identity
 from floodmark.sources.sql.own_values import OwnTarget
-from floodmark.sources.sql.parameters import parameters_of
+from floodmark.sources.sql.parameters import parameters_of, unbound
 from floodmark.sources.sql.probes import Probe, oldest_in_postgres, probe_postgres
 from floodmark.sources.sql.queries import Bounds, SqlRelation, nothing_query, range_query
 
@@ -64,6 +64,21 @@ class SqlReader:
     @property
     def has_first_run_query(self) -> bool:
         return self.relation.first_run_query is not None
+
+    @property
+    def begins_at_own_target(self) -> bool:
+        """Whether the query finds its beginning in the node's own target."""
+        return self.own is not None and self.own.is_named(self.relation)
+
+    def reads_again_by_first_query(self, *, has_start: bool) -> bool:
+        """See `CursorReader`; raises FM-SOURCE-030 where only the target's newest row tells more."""
+        if self.begins_at_own_target and not self.has_first_run_query:
+            raise unbound(
+                "a range that lies before the newest row of the target, where the query begins",
+                "a first_run_query, which is read between the two values; or :window_start in the"
+                " place of the sub-query",
+            )
+        return self.has_first_run_query and (self.begins_at_own_target or not has_start)
 
     @property
     def includes_nulls(self) -> bool:
@@ -118,8 +133,7 @@ class SqlReader:
         if relation is None or (self.connect is None and spark is None):
             return
         newest = self._settled_newest(relation, None, now, spark) if self._can_begin else None
-        has_own = self.own is not None and self.own.is_named(self.relation)
-        if newest is not None and not has_own:
+        if newest is not None and not self.begins_at_own_target:
             self._probe(self._chosen(first_run=False), newest, newest, spark)
 
     @property

@@ -323,3 +323,94 @@ def test_what_is_not_run_is_refused_by_its_key_and_place(
     assert caught.value.code == "FM-CONFIG-016"
     assert key in (caught.value.where or "")
     assert "floodmark.yaml:" in (caught.value.where or "")
+
+
+# Everything again ---------------------------------------------------------------------------------
+
+APPENDS = """\
+project: shop
+lease_ttl: 1s
+connections: {lake: {type: lake, root: lake}}
+pipelines:
+  - pipeline: orders
+    nodes:
+      - name: raw
+        read: {connection: lake, path: orders}
+        write: {connection: lake, path: raw, mode: append, changes: latest, keys: [id]}
+      - name: log
+        depends_on: [raw]
+        write: {connection: lake, path: log, mode: append}
+"""
+
+
+def test_a_full_refresh_replaces_what_appends_have_left(
+    tmp_path: Path, orders: Path, make_project: MakeProject
+) -> None:
+    project = make_project(APPENDS)
+    project.run()
+    change(orders)
+    project.run()
+    appended = len(rows(tmp_path / "lake/raw"))
+
+    summary = project.run(full_refresh=True)
+
+    assert summary.exit_code == 0, summary.outcomes
+    assert appended == 5
+    for target in ("raw", "log"):
+        assert rows(tmp_path / "lake" / target) == [(1, 10), (2, 21), (4, 40)]
+    append(orders, (5, 50))
+    project.run()
+    assert len(rows(tmp_path / "lake/log")) == 4
+    assert [finding.text for finding in project.verify() if not finding.ok] == []
+
+
+def test_a_refresh_that_nobody_called_full_is_refused_and_then_finished_by_one(
+    tmp_path: Path, orders: Path, make_project: MakeProject
+) -> None:
+    project = make_project(APPENDS)
+    project.run()
+    project.coordinator.refresh("orders")
+
+    (refused,) = project.run().outcomes
+
+    assert refused.error is not None
+    assert refused.error.code == "FM-SINK-002"
+    assert "floodmark run --full-refresh" in str(refused.error.next)
+    assert open_project(tmp_path).run(full_refresh=True).exit_code == 0
+    assert rows(tmp_path / "lake/log") == [(1, 10), (2, 20), (3, 30)]
+
+
+@pytest.mark.parametrize(
+    "point", ["sink.before_commit", "sink.after_commit", "sink.after_commit:2"]
+)
+def test_a_full_refresh_that_died_is_finished_by_the_same_command(
+    tmp_path: Path, orders: Path, make_project: MakeProject, point: str
+) -> None:
+    project = make_project(APPENDS)
+    project.run()
+    change(orders)
+    project.run()
+    with crash.armed(point), pytest.raises(failpoints.FailpointReached):
+        project.run(full_refresh=True)
+
+    summary = open_project(tmp_path).run(full_refresh=True)
+
+    assert summary.exit_code == 0, summary.outcomes
+    for target in ("raw", "log"):
+        assert rows(tmp_path / "lake" / target) == [(1, 10), (2, 21), (4, 40)]
+
+
+def test_a_target_that_several_nodes_fill_is_not_replaced_by_one_of_them(
+    tmp_path: Path, orders: Path, make_project: MakeProject
+) -> None:
+    other = APPENDS.partition("pipelines:\n")[2].replace("pipeline: orders", "pipeline: more")
+    project = make_project(APPENDS + other.replace("path: log", "path: other"))
+    project.run()
+    before = rows(tmp_path / "lake/raw")
+
+    with pytest.raises(ConfigError) as caught:
+        project.run("orders", full_refresh=True)
+
+    assert caught.value.code == "FM-CONFIG-007"
+    assert "several nodes write" in caught.value.title
+    assert rows(tmp_path / "lake/raw") == before
