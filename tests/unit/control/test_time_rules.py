@@ -214,6 +214,33 @@ def test_only_values_that_are_committed_are_processed_again(kind: Any) -> None:
     assert told.state.marks["default", "u"].mark == mark(5)
 
 
+def count(after: int, start: int | None, end: int | None) -> Window:
+    """A window of a cursor that counts."""
+    marks = [None if n is None else f'{{"type":"int","value":"{n}"}}' for n in (start, end)]
+    plain = replace(step(after, None, None), kind="cursor", query=Query("id", "sql"))
+    return replace(plain, start_mark=marks[0], end_mark=marks[1])
+
+
+def test_only_numbers_of_a_cursor_that_are_committed_are_backfilled() -> None:
+    told = done(story().plan(count(-1, None, 9)), "p", "q")
+
+    def again(window: Window, kind: Any = "backfill") -> Planned:
+        return replace(told.planned(window, required={"p": ("u",)}), batch_kind=kind)
+
+    for wrong in (
+        count(-1, 2, 10),
+        count(-1, 4, 3),
+        count(-1, None, 3),
+        replace(count(-1, 2, 4), query=Query("other", "sql")),
+        replace(count(-1, 2, 4), end_mark='{"type":"decimal","value":"4"}'),
+    ):
+        assert "not of what is committed" in refused(told, again(wrong))
+    told.then(again(count(-1, 2, 9)))
+    told.then(again(count(-1, None, 9), "replay"))
+
+    assert told.state.marks["default", "u"].mark == count(-1, None, 9).end_mark
+
+
 def reset_to(day: int | None, version: int, **options: Any) -> Reset:
     return Reset("default", "u", version, "id of u", query=AT, mark=mark(day), **options)
 
