@@ -110,18 +110,18 @@ def test_what_is_no_mark_is_refused(said: object) -> None:
 
 @given(st.integers() | instants | st.dates(date(2, 1, 1)))
 def test_nothing_lies_between_a_value_and_the_one_just_before_it(value: Any) -> None:
-    mark = mark_of(value)
-    before = just_before(mark)
-    step = {int: 1, date: timedelta(days=1)}.get(type(value), timedelta(microseconds=1))
+    mark: Any = mark_of(value)
+    before: Any = just_before(mark)
+    steps: dict[type, Any] = {int: 1, date: timedelta(days=1)}
 
-    assert before.value + step == mark.value
+    assert before.value + steps.get(type(value), timedelta(microseconds=1)) == mark.value
 
 
 @given(st.decimals(-(10**20), 10**20, places=6), st.integers(0, 6))
 def test_no_decimal_of_the_column_lies_between_a_value_and_the_one_just_before_it(
     value: Decimal, places: int
 ) -> None:
-    before = just_before(mark_of(value)).value
+    before: Any = just_before(mark_of(value)).value
 
     assert before < value
     assert EXACT.subtract(value, Decimal(1).scaleb(-places)) < before

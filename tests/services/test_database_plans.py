@@ -264,7 +264,7 @@ def test_a_reset_of_a_database_goes_to_its_beginning_and_says_what_else_there_is
 
     for said in ({"to": "1"}, {"to_version": 0}):
         with pytest.raises(FloodmarkError) as caught:
-            coordinator.reset(upstream, scope="orders", **said)  # type: ignore[arg-type]
+            coordinator.reset(upstream, scope="orders", **said)
         assert caught.value.code == "FM-CONFIG-007"
         assert f"floodmark backfill {upstream} --from VALUE" in str(caught.value.next)
     coordinator.reset(upstream, scope="orders")

@@ -53,10 +53,10 @@ def refuse_shared_targets(settings: ProjectSettings, anew: Collection[str]) -> N
             if spec is not None and spec.strategy != "delete_match":
                 writers.setdefault(spec.target, []).append((pipeline.pipeline, spec))
     for target, found in writers.items():
-        for pipeline, spec in found:
-            is_harmful = pipeline in anew and spec.mode != "overwrite" and replaced_anew(spec)
+        for name, spec in found:
+            is_harmful = name in anew and spec.mode != "overwrite" and replaced_anew(spec)
             if is_harmful and len(found) > 1:
-                raise _shared(target, pipeline, [each.name for _, each in found])
+                raise _shared(target, name, [each.name for _, each in found])
 
 
 def _shared(target: str, pipeline: str, nodes: Sequence[str]) -> ConfigError:
