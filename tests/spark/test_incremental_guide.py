@@ -240,7 +240,7 @@ def test_every_block_of_the_page_belongs_to_a_section_that_is_played() -> None:
 
 WRONG = {
     "```text\nlake/raw/t\nid\n1\n2\n```": "holds",
-    "```console\n$ floodmark status\nSUCCESS\n```": "is not in",
+    "```console\n$ floodmark jars list\nSUCCESS\n```": "is not in",
     "```sql mysql\nSELECT 1\n```": "sql mysql",
 }
 
