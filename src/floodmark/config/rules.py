@@ -76,12 +76,18 @@ def surroundings_of(settings: ProjectSettings, connections: Mapping[str, str]) -
     """What the nodes of a project may name; entry points are asked only where nodes are."""
     if not any(pipeline.nodes for pipeline in settings.pipelines):
         return Surroundings(connections)
-    formats, transforms = _installed("floodmark.formats"), _installed("floodmark.transforms")
     return Surroundings(
         connections,
-        (*FORMATS, *formats),
-        (*TRANSFORMS, *transforms),
-        has_plugins=bool(settings.plugins or formats or transforms),
+        (*FORMATS, *_installed("floodmark.formats")),
+        (*TRANSFORMS, *_installed("floodmark.transforms")),
+        has_plugins=has_plugins(settings),
+    )
+
+
+def has_plugins(settings: ProjectSettings) -> bool:
+    """Whether there may be formats and transforms that are known only once modules are imported."""
+    return bool(
+        settings.plugins or _installed("floodmark.formats") or _installed("floodmark.transforms")
     )
 
 

@@ -15,6 +15,7 @@ from floodmark.config.node_reads import is_database_read, upstream_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.places import Report
 from floodmark.config.plugins import Plugins
+from floodmark.config.rules import has_plugins
 from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError, ControlError, FloodmarkError
 from floodmark.model.names import is_asked, is_of_project
@@ -84,7 +85,7 @@ class Checks:
         from floodmark.run.nodes.steps import step_problems
 
         for error in step_problems(node, self.file.settings, self.file.root):
-            if error.code == "FM-TRANSFORM-001" and not self.file.settings.plugins:
+            if error.code == "FM-TRANSFORM-001" and not has_plugins(self.file.settings):
                 continue  # the rules of the file have said it
             position = () if error.step is None else (error.step - 1,)
             self._add((*path, *position), error)

@@ -91,6 +91,11 @@ def test_a_format_of_a_package_may_have_another_name_than_its_entry_point(folder
     (folder / "floodmark.yaml").write_text(text.replace("format: wx", "format: wether"))
 
     assert "nearest: weather" in str(refusal(Project.check, folder))
+    steps = text.replace("format: wx", "format: weather").replace(
+        "        write:", "        transform: [{limt: {rows: 1}}]\n        write:"
+    )
+    (folder / "floodmark.yaml").write_text(steps)
+    assert "nearest: limit" in str(refusal(Project.check, folder))
 
 
 @pytest.mark.parametrize(
