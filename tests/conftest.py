@@ -118,6 +118,8 @@ PLACES = (
     ("tests/contract/test_sinks.py::TestDelta", "spark"),
     ("tests/contract/test_sources.py::TestDelta", "spark"),
     ("tests/contract/test_sources.py::TestNamed", "spark"),
+    ("tests/contract/test_node_sources.py::TestArrow", "nodes"),
+    ("tests/contract/test_node_sources.py", "spark"),
     ("tests/crash/test_spark_crashes.py::test_an_exception", "spark"),
     ("tests/properties/test_changes.py", "spark"),
     ("tests/properties/test_transforms.py", "spark"),

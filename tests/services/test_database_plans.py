@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from floodmark.cli.main import main
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import FloodmarkError
 from floodmark.model.results import Batch
@@ -167,6 +169,57 @@ def test_what_does_not_go_with_the_column_is_refused_before_anything_is_planned(
         Project.load(shop.root).plan()
     assert planned.value.code == code
     assert not (shop.root / "lake/_control").exists()
+
+
+def test_a_table_that_was_made_anew_is_refused_until_it_is_begun_anew(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.run_sql("CREATE TABLE orders (id int); INSERT INTO orders VALUES (1), (7)")
+    shop.write("cursor: id")
+    project = Project.load(shop.root)
+    (batch,) = project.freeze()
+    project.coordinator.record_run("orders", str(batch.batch_id), status="SUCCESS")
+    project.coordinator.finalize_batch(str(batch.batch_id))
+    shop.run_sql("TRUNCATE orders; INSERT INTO orders VALUES (8)")
+    assert shop.mark("cursor: id") == "8"
+    shop.run_sql("DROP TABLE orders; CREATE TABLE orders (id int); INSERT INTO orders VALUES (3)")
+
+    with pytest.raises(FloodmarkError) as caught:
+        shop.plan("cursor: id")
+    assert caught.value.code == "FM-PLAN-005"
+    command = str(caught.value.next).partition("floodmark ")[2].partition("; or")[0]
+    monkeypatch.chdir(shop.root)
+    assert main(shlex.split(command)) == 0
+
+    window = shop.window("cursor: id")
+    assert (window.start_mark, window.end_mark) == (None, '{"type":"int","value":"3"}')
+
+
+def test_a_read_without_a_cursor_is_all_rows_in_every_plan(shop: Shop) -> None:
+    shop.run_sql("CREATE TABLE orders (id int); INSERT INTO orders VALUES (1)")
+    shop.write("cursor: id")
+    file = shop.root / "floodmark.yaml"
+    whole = file.read_text().replace(", incremental: {cursor: id}", "")
+    file.write_text(whole)
+    with pytest.raises(FloodmarkError) as caught:
+        Project.load(shop.root)
+    assert caught.value.code == "FM-CONFIG-015"
+    assert "would add them again" in caught.value.title
+    file.write_text(whole.replace("mode: append", "mode: overwrite"))
+
+    for _ in range(2):
+        project = Project.load(shop.root)
+        (batch,) = project.freeze()
+        (window,) = batch.windows
+        assert window.reason == "no versions: no cursor is said, so every run reads all rows"
+        assert window.is_whole
+        project.coordinator.record_run("orders", str(batch.batch_id), status="SUCCESS")
+        project.coordinator.finalize_batch(str(batch.batch_id))
+    Project.check(shop.root, connect=True)
+    shop.run_sql("DROP TABLE orders")
+    with pytest.raises(FloodmarkError) as gone:
+        Project.check(shop.root, connect=True)
+    assert gone.value.code == "FM-SOURCE-031"
 
 
 def test_validate_asks_the_database_only_where_that_is_said(shop: Shop) -> None:

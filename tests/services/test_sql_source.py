@@ -22,6 +22,7 @@ from floodmark.sources import jdbc
 from floodmark.sources.sql.edges import Edge, Identity, fresh, next_edge
 from floodmark.sources.sql.literals import literal
 from floodmark.sources.sql.parameters import bound
+from floodmark.sources.sql.parts import Parts
 from floodmark.sources.sql.probes import probe_postgres
 from floodmark.sources.sql.queries import SqlRelation, window_query
 
@@ -250,7 +251,6 @@ def test_jdbc_options_name_driver_address_and_rows() -> None:
     options = jdbc.read_options(
         jdbc.JdbcConnection("sqlserver", "db", "my;shop", user="etl", password="secret"),
         "SELECT 1 AS x",
-        jdbc.Partitioning("id", "0", "100", 4),
     )
 
     assert options == {
@@ -261,10 +261,6 @@ def test_jdbc_options_name_driver_address_and_rows() -> None:
         "preferTimestampNTZ": "true",
         "user": "etl",
         "password": "secret",
-        "partitionColumn": "id",
-        "lowerBound": "0",
-        "upperBound": "100",
-        "numPartitions": "4",
     }
     assert "secret" not in repr(jdbc.JdbcConnection("mysql", password="secret"))
 
@@ -291,8 +287,14 @@ def test_spark_reads_exactly_the_window_over_jdbc(
     relation = database.relation(overlap=TICK)
     query = window_query(relation, mark_of(AT + 3 * TICK), mark_of(AT + 5 * TICK))
 
-    frame = jdbc.read(spark, connection, query, jdbc.Partitioning("id", "0", "10", 2))
+    frame = jdbc.read(spark, connection, query)
     rows = sorted(frame.collect())
+    whole = f"SELECT * FROM {database.table} UNION ALL SELECT NULL, NULL, NULL, NULL"
+    for column in CURSORS:
+        in_parts = jdbc.read_in_parts(spark, connection, whole, Parts(column, 4))
+        ids = [row["id"] for row in in_parts.select("id").collect()]
+        assert sorted(ids, key=str) == sorted([*range(10), None], key=str), column
+        assert in_parts.rdd.getNumPartitions() == (1 if column == "wall" else 4)
     with pytest.raises(SetupError) as caught:
         jdbc.read(spark, jdbc.JdbcConnection("oracle"), "SELECT 1 FROM DUAL")
 

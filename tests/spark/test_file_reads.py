@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from floodmark import failpoints
-from floodmark.cli.main import main
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project, RunSummary
 
@@ -90,29 +85,6 @@ def test_a_second_run_reads_the_new_files_alone_however_they_are_named(inbox: In
     assert not any(w.has_news for batch in inbox.project.plan() for w in batch.windows)
 
 
-def test_a_run_that_died_reads_the_files_it_was_planned_with(
-    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inbox.write('format: json, path: "*.json", schema: "id LONG"')
-    inbox.put("a.json", '{"id": 1}\n')
-    failpoints.rearm()
-    with monkeypatch.context() as armed:
-        armed.setenv("FLOODMARK_FAILPOINT", "sink.after_commit")
-        armed.setenv("FLOODMARK_FAILPOINT_ACTION", "raise")
-        with pytest.raises(failpoints.FailpointReached):
-            inbox.run()
-    time.sleep(1.1)  # until the lease of the dead run has run out
-    inbox.put("b.json", '{"id": 2}\n')
-    inbox.run()
-    batches = inbox.project.coordinator.state().batches.values()
-    reasons = [window.reason for batch in batches for window in batch.windows.values()]
-    assert reasons == [
-        "no versions: 1 new files, 1 in all",
-        "no versions: 1 new files, 2 in all",
-    ]
-    assert inbox.rows() == [(1,), (2,)]
-
-
 def test_a_file_that_changed_after_it_was_planned_is_refused(inbox: Inbox) -> None:
     inbox.write('format: text, path: "*.txt"')
     inbox.put("a.txt", "one\n")
@@ -183,23 +155,3 @@ def test_a_place_that_is_not_there_is_an_error(inbox: Inbox) -> None:
     with pytest.raises(FloodmarkError) as caught:
         inbox.run()
     assert caught.value.code == "FM-PLAN-001"
-
-
-def test_a_lost_list_of_files_is_mended_by_the_command_in_the_error(
-    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inbox.write('format: csv, path: "*.csv", schema: "id LONG"')
-    inbox.put("a.csv", "id\n1\n")
-    inbox.run()
-    shutil.rmtree(inbox.root / "lake/_control/files")
-    inbox.put("b.csv", "id\n2\n")
-
-    with pytest.raises(FloodmarkError) as lost:
-        inbox.run()
-    assert lost.value.code == "FM-SOURCE-040"
-    monkeypatch.chdir(inbox.root)
-    command = str(lost.value.next).rpartition("again: ")[2]
-    assert main(shlex.split(command)[1:]) == 0
-
-    (plan,) = inbox.project.plan()
-    assert [w.reason for w in plan.windows] == ["no versions: 2 new files, 2 in all"]

@@ -148,7 +148,9 @@ def rename(
     _ = call.project.coordinator.state()
     call.project.coordinator.rename(pipeline, new_name)
     is_known = new_name in call.project.pipelines
-    after = f"floodmark run {new_name}" if is_known else f"name it {new_name} in floodmark.yaml too"
+    scope = call.project.coordinator.state().pipelines[new_name].scope
+    file = f"in floodmark.yaml name it {new_name} too, with scope: {scope}"
+    after = f"floodmark run {new_name}" if is_known else file
     return _done(call, new_name, "RENAMED", after)
 
 

@@ -10,6 +10,7 @@ _COMPARED = re.compile(
     r"""(?P<column>"(?:[^"]|"")+"|[A-Za-z_][\w$]*)\s*>=?\s*(?P<start>:window_start\b|\()""",
     re.IGNORECASE,
 )
+_PARAMETER = re.compile(r":window_(start|end)\b", re.IGNORECASE)
 _AGGREGATE = re.compile(
     r"^\s*SELECT\b.*\bFROM\s+(?P<table>[\w.\"`\[\]]+)", re.IGNORECASE | re.DOTALL
 )
@@ -26,6 +27,21 @@ def implied_cursor(query: str, own_names: Collection[str]) -> str | None:
     'at'
     """
     return _implied(query, tuple(name.lower() for name in own_names))
+
+
+def needs_cursor(query: str | None, own_names: Collection[str]) -> bool:
+    """Whether a query asks for a part of its rows that only a cursor could tell.
+
+    >>> needs_cursor("SELECT * FROM t", ["raw.t"])
+    False
+    >>> needs_cursor("SELECT * FROM t WHERE a + b > (SELECT MAX(a) FROM raw.t)", ["raw.t"])
+    True
+    """
+    if query is None:
+        return False
+    names = tuple(name.lower() for name in own_names)
+    opened = (match.end() for match in re.finditer(r"\(", query))
+    return bool(_PARAMETER.search(query)) or any(_reads(query[at:], names) for at in opened)
 
 
 @lru_cache(maxsize=256)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from floodmark.config.chains import table_name
 from floodmark.config.connections import DIALECTS, LakeConnection
-from floodmark.config.cursors import implied_cursor
+from floodmark.config.cursors import implied_cursor, needs_cursor
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.reads import IncrementalSettings, ReadSettings, is_of_files
@@ -18,7 +18,7 @@ from floodmark.config.writes import WriteSettings
 from floodmark.model import cursor_marks
 from floodmark.model.file_marks import FILES as LISTED
 from floodmark.model.names import DATABASE, FILES, SOURCES
-from floodmark.model.window import ANSWER
+from floodmark.model.window import ANSWER, EVERY_ROW
 
 _SHARED = tuple(DeltaReadSettings.model_fields)
 
@@ -49,7 +49,7 @@ def upstream_of(
     if read is None or read.node is not None:
         return None
     if is_database_read(read, settings):
-        return _of_database(node, read, pipeline)
+        return _of_database(node, read, _scope_of(pipeline, settings))
     if is_source_read(read, settings):
         return _of_source(node, read, pipeline, settings)
     if is_file_read(read, settings):
@@ -127,12 +127,20 @@ def _of_source(
     )
 
 
-def _of_database(node: NodeSettings, read: ReadSettings, pipeline: str) -> UpstreamSettings | None:
-    """A table or query of a database by its cursor; None where nothing says which column that is."""
-    cursor = cursor_of(node)
+def _scope_of(pipeline: str, settings: ProjectSettings) -> str:
+    """The scope of a pipeline, which it keeps when it is renamed."""
+    scopes = (p.shared_scope for p in settings.pipelines if p.pipeline == pipeline)
+    return next(scopes, pipeline)
+
+
+def _of_database(node: NodeSettings, read: ReadSettings, scope: str) -> UpstreamSettings | None:
+    """A table or query of a database by its cursor, or all of it; None for a query that needs one
+    and does not say which column that is.
+    """
+    cursor = cursor_of(node) or _no_cursor(node)
     if cursor is None:
         return None
-    what = read.table if read.query is None and read.table else f"{pipeline}.{node.name}"
+    what = read.table if read.query is None and read.table else f"{scope}.{node.name}"
     said = read.incremental
     try:
         baseline = _baseline(said) if said is not None else None
@@ -143,6 +151,7 @@ def _of_database(node: NodeSettings, read: ReadSettings, pipeline: str) -> Upstr
         time_column=cursor,
         format="sql",
         baseline=baseline,
+        on_recreated=read.on_recreated,
     )
 
 
@@ -154,6 +163,12 @@ def cursor_of(node: NodeSettings) -> str | None:
     if read.query is None:
         return None
     return implied_cursor(read.query, own_names(node))
+
+
+def _no_cursor(node: NodeSettings) -> str | None:
+    read = node.read
+    is_whole = read is not None and not needs_cursor(read.query, own_names(node))
+    return EVERY_ROW if is_whole else None
 
 
 def own_names(node: NodeSettings) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from floodmark.config.fields import (
     Span,
     Sql,
     Text,
+    Wait,
     number,
     one_of,
     refused,
@@ -120,6 +121,15 @@ class PaginationSettings(Settings):
         return self
 
 
+class PartitionSettings(Settings):
+    """A read of a database by several connections at once, each a stride of a column."""
+
+    column: Column = Field(
+        description="A number, date or time that rows keep, such as their key; may be NULL."
+    )
+    parts: Annotated[int, number(2, 256)] = Field(description="How many connections.")
+
+
 class ReadSettings(DeltaReadSettings):
     """What a node reads: a table, a query, files, a topic, a web API, or another node."""
 
@@ -147,8 +157,14 @@ class ReadSettings(DeltaReadSettings):
     incremental: IncrementalSettings | None = Field(
         default=None, description="Read only what is new by a cursor column."
     )
+    partition: PartitionSettings | None = Field(
+        default=None, description="Read a database by several connections at once."
+    )
     new_files: Annotated[str, one_of("list", "modified")] = Field(
         default="list", description="New files are those not on the list yet, or modified since."
+    )
+    settle: Wait | None = Field(
+        default=None, description="Of files: one that is younger waits for the next batch."
     )
     file_column: Column | None = Field(
         default=None, description="A column of this name tells the file of each row."

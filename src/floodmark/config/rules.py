@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from floodmark.config.connections import DIALECTS
-from floodmark.config.cursors import implied_cursor
+from floodmark.config.cursors import implied_cursor, needs_cursor
 from floodmark.config.graph import graph_of
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.nodes import TRANSFORMS, NodeSettings
@@ -130,6 +130,7 @@ def node_findings(
     yield from _steps(node, around)
     yield from _first_run(node, around)
     yield from _late_rows(node)
+    yield from _doubled_rows(node, around)
 
 
 def _input(node: NodeSettings, names: frozenset[str]) -> Iterator[Finding]:
@@ -349,6 +350,20 @@ def _late_rows(node: NodeSettings) -> Iterator[Finding]:
             "append, no overlap, no keys",
             allowed,
         )
+
+
+def _doubled_rows(node: NodeSettings, around: Surroundings) -> Iterator[Finding]:
+    """Without a cursor every run reads all rows of a database."""
+    read, write = node.read, node.write
+    if read is None or write is None or write.write_mode != "append":
+        return
+    is_database = around.connections.get(read.connection or "") in DIALECTS
+    names = [name for name in (write.register_table, write.table) if name]
+    has_cursor = read.incremental is not None or needs_cursor(read.query, names)
+    if is_database and not has_cursor:
+        title = "every run reads all rows, and an append would add them again"
+        allowed = "incremental: {cursor: a column that grows}; or mode overwrite or merge"
+        yield Finding(("write", "mode"), CONFLICT, title, "append, no cursor", allowed)
 
 
 def _implied(node: NodeSettings) -> IncrementalSettings | None:

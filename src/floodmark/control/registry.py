@@ -23,7 +23,8 @@ def registration(state: State, body: Registered) -> list[Body]:
             f"pipeline {body.pipeline} is registered in scope {known.scope}",
             found=f"scope {body.scope}",
             state="nothing was changed; a pipeline's receipts belong to its name",
-            next="use another name for the pipeline in the other scope",
+            next=f"say scope: {known.scope} for it in floodmark.yaml, as after a rename; or use another"
+            " name for the pipeline in the other scope",
         )
     is_same = known is not None and known.definition_hash == body.definition_hash
     return [] if is_same else [body]

@@ -1,11 +1,13 @@
-"""A store as one text file: every event, one JSON document a line, behind a line that says what is
-in it.
+"""A store as one text file, one JSON document a line: a line that says what is in it, every event,
+and the files beside the journal that the next windows go by.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -20,18 +22,31 @@ from floodmark.model.results import StoreContent
 from floodmark.model.state import State
 
 EXPORT = "floodmark_export"
+CARRIED = ("edges", "files")
+"""The folders beside the journal that go with it."""
 
 
-def export_text(events: Sequence[Event], at: datetime) -> bytes:
-    """The file: its first line names format, control id and the number of events."""
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What a file holds."""
+
+    events: Sequence[Event]
+    files: Mapping[str, bytes]
+    """By their path below the control store."""
+
+
+def export_text(events: Sequence[Event], at: datetime, files: Mapping[str, bytes]) -> bytes:
+    """The file: its first line names format, control id and the number of events and files."""
     state = fold(events)
     header = {
         EXPORT: FORMAT_VERSION,
         "control_id": state.control_id,
         "events": len(events),
+        "files": len(files),
         "exported_at": at.isoformat(),
     }
-    lines = [json.dumps(header), *(json.dumps(_row(event)) for event in events)]
+    carried = ({"file": path, "base64": b64encode(files[path]).decode()} for path in sorted(files))
+    lines = [json.dumps(line) for line in (header, *map(_row, events), *carried)]
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -47,33 +62,38 @@ def write_export(path: str, content: bytes, storage: Storage) -> None:
         raise _not_written(path, "the file is there already")
 
 
-def read_export(path: str, storage: Storage) -> list[Event]:
-    """The events of a file; raises FM-CONTROL-022 if they cannot be had."""
+def read_export(path: str, storage: Storage) -> Export:
+    """What is in a file; raises FM-CONTROL-022 if it cannot be had."""
     try:
         content = storage.read(path)
     except OSError as error:
         raise _unusable(path, error) from error
-    return events_in(content, path)
-
-
-def events_in(content: bytes, where: str) -> list[Event]:
-    """The events of a file; raises FM-CONTROL-022 if it is none, or not all of it."""
     try:
         return _parsed(content)
     except (ValueError, KeyError, TypeError, AttributeError, ControlError) as error:
-        raise _unusable(where, error) from error
+        raise _unusable(path, error) from error
 
 
-def _parsed(content: bytes) -> list[Event]:
+def _parsed(content: bytes) -> Export:
     header, *lines = [json.loads(line) for line in content.decode().splitlines()]
     if header[EXPORT] > FORMAT_VERSION:
         raise ValueError(f"it has format {header[EXPORT]}, this version knows {FORMAT_VERSION}")
-    if len(lines) != header["events"]:
-        raise ValueError(f"it has {len(lines)} of {header['events']} events: it was cut off")
-    events = [_event(line) for line in lines]
+    count, more = header["events"], header.get("files", 0)
+    if len(lines) != count + more:
+        raise ValueError(f"it has {len(lines)} of {count + more} lines: it was cut off")
+    events = [_event(line) for line in lines[:count]]
     if fold(events).control_id != header["control_id"]:
         raise ValueError("its events are of another store than its first line says")
-    return events
+    files = {_own(line["file"]): b64decode(line["base64"]) for line in lines[count:]}
+    return Export(events, files)
+
+
+def _own(path: str) -> str:
+    """A path that stays below the control store, in a folder of those that exports carry."""
+    parts = path.split("/")
+    if parts[0] not in CARRIED or not all(parts) or {".", ".."} & set(parts):
+        raise ValueError(f"it has a file that is not of a store: {path}")
+    return path
 
 
 def fill(log: DeltaEventLog, projector: Projector, events: Sequence[Event]) -> None:
@@ -139,6 +159,27 @@ def store_exists(control: str) -> ControlError:
         allowed="a place that holds neither a journal nor published tables",
         state="nothing was changed",
         next="name another control path, or move the folder away, then run the same command again",
+    )
+
+
+def not_carried(batch_id: str) -> str:
+    """What an export says about an open batch that has put rows aside."""
+    return (
+        f"the rows that the open batch {batch_id} has put aside; floodmark retry {batch_id} first, then"
+        " export into another file"
+    )
+
+
+def not_at_rest(control: str) -> ControlError:
+    """The error for a store that changed each time it was looked at."""
+    return ControlError(
+        "FM-CONTROL-025",
+        "the store is being written, faster than it can be exported",
+        where=control,
+        allowed="a store that nothing is written to for a moment",
+        state="nothing was written",
+        next="wait for the runs to end, then run the same command again",
+        retryable=True,
     )
 
 

@@ -39,6 +39,11 @@ from floodmark.model.state import (
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.plan import again, times
 from floodmark.plan.refusals import type_unknown
+from floodmark.run.edges import Edges
+from floodmark.run.landing import Landing
+
+_LOOKS = 5
+"""How often an export looks at a store that is being written, before it gives up."""
 
 
 class Operating(Store):
@@ -69,9 +74,21 @@ class Operating(Store):
         operations.known(self.state(), pipeline)
 
     def rename(self, pipeline: str, new_name: str) -> None:
-        """Give a pipeline another name; it goes on where it stands, with receipts of that name."""
+        """Give a pipeline another name; it goes on where it stands, with receipts of that name.
+
+        What it has to know about rows near the marks of databases goes with it.
+        """
         refuse_odd_name(new_name)
-        self._operate(lambda state, _: operations.renaming(state, pipeline, new_name))
+        edges = Edges(self.control, self.storage)
+
+        def decide(state: State, _: str | None) -> list[Body]:
+            bodies = operations.renaming(state, pipeline, new_name)
+            # Before the commit, and again if another one came first: no batch is open at either time.
+            edges.follow(pipeline, new_name)
+            return bodies
+
+        self._operate(decide)
+        edges.forget(pipeline)
 
     def refresh(self, pipeline: str) -> None:
         """Let one pipeline load everything again: its next batch is a seed of the whole tables.
@@ -278,14 +295,36 @@ class Operating(Store):
     def export_state(self, file: str) -> StoreContent:
         """Write every event into one text file, and say what is in it.
 
-        Raises FM-CONFIG-007 if the file is there already.
+        The edges of databases and the lists of files that the next windows go by are in it too; the
+        rows that open batches have put aside are not, and the result says so. Raises FM-CONFIG-007
+        if the file is there already, FM-CONTROL-025 if the store does not stand still.
         """
         from floodmark.control import transfer
 
-        events = all_events(self._reader(), self.control, self.storage)
-        content = transfer.export_text(events, self._clock.now())
+        events, files = self._at_rest()
+        content = transfer.export_text(events, self._clock.now(), files)
         transfer.write_export(absolute(file), content, self.storage)
-        return transfer.content_of(self.control, events, self.state())
+        left = Landing(self.control, self.storage).batches_with_rows(self.state())
+        told = transfer.content_of(self.control, events, self.state())
+        return replace(told, not_restored=tuple(map(transfer.not_carried, left)))
+
+    def _at_rest(self) -> tuple[Sequence[Event], dict[str, bytes]]:
+        """Every event, and the files that go with that state of the store."""
+        from floodmark.control import transfer
+        from floodmark.sources.file_lists import FileLists
+
+        lists, edges = FileLists(self.control, self.storage), Edges(self.control, self.storage)
+        for _ in range(_LOOKS):
+            events = all_events(self._reader(), self.control, self.storage)
+            state = self.state()
+            named = [*lists.named(state.every_mark()), *edges.files_of(state.pipelines)]
+            try:
+                files = {path: self.storage.read(f"{self.control}/{path}") for path in named}
+            except FileNotFoundError:  # a run has removed it: then there are newer events
+                continue
+            if self.state().seq == state.seq == events[-1].seq:
+                return events, files
+        raise transfer.not_at_rest(self.control)
 
     def import_state(self, file: str) -> StoreContent:
         """Make the store that a file holds, under its old control id, in an empty place.
@@ -295,7 +334,11 @@ class Operating(Store):
         """
         from floodmark.control import transfer
 
-        return self._filled(transfer.read_export(absolute(file), self.storage))
+        export = transfer.read_export(absolute(file), self.storage)
+        transfer.refuse_existing(self._delta_log, Projector(self.control, self.storage))
+        for path, content in export.files.items():
+            self.storage.write(f"{self.control}/{path}", content)
+        return self._filled(export.events)
 
     def rebuild_from_targets(
         self,

@@ -126,7 +126,7 @@ class Store:
     ) -> Probe:
         """What a pipeline that has processed `after` needs to reach the watermark."""
         if options.format in _BY_READER:
-            return self._probe_by_reader(upstream, options)
+            return _as_known(self._probe_by_reader(upstream, options), mark)
         if options.time_column is not None:
             return probe_place(self.names.place(upstream), options, self.storage)
         return self._probe_between(upstream, after, mark)
@@ -174,6 +174,7 @@ class Store:
     ) -> Probe:
         if options.time_column is not None:
             probe = self._probe_time(upstream, start_of(mark, options), options)
+            probe = _as_known(probe, mark)
             if mark is not None and mark.table_id != probe.facts.table_id:
                 return self._probe_time(upstream, start_of(None, options), options)
             return probe
@@ -353,6 +354,13 @@ class Store:
         if not is_delta_table(path, self.storage):
             return False
         return DeltaLog(path, self.storage).facts().table_id == table_id
+
+
+def _as_known(probe: Probe, mark: Mark | None) -> Probe:
+    """The probe of an upstream by what it was known by, where that was its name alone."""
+    if mark is None or mark.table_id != mark.upstream:
+        return probe
+    return replace(probe, facts=replace(probe.facts, table_id=mark.table_id))
 
 
 def current_user() -> str:

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from floodmark.deltalog.log import DeltaLog, is_delta_table
 from floodmark.deltalog.schema import fingerprint
-from floodmark.deltalog.storage import Entry, Storage, absolute, is_local, write_problem
+from floodmark.deltalog.storage import (
+    Entry,
+    Storage,
+    absolute,
+    files_below,
+    is_local,
+    write_problem,
+)
 
 __all__ = [
     "DeltaLog",
     "Entry",
     "Storage",
     "absolute",
+    "files_below",
     "fingerprint",
     "is_delta_table",
     "is_local",

@@ -162,6 +162,20 @@ class Storage:
         return self._remote[root]
 
 
+def files_below(folder: str, storage: Storage) -> list[str]:
+    """The paths of all files below a folder, from it on; none if it is not there."""
+    try:
+        found = storage.list(folder)
+    except FileNotFoundError:
+        return []
+    files = [entry.name for entry in found if not entry.is_folder]
+    for entry in found:
+        if entry.is_folder:
+            below = files_below(f"{folder}/{entry.name}", storage)
+            files += [f"{entry.name}/{path}" for path in below]
+    return files
+
+
 def write_problem(folder: str) -> OSError | None:
     """Why nothing could be written below a local folder, which may not be there yet.
 

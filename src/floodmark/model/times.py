@@ -64,6 +64,8 @@ def _guessed(text: str) -> TimeMark:
 def span_text(window: Window, begin: AnyMark | None, end: AnyMark | None) -> str:
     """Which rows a window holds, for people."""
     column = window.query.column if window.query else ""
+    if window.query is not None and window.query.is_whole:
+        return "no cursor is said, so every run reads all rows"
     if isinstance(end, FilesMark) and end.what == "records":
         return f"a new answer, {end.text}"
     if isinstance(end, FilesMark):
@@ -80,7 +82,8 @@ def span_text(window: Window, begin: AnyMark | None, end: AnyMark | None) -> str
 
 
 def _waiting(facts: TimeFacts) -> str:
-    return f"; {facts.waiting:,} newer rows wait to settle" if facts.waiting else ""
+    what = "files" if facts.type == "files" else "rows"
+    return f"; {facts.waiting:,} newer {what} wait to settle" if facts.waiting else ""
 
 
 def _note(facts: TimeFacts) -> str:

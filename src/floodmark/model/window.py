@@ -34,12 +34,21 @@ NO_VERSION = -1
 """What is shown in the place of a version where versions do not apply."""
 
 
+EVERY_ROW = "*"
+"""What stands in the place of a cursor where there is none: every window holds all rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """How the rows of an upstream without versions are found."""
 
     column: str
     format: QueryFormat
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every window is all rows, since no column tells which are new."""
+        return self.column == EVERY_ROW and self.format == "sql"
 
     @property
     def kind(self) -> WindowKind:
@@ -137,6 +146,8 @@ class Window:
     def is_whole(self) -> bool:
         """Whether all rows of the upstream are read, also those that were processed before."""
         is_from_the_beginning = self.after_version == NOTHING_PROCESSED and self.start_mark is None
+        if self.query is not None and self.query.is_whole:
+            return True
         if self.kind != "version":
             is_answer = self.query is not None and self.query.is_answer
             return (is_from_the_beginning or is_answer) and self.method != "lost"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 from floodmark.errors import PlanError
@@ -54,7 +55,8 @@ def recreated(upstream: str, facts: TableFacts, mark: Mark) -> PlanError:
         allowed=f"table id {mark.table_id}",
         state=_stays(mark.version),
         next="restore the old table; or load the new one from its beginning, once: floodmark state"
-        f" reset --scope {mark.scope} --upstream {upstream} --yes; or always: on_recreated: reload",
+        f" reset --scope {mark.scope} --upstream {shlex.quote(upstream)} --yes; or always:"
+        " on_recreated: reload",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 from floodmark.errors import PlanError
@@ -109,7 +110,7 @@ def refuse_other_way(upstream: str, mark: Mark | None, query: Query | None) -> N
         allowed=f"as before: {_way(mark.query)}",
         state="nothing was planned; the committed watermark stays",
         next="put the options of the upstream back; or begin anew: floodmark state reset --scope"
-        f" {mark.scope} --upstream {upstream} --yes",
+        f" {mark.scope} --upstream {shlex.quote(upstream)} --yes",
     )
 
 
@@ -132,5 +133,7 @@ def _way(query: Query | None) -> str:
         return "by versions"
     if query.kind == "files":
         return "as a whole answer" if query.is_answer else "file by file"
+    if query.is_whole:
+        return "as a whole, without a cursor"
     what = "cursor" if query.kind == "cursor" else "time column"
     return f"by the {what} {query.column} ({query.format})"

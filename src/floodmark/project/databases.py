@@ -22,6 +22,7 @@ from floodmark.model.names import is_catalog_name
 from floodmark.sources import jdbc
 from floodmark.sources.cursors import Readers
 from floodmark.sources.sql.own_values import OwnTarget
+from floodmark.sources.sql.parts import Parts
 from floodmark.sources.sql.queries import SqlRelation
 from floodmark.sources.sql.reader import SqlReader
 
@@ -56,7 +57,7 @@ def _reader(
 ) -> SqlReader:
     read, cursor = node.read, str(upstream.time_column)
     assert read is not None  # noqa: S101  (only such nodes come here)
-    said = read.incremental or IncrementalSettings(cursor=cursor)
+    said = read.incremental or IncrementalSettings.model_construct(cursor=cursor)
     relation = SqlRelation(
         dialect=connection.type,
         cursor=cursor,
@@ -78,6 +79,7 @@ def _reader(
         kind=said.type,
         zone=UTC if said.time_zone == "UTC" else ZoneInfo(said.time_zone),
         own=own,
+        parts=Parts(read.partition.column, read.partition.parts) if read.partition else None,
     )
 
 

@@ -12,6 +12,7 @@ from floodmark.config.plugins import Plugins
 from floodmark.config.reads import FORMATS
 from floodmark.config.rules import format_of
 from floodmark.deltalog import Storage, absolute
+from floodmark.model import durations
 from floodmark.sources.file_lists import FileLists
 from floodmark.sources.files import FileReader
 from floodmark.sources.plugged import reading_with
@@ -59,6 +60,7 @@ def _reader(
         {name: _text(value) for name, value in read.options.items()},
         "modified" if read.new_files == "modified" else "list",
         file_column=read.file_column,
+        settle=durations.seconds_of(read.settle) if read.settle else 0.0,
     )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from floodmark import failpoints
-from floodmark.deltalog import Storage, is_delta_table
+from floodmark.deltalog import Storage, files_below, is_delta_table
 from floodmark.model.names import short_hash
 from floodmark.model.window import NOTHING_PROCESSED, Window
 
@@ -45,8 +45,31 @@ class Edges:
                         failpoints.reached("edge.before_remove")
                         self._remove(f"{folder}/{step}")
 
+    def follow(self, pipeline: str, new_name: str) -> None:
+        """Copy what a pipeline has left to another name, in the place of whatever is there.
+
+        Called again it does the same: nothing reads the copy before the journal has the name.
+        """
+        old, new = self._of(pipeline), self._of(new_name)
+        self.storage.delete_dir(new)
+        for path in files_below(old, self.storage):
+            self.storage.write(f"{new}/{path}", self.storage.read(f"{old}/{path}"))
+
+    def files_of(self, pipelines: Iterable[str]) -> Iterator[str]:
+        """The files of all edges that these pipelines have left, from the control store on."""
+        for pipeline in pipelines:
+            for path in files_below(self._of(pipeline), self.storage):
+                yield f"{FOLDER}/{pipeline}/{path}"
+
+    def forget(self, pipeline: str) -> None:
+        """Remove all that a pipeline of a name that is no longer used has left."""
+        self._remove(self._of(pipeline))
+
+    def _of(self, pipeline: str) -> str:
+        return f"{self.control}/{FOLDER}/{pipeline}"
+
     def _folder(self, pipeline: str, upstream: str) -> str:
-        return f"{self.control}/{FOLDER}/{pipeline}/{short_hash(upstream)}"
+        return f"{self._of(pipeline)}/{short_hash(upstream)}"
 
     def _steps(self, folder: str) -> list[int]:
         try:
@@ -64,4 +87,4 @@ class Edges:
 def meets_again(window: Window) -> bool:
     """Whether a window reads rows again that a window before it has read."""
     is_next = window.after_version != NOTHING_PROCESSED and window.start_mark is not None
-    return window.kind == "cursor" and window.has_news and is_next
+    return window.kind == "cursor" and not window.is_whole and window.has_news and is_next

@@ -46,6 +46,11 @@ class Landing:
                 failpoints.reached("landing.before_remove")
                 self._remove(f"{self._root}/{name}")
 
+    def batches_with_rows(self, state: State) -> list[str]:
+        """The open batches that have put rows aside."""
+        open_ones = {batch.batch_id for batch in state.open_batches()}
+        return sorted(open_ones.intersection(self._batches()))
+
     def _remove(self, folder: str) -> None:
         try:
             self.storage.delete_dir(folder)

@@ -52,8 +52,10 @@ class CursorReader(Protocol):
     def examine(self, now: datetime, spark: SparkSession | None) -> None:
         """Ask what a first run would ask; raises what it would."""
 
-    def frame(self, spark: SparkSession, bounds: Bounds, *, first_run: bool = False) -> DataFrame:
-        """The rows between two values; computed twice it asks twice."""
+    def frame(
+        self, spark: SparkSession, bounds: Bounds | None, *, first_run: bool = False
+    ) -> DataFrame:
+        """The rows between two values, or all where there is no cursor; computed twice it asks twice."""
 
     def no_rows(
         self, spark: SparkSession, mark: CursorMark | None, *, first_run: bool = False
@@ -97,10 +99,12 @@ class CursorSource:
         reader = reader_of(self._readers, window.upstream)
         if window.end_mark is None or at_version != window.through_version:
             raise not_whole(window)
+        is_first = window.after_version == NOTHING_PROCESSED and reader.has_first_run_query
+        if window.query is not None and window.query.is_whole:
+            return reader.frame(self._spark, None, first_run=is_first)
         high = decoded(window.end_mark)
         low = None if window.start_mark is None else reader.typed(decoded(window.start_mark), high)
         bounds = Bounds(low, high, excludes_low=low is not None)
-        is_first = window.after_version == NOTHING_PROCESSED and reader.has_first_run_query
         return reader.frame(self._spark, bounds, first_run=is_first)
 
     def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:  # noqa: ARG002 a reader knows how far its values settle

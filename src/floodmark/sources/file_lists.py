@@ -25,6 +25,9 @@ from floodmark.sources.times import out_of_reach
 NewFiles = Literal["list", "modified"]
 """list: files whose path is not on the list yet. modified: also those that changed since."""
 
+FOLDER = "files"
+"""Where lists are, below the control store."""
+
 _WILD = frozenset("*?[")
 _EVERYTHING = "**"
 
@@ -45,7 +48,7 @@ class FileLists:
     """The lists that marks stand for; written once, never changed."""
 
     def __init__(self, control: str, storage: Storage) -> None:
-        self._folder = f"{control}/files"
+        self._folder = f"{control}/{FOLDER}"
         self._storage = storage
 
     def keep(self, upstream: str, files: Files) -> FilesMark:
@@ -80,17 +83,32 @@ class FileLists:
 
         A younger one may belong to a plan that is not journaled yet.
         """
-        named = (any_mark(mark) for mark in marks)
-        wanted = {mark.id for mark in named if isinstance(mark, FilesMark)}
+        wanted = _ids_of(marks)
         latest_ms = epoch_micros(before) // 1000
-        removed = 0
+        old = [
+            path
+            for path, entry in self._all()
+            if entry.name.removesuffix(".json") not in wanted and entry.modified_ms < latest_ms
+        ]
+        for path in old:
+            self._storage.delete(f"{self._folder}/{path}")
+        return len(old)
+
+    def named(self, marks: Iterable[str]) -> list[str]:
+        """The paths of the lists that these marks are, from the control store on; not of answers."""
+        wanted = _ids_of(marks, what="files")
+        found = self._all() if wanted else ()
+        return [
+            f"{FOLDER}/{path}"
+            for path, entry in found
+            if entry.name.removesuffix(".json") in wanted
+        ]
+
+    def _all(self) -> Iterator[tuple[str, Entry]]:
+        """Every list, by its path below the folder."""
         for folder in self._entries(self._folder):
             for entry in self._entries(f"{self._folder}/{folder.name}"):
-                is_named = entry.name.removesuffix(".json") in wanted
-                if not is_named and entry.modified_ms < latest_ms:
-                    self._storage.delete(f"{self._folder}/{folder.name}/{entry.name}")
-                    removed += 1
-        return removed
+                yield f"{folder.name}/{entry.name}", entry
 
     def _entries(self, folder: str) -> list[Entry]:
         try:
@@ -105,6 +123,12 @@ class FileLists:
 
 def _id_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _ids_of(marks: Iterable[str], what: str | None = None) -> set[str]:
+    named = (any_mark(mark) for mark in marks)
+    found = [mark for mark in named if isinstance(mark, FilesMark)]
+    return {mark.id for mark in found if what in (None, mark.what)}
 
 
 def new_files(found: Files, known: Files, by: NewFiles) -> dict[str, FileFacts]:
@@ -175,14 +199,20 @@ def _no_such_place(pattern: str, root: str) -> PlanError:
     )
 
 
-def _list_gone(upstream: str, path: str) -> SourceError:
-    return SourceError(
+class ListGone(SourceError):
+    """FM-SOURCE-040: nobody knows any more which files a mark stands for."""
+
+
+def _list_gone(upstream: str, path: str) -> ListGone:
+    return ListGone(
         "FM-SOURCE-040",
         "the list of the files that were processed is gone",
         where=upstream,
         found=f"no {path}",
         allowed="the folder of the control store as it was",
         state="nothing was read or written; the committed watermark stays",
-        next="put the folder `files` of the control store back from a copy; or begin anew, which reads"
-        f" every file again: floodmark state reset --upstream {shlex.quote(upstream)} --yes",
+        next="put the folder `files` of the control store back from a copy. Without one, a batch that is"
+        " open is ended by floodmark retry BATCH --on-lost-range accept, and a reset begins anew: with"
+        " baseline: latest in the node it leaves out what is there now, without it reads every file"
+        f" again: floodmark state reset --upstream {shlex.quote(upstream)} --yes",
     )

@@ -19,6 +19,7 @@ from floodmark.sources.file_lists import (
     FileFacts,
     FileLists,
     Files,
+    ListGone,
     NewFiles,
     listed,
     new_files,
@@ -73,6 +74,8 @@ class FileReader:
     """A column with the path of the file that a row came from."""
     read_with: ReadWith | None = None
     """What reads a format that Spark does not know."""
+    settle: float = 0.0
+    """A file that is younger, in seconds, may still be written: it waits."""
 
     def facts(self) -> TableFacts:
         """What is known without a look: a folder has no versions."""
@@ -81,12 +84,17 @@ class FileReader:
     def look(self, window: Window, now: datetime, spark: Any = None) -> TimeFacts:  # noqa: ARG002 a door
         """What is new after the start of a window; keeps the list that its end is."""
         known = self.lists.read(self.upstream, files_mark(window.start_mark))
-        taken = new_files(self._found(), known, self.new_files)
+        new = new_files(self._found(), known, self.new_files)
+        taken = {path: facts for path, facts in new.items() if self._is_settled(facts, now)}
+        waiting = len(new) - len(taken)
         if not taken:
-            return TimeFacts("files", None)
+            return TimeFacts("files", None, waiting=waiting or None)
         mark = self.lists.keep(self.upstream, {**known, **taken})
         size = sum(facts.size for facts in taken.values())
-        return TimeFacts("files", mark, bytes=size)
+        return TimeFacts("files", mark, bytes=size, waiting=waiting or None)
+
+    def _is_settled(self, facts: FileFacts, now: datetime) -> bool:
+        return not self.settle or facts.modified_ms <= (now.timestamp() - self.settle) * 1000
 
     def _found(self) -> dict[str, FileFacts]:
         found = listed(self._absolute(self.pattern), self.storage)
@@ -154,7 +162,10 @@ class FileReader:
         if self.ddl is not None:
             empty = spark.createDataFrame([], self.ddl)
             return empty if self.file_column is None else _with_text(empty, self.file_column)
-        known = self.lists.read(self.upstream, files_mark(window.end_mark))
+        try:
+            known = self.lists.read(self.upstream, files_mark(window.end_mark))
+        except ListGone:
+            known = self._found()
         there = (path for path in reversed(known) if self.storage.exists(self._absolute(path)))
         example = next(there, None)
         if example is None:
@@ -200,14 +211,24 @@ class FileSource:
     def check(self, window: Window) -> TableFacts:
         """Prove that every file of the window is there as it was planned (FM-SOURCE-041)."""
         reader = self._reader(window)
-        reader.readable(window, reader.files_of(window))
+        reader.readable(window, _left_of(reader, window))
         return reader.facts()
 
     def settled(self, window: Window, choice: Settlement) -> Window | None:
-        """snapshot: the files as they are now. accept: without those that are not as planned."""
+        """snapshot: the files as they are now. accept: without those that are not as planned, or
+        without any if nobody knows any more which they were.
+        """
         reader = self._reader(window)
-        changed = reader.changed(reader.files_of(window))
-        if not changed or window.method == "lost":
+        if window.method == "lost":
+            return None
+        try:
+            changed = reader.changed(reader.files_of(window))
+        except ListGone as error:
+            if choice == "snapshot":
+                raise
+            reason = f"{error.title}; the loss was accepted"
+            return replace(window, method="lost", reason=reason, bytes=None)
+        if not changed:
             return None
         names = ", ".join(list(changed)[:3]) + (" and others" if len(changed) > 3 else "")
         if choice == "accept":
@@ -222,7 +243,7 @@ class FileSource:
         from floodmark.sources.spark_times import with_change_columns
 
         reader = self._reader(window)
-        files = reader.readable(window, reader.files_of(window))
+        files = reader.readable(window, _left_of(reader, window))
         frame = reader.frame(self._spark, files) if files else reader.no_rows(self._spark, window)
         return with_change_columns(frame, window)
 
@@ -244,6 +265,16 @@ class FileSource:
         found: Any = reader_of(self._readers, window.upstream)
         reader: ListReader = found
         return reader
+
+
+def _left_of(reader: ListReader, window: Window) -> Files:
+    """The files of a window; none if its lists are gone and that was accepted."""
+    try:
+        return reader.files_of(window)
+    except ListGone:
+        if window.method != "lost":
+            raise
+        return {}
 
 
 def _with_text(frame: DataFrame, column: str) -> DataFrame:

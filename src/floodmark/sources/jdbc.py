@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from floodmark.errors import SetupError
-from floodmark.model.cursor_marks import CursorMark
+from floodmark.model.cursor_marks import CursorMark, mark_of
 from floodmark.model.names import quoted
 from floodmark.model.sql_names import SqlDialect
+from floodmark.sources.sql.parts import Parts
 from floodmark.sources.sql.probes import Probe, seen, unasked
 from floodmark.sources.sql.queries import SqlRelation, probe_query
 
@@ -67,19 +68,7 @@ class JdbcConnection:
         return _URLS[self.dialect].format(host=self.host, port=port, database=database)
 
 
-@dataclass(frozen=True, slots=True)
-class Partitioning:
-    """A read by several connections at once, each a stride of a numeric, date or time column."""
-
-    column: str
-    lower: str
-    upper: str
-    partitions: int
-
-
-def read_options(
-    connection: JdbcConnection, query: str, partitioning: Partitioning | None = None
-) -> dict[str, str]:
+def read_options(connection: JdbcConnection, query: str) -> dict[str, str]:
     """What Spark's JDBC source is told to read the rows of `query`.
 
     Wall times stay wall times: a column without a zone becomes timestamp_ntz.
@@ -95,13 +84,6 @@ def read_options(
         options["user"] = connection.user
     if connection.password is not None:
         options["password"] = connection.password
-    if partitioning is not None:
-        options |= {
-            "partitionColumn": partitioning.column,
-            "lowerBound": partitioning.lower,
-            "upperBound": partitioning.upper,
-            "numPartitions": str(partitioning.partitions),
-        }
     return {**options, **connection.options}
 
 
@@ -109,22 +91,39 @@ def read(
     spark: SparkSession,
     connection: JdbcConnection,
     query: str,
-    partitioning: Partitioning | None = None,
+    conditions: Sequence[str] = (),
 ) -> DataFrame:
     """The rows of `query` as a frame; the database is asked for their types at once.
 
+    With `conditions` there is one connection for each, and the rows are those of all of them.
     Raises FM-SETUP-008 if the session has no driver for the database. A frame that is computed twice
     asks the database twice: land it first where both answers have to be the same.
     """
     from pyspark.errors import PySparkException
 
-    reader = spark.read.format("jdbc").options(**read_options(connection, query, partitioning))
+    options = read_options(connection, query)
     try:
-        return reader.load()
+        if not conditions:
+            return spark.read.format("jdbc").options(**options).load()
+        address, rows = options.pop("url"), options.pop("dbtable")
+        return spark.read.jdbc(address, rows, predicates=list(conditions), properties=options)
     except (PySparkException, _py4j_error()) as error:
         if _misses_driver(error, connection.dialect):
             raise _no_driver(connection) from error
         raise
+
+
+def read_in_parts(
+    spark: SparkSession, connection: JdbcConnection, query: str, parts: Parts
+) -> DataFrame:
+    """The same by several connections; the database is first asked how far the values go.
+
+    Raises ValueError for a column whose values cannot be divided.
+    """
+    dialect = connection.dialect
+    found = exact_row(read(spark, connection, parts.extent_query(dialect, query)))
+    lowest, highest = (None if value is None else mark_of(value, "binary") for value in found)
+    return read(spark, connection, query, parts.conditions(dialect, lowest, highest))
 
 
 def probe(

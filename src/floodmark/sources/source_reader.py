@@ -137,8 +137,15 @@ class SourceReader:
 
     # Rows -----------------------------------------------------------------------------------------
 
-    def frame(self, spark: SparkSession, bounds: Bounds, *, first_run: bool = False) -> DataFrame:  # noqa: ARG002 a door
+    def frame(
+        self,
+        spark: SparkSession,
+        bounds: Bounds | None,
+        *,
+        first_run: bool = False,  # noqa: ARG002 a door
+    ) -> DataFrame:
         """The rows between two values; whatever else the source gives is left out here."""
+        assert bounds is not None  # noqa: S101  (a source is read by a cursor)
         frame = self.rows.frame(spark, bounds.low, bounds.high)
         column = self.identity(frame.columns).cursor
         kind = frame.schema[column].dataType.typeName()

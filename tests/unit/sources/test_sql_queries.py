@@ -6,18 +6,29 @@ import os
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import sqlglot
+from hypothesis import given
+from hypothesis import strategies as st
 
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, mark_of
 from floodmark.model.sql_names import SqlDialect
+from floodmark.model.window import EVERY_ROW
 from floodmark.sources.sql.literals import literal
 from floodmark.sources.sql.parameters import bound, parameters_of
-from floodmark.sources.sql.queries import SqlRelation, probe_query, window_query
+from floodmark.sources.sql.parts import Parts, cuts_between
+from floodmark.sources.sql.queries import (
+    SqlRelation,
+    everything_query,
+    nothing_query,
+    probe_query,
+    window_query,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 DIALECTS = list(get_args(SqlDialect))
@@ -60,6 +71,20 @@ def shown(dialect: SqlDialect) -> Iterator[tuple[str, str]]:
     yield "window of strings", window_query(words, a, b)
     numbers = SqlRelation(dialect, "id", table="orders", overlap=10)
     yield "window of numbers", window_query(numbers, mark_of(5), mark_of(20))
+    whole = SqlRelation(dialect, EVERY_ROW, table="Sales.Orders")
+    yield "every row of a table", everything_query(whole)
+    plain = SqlRelation(dialect, EVERY_ROW, query="SELECT * FROM orders -- all\n;")
+    yield "every row of a query", everything_query(plain)
+    yield "no row", nothing_query(plain, None)
+    parts = Parts("Order_Id", 3)
+    yield "how far the values of a column go", parts.extent_query(dialect, everything_query(whole))
+    for ends in (
+        (mark_of(-1), mark_of(11)),
+        (low, high),
+        (mark_of(Decimal("0.5")), mark_of(Decimal(2))),
+    ):
+        for number, condition in enumerate(parts.conditions(dialect, *ends), 1):
+            yield f"part {number} of a read", f"SELECT * FROM orders WHERE {condition}"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -142,6 +167,48 @@ def test_common_table_expressions_nest_where_the_database_lets_them() -> None:
         window_query(SqlRelation("sqlserver", "a", query=query), None, mark_of(1))
 
     assert query in nested
+
+
+@given(
+    st.integers(-(2**63), 2**63 - 1)
+    | st.decimals(-(10**20), 10**20, places=6)
+    | st.dates()
+    | st.datetimes().map(lambda at: at.replace(tzinfo=UTC)),
+    st.data(),
+    st.integers(2, 9),
+)
+def test_parts_share_every_value_and_no_value_twice(
+    one: Any, data: st.DataObject, count: int
+) -> None:
+    same_kind: Any = {
+        int: st.integers(-(2**63), 2**63 - 1),
+        Decimal: st.decimals(-(10**20), 10**20, places=6),
+        date: st.dates(),
+        datetime: st.datetimes().map(lambda at: at.replace(tzinfo=UTC)),
+    }[type(one)]
+    values = sorted([one, data.draw(same_kind)])
+    asked = data.draw(same_kind)
+    cuts = [cut.value for cut in cuts_between(mark_of(values[0]), mark_of(values[1]), count)]
+
+    assert cuts == sorted(set(cuts))
+    assert len(cuts) < count
+    assert all(values[0] < cut <= values[1] for cut in cuts)
+    edges = [None, *cuts, None]
+    holding = [
+        1
+        for low, high in pairwise(edges)
+        if (low is None or asked >= low) and (high is None or asked < high)
+    ]
+    assert holding == [1]
+
+
+def test_one_value_or_none_needs_one_connection_and_words_cannot_be_divided() -> None:
+    parts = Parts("id", 4)
+
+    assert parts.conditions("postgres", None, None) == []
+    assert parts.conditions("postgres", mark_of(7), mark_of(7)) == []
+    with pytest.raises(ValueError, match="no parts"):
+        parts.conditions("postgres", mark_of("a", "binary"), mark_of("b", "binary"))
 
 
 def test_strings_that_a_database_cannot_hold_are_refused() -> None:

@@ -38,6 +38,11 @@ def _names(read: ReadSettings, dialect: SqlDialect) -> Iterator[Problem]:
             name_parts(dialect, read.table)
         except ValueError as error:
             yield ("read", "table"), _wrong(str(error), f"the name of a table of {dialect}")
+    if read.partition is not None:
+        try:
+            column_name(dialect, read.partition.column)
+        except ValueError as error:
+            yield ("read", "partition", "column"), _wrong(str(error), "the name of a column")
     for key in ("cursor", "keys"):
         said = getattr(read.incremental, key) if read.incremental is not None else None
         for name in [said] if isinstance(said, str) else said or ():

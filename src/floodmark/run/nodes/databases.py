@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from floodmark import failpoints
@@ -113,7 +114,7 @@ class DatabaseRows:
         """Land the rows of the planned window, and keep its edge; twice is once."""
         if self.planned.has_news and self.planned.end_mark is not None:
             self._landed()
-            if self.run.batch.is_ordered:
+            if self.run.batch.is_ordered and self._has_cursor:
                 self._keep_edge()
 
     # Rows -----------------------------------------------------------------------------------------
@@ -142,7 +143,7 @@ class DatabaseRows:
         end = decoded_if_any(self.planned.end_mark)
         if end is None:
             return self._shown(self._empty())
-        if self._is_first:
+        if self._is_first or not self._has_cursor:
             return self._shown(self._rows())
         near = self._rows() if self.planned.has_news else self._applied(end)
         older = self._older(decoded_if_any(first.start_mark), end)
@@ -207,11 +208,18 @@ class DatabaseRows:
         return self.reader.reads_again_by_first_query(has_start=self.planned.start_mark is not None)
 
     @property
+    def _has_cursor(self) -> bool:
+        """Without one every window is all rows, and no later window has to know which they were."""
+        return self.planned.query is None or not self.planned.query.is_whole
+
+    @property
     def _meets_again(self) -> bool:
         """Whether the window reads rows that windows before it have read."""
         return meets_again(self.planned) and self.run.batch.is_ordered
 
+    @cached_property
     def _bounds(self) -> Bounds:
+        """Found once: it takes a look into the edge."""
         window = self.planned
         high = decoded(str(window.end_mark))
         has_nulls = self.reader.includes_nulls and self.run.batch.is_ordered
@@ -243,7 +251,7 @@ class DatabaseRows:
         """From where on the landed rows are all that were applied: the reach of the next window,
         but not before that of this one.
         """
-        reach, low = self.reader.reach(end), self._bounds().low
+        reach, low = self.reader.reach(end), self._bounds.low
         return low if low is not None and is_after(low, reach) else reach
 
     def _reach(self, end: CursorMark) -> CursorMark:
@@ -256,7 +264,8 @@ class DatabaseRows:
 
     def _landed(self) -> WriteResult:
         def make() -> DataFrame:
-            return self.reader.frame(self.run.spark, self._bounds(), first_run=self._by_first_query)
+            bounds = self._bounds if self._has_cursor else None
+            return self.reader.frame(self.run.spark, bounds, first_run=self._by_first_query)
 
         return self._land("window", make)
 

@@ -36,6 +36,7 @@ def unsupported(pipeline: PipelineSettings, settings: ProjectSettings) -> Iterat
             *_node(node, upstream, settings),
             *_other_words(upstream, tables),
             *_shared_read(node, upstream, databases),
+            *_shared_name(node, pipeline, settings),
         ]
         yield from (each.below("nodes", position) for each in found)
 
@@ -65,6 +66,8 @@ def _read(
     if is_database_read(read, settings):
         yield from _database_read(read, upstream)
         return
+    if read.partition is not None:
+        yield _not_run("partition", allowed="a read of a database")
     if is_source_read(read, settings):
         yield from _source_read(read, upstream, settings)
         yield from _other_source_read(read, settings)
@@ -73,6 +76,15 @@ def _read(
         yield from _file_read(read)
         yield from _other_file_read(read, settings)
         return
+    yield from _table_read(read, upstream, settings)
+
+
+def _table_read(
+    read: ReadSettings, upstream: UpstreamSettings | None, settings: ProjectSettings
+) -> Iterator[Finding]:
+    """What is read of a Delta table."""
+    if read.settle is not None:
+        yield _not_run("settle", allowed="incremental: {settle: ...}; here it is of files")
     if table_of(read, settings) is None:
         key = "format" if read.format else "connection"
         yield _not_run(
@@ -109,6 +121,8 @@ def _database_read(read: ReadSettings, upstream: UpstreamSettings | None) -> Ite
             yield _not_run(yaml_key, allowed="table or query, and incremental")
     if read.method is not None:
         yield _not_run("method", allowed="no method: a database is read by its cursor")
+    if read.settle is not None:
+        yield _not_run("settle", allowed="incremental: {settle: ...}; here it is of files")
     for key in ("options", "params"):
         if getattr(read, key):
             yield _not_run(key, allowed="options of the connection")
@@ -285,6 +299,20 @@ def _shared_read(
         yield _not_run(
             "read", allowed=f"depends_on: [{first.name}], or the same read in both nodes"
         )
+
+
+def _shared_name(
+    node: NodeSettings, pipeline: PipelineSettings, settings: ProjectSettings
+) -> Iterator[Finding]:
+    """A query is known by the scope of its pipeline and the name of its node."""
+    if not is_database_read(node.read, settings) or node.read is None or node.read.query is None:
+        return
+    for other in settings.pipelines:
+        if other.pipeline == pipeline.pipeline or other.shared_scope != pipeline.shared_scope:
+            continue
+        if any(each.name == node.name and each.read and each.read.query for each in other.nodes):
+            allowed = f"another name: {other.pipeline} of the same scope has a query of that name"
+            yield _not_run("name", allowed=allowed)
 
 
 def _not_run(*path: str | int, allowed: str) -> Finding:

@@ -43,6 +43,11 @@ def oldest_in_postgres(
     return seen(relation, value, 0).newest
 
 
+def ask_postgres(connect: Connect, relation: SqlRelation, query: str) -> tuple[Any, ...]:
+    """The first row of a query about a relation; raises FM-SOURCE-031 if there is no answer."""
+    return _one_row(connect, relation, query)
+
+
 def _one_row(connect: Connect, relation: SqlRelation, query: str) -> tuple[Any, ...]:
     import psycopg
 
@@ -112,4 +117,5 @@ def unasked(relation: SqlRelation, found: str) -> SourceError:
 
 
 def _where(relation: SqlRelation) -> str:
-    return f"{relation.table or 'a query'}, cursor {relation.cursor}"
+    what = relation.table or "a query"
+    return f"{what}, cursor {relation.cursor}" if relation.has_cursor else what

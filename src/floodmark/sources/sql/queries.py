@@ -10,8 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from floodmark.model.cursor_marks import CursorMark, Overlap, StringOrder, lowered
+from floodmark.model.cursor_marks import (
+    CursorMark,
+    Overlap,
+    StringOrder,
+    ValueMark,
+    lowered,
+)
 from floodmark.model.sql_names import SqlDialect, column_name, name_parts, qualified, quoted_for
+from floodmark.model.window import EVERY_ROW
 from floodmark.sources.sql.literals import literal
 from floodmark.sources.sql.parameters import Parameter, bound, parameters_of, tokens_of, unbound
 
@@ -33,7 +40,7 @@ class SqlRelation:
 
     dialect: SqlDialect
     cursor: str
-    """Written as in SQL: a plain name is folded as the database folds it."""
+    """Written as in SQL: a plain name is folded as the database folds it. EVERY_ROW for none."""
     table: str | None = None
     query: str | None = None
     overlap: Overlap | None = None
@@ -41,6 +48,11 @@ class SqlRelation:
     """Of a cursor of strings."""
     on_null_cursor: OnNullCursor = "fail"
     first_run_query: str | None = None
+
+    @property
+    def has_cursor(self) -> bool:
+        """Whether a column tells what is new."""
+        return self.cursor != EVERY_ROW
 
     @property
     def column(self) -> str:
@@ -89,6 +101,24 @@ def range_query(relation: SqlRelation, bounds: Bounds) -> str:
     """The rows between two values."""
     rows = _rows(relation, bounds.low, bounds.high)
     return f"SELECT * FROM {rows} WHERE {bounds.conditions(relation)}"
+
+
+def everything_query(relation: SqlRelation) -> str:
+    """All rows."""
+    return f"SELECT * FROM {_rows(relation, None, None)}"
+
+
+def oid_query(relation: SqlRelation) -> str:
+    """By what PostgreSQL knows a table, whatever it is called; no row for what is no table.
+
+    A view has none: it is made anew without its rows being others.
+    """
+    name = qualified("postgres", name_parts("postgres", str(relation.table)))
+    text = literal("postgres", ValueMark("string", name, "binary"))
+    return (
+        f"SELECT c.oid FROM pg_catalog.pg_class c WHERE c.oid = to_regclass({text})"
+        " AND c.relkind IN ('r', 'p')"
+    )
 
 
 def nothing_query(relation: SqlRelation, mark: CursorMark | None) -> str:

@@ -26,12 +26,25 @@ from floodmark.model.names import matching
 from floodmark.model.plan import TimeFacts
 from floodmark.model.sql_names import column_name
 from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Window
-from floodmark.sources.jdbc import JdbcConnection, probe, read
+from floodmark.sources.jdbc import JdbcConnection, probe, read, read_in_parts
 from floodmark.sources.sql.edges import Identity
 from floodmark.sources.sql.own_values import OwnTarget
 from floodmark.sources.sql.parameters import parameters_of, unbound
-from floodmark.sources.sql.probes import Probe, oldest_in_postgres, probe_postgres
-from floodmark.sources.sql.queries import Bounds, SqlRelation, nothing_query, range_query
+from floodmark.sources.sql.parts import Parts
+from floodmark.sources.sql.probes import (
+    Probe,
+    ask_postgres,
+    oldest_in_postgres,
+    probe_postgres,
+)
+from floodmark.sources.sql.queries import (
+    Bounds,
+    SqlRelation,
+    everything_query,
+    nothing_query,
+    oid_query,
+    range_query,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,6 +73,8 @@ class SqlReader:
     zone: tzinfo = UTC
     """Where the clock hangs that wall times without a zone are read from."""
     own: OwnTarget | None = None
+    parts: Parts | None = None
+    """By which column several connections share a read."""
 
     @property
     def has_first_run_query(self) -> bool:
@@ -85,10 +100,10 @@ class SqlReader:
         return self.relation.on_null_cursor == "include"
 
     def facts(self) -> TableFacts:
-        """What is known without a look: a database has no versions, and its table no id."""
+        """What is known without a look at rows: a database has no versions."""
         return TableFacts(
             path=self.upstream,
-            table_id=self.upstream,
+            table_id=self._table_id(),
             latest_version=NO_VERSION,
             latest_at=_EPOCH,
             earliest_version=0,
@@ -97,6 +112,15 @@ class SqlReader:
             schema_fingerprint="",
             properties={},
         )
+
+    def _table_id(self) -> str:
+        """What the rows are known by beside their name: another one once the table is dropped and
+        made again. Only PostgreSQL is asked; of others, and of queries, the name is all there is.
+        """
+        if self.connect is None or self.relation.query is not None:
+            return self.upstream
+        oid = ask_postgres(self.connect, self.relation, oid_query(self.relation))[0]
+        return self.upstream if oid is None else f"{self.upstream}#{oid}"
 
     def fingerprint(self, *, first_run: bool) -> str:
         """Changes with what is read, not with when."""
@@ -111,6 +135,8 @@ class SqlReader:
 
         Raises FM-SOURCE-030 to -034.
         """
+        if not self.relation.has_cursor:
+            return TimeFacts("timestamp", _later(now, window.start_mark))
         is_first = window.after_version == NOTHING_PROCESSED
         relation = self._bound(self._chosen(first_run=is_first), spark)
         if relation is None or (self.connect is None and spark is None):
@@ -132,9 +158,18 @@ class SqlReader:
         relation = self._bound(self._chosen(first_run=True), spark)
         if relation is None or (self.connect is None and spark is None):
             return
+        if not relation.has_cursor:
+            self._ask_for_columns(relation, spark)
+            return
         newest = self._settled_newest(relation, None, now, spark) if self._can_begin else None
         if newest is not None and not self.begins_at_own_target:
             self._probe(self._chosen(first_run=False), newest, newest, spark)
+
+    def _ask_for_columns(self, relation: SqlRelation, spark: SparkSession | None) -> None:
+        if self.connect is not None:
+            ask_postgres(self.connect, relation, nothing_query(relation, None))
+        elif spark is not None:
+            _ = read(spark, self.jdbc(), nothing_query(relation, None))
 
     @property
     def _can_begin(self) -> bool:
@@ -208,11 +243,17 @@ class SqlReader:
 
     # Rows -----------------------------------------------------------------------------------------
 
-    def frame(self, spark: SparkSession, bounds: Bounds, *, first_run: bool = False) -> DataFrame:
-        """The rows between two values; computed twice it asks the database twice."""
+    def frame(
+        self, spark: SparkSession, bounds: Bounds | None, *, first_run: bool = False
+    ) -> DataFrame:
+        """The rows between two values, or all of them; computed twice it asks the database twice."""
         relation = self._bound(self._chosen(first_run=first_run), spark)
         assert relation is not None  # noqa: S101  (Spark is there)
-        return read(spark, self.jdbc(), range_query(relation, bounds))
+        query = everything_query(relation) if bounds is None else range_query(relation, bounds)
+        if self.parts is None:
+            return read(spark, self.jdbc(), query)
+        with _of_the_kind(relation):
+            return read_in_parts(spark, self.jdbc(), query, self.parts)
 
     def no_rows(
         self, spark: SparkSession, mark: CursorMark | None, *, first_run: bool = False
@@ -255,6 +296,15 @@ class SqlReader:
             return relation
         query = self.own.bind(relation.dialect, relation.query, spark)
         return None if query is None else replace(relation, query=query)
+
+
+def _later(now: datetime, start: str | None) -> TimeMark:
+    """The mark of a window of all rows: when it was planned, and after the one before it."""
+    mark, before = TimeMark("timestamp", now), decoded_if_any(start)
+    if before is None or is_after(mark, before):
+        return mark
+    assert isinstance(before, TimeMark)  # noqa: S101  (another way of reading was refused before)
+    return TimeMark("timestamp", before.value + timedelta(microseconds=1))
 
 
 @contextmanager

@@ -106,13 +106,41 @@ def test_times_without_overlap_and_keys_in_append_mode_are_warned_of(tmp_path: P
     assert not counted.file.warnings
 
 
-def test_a_read_without_a_cursor_is_not_run(tmp_path: Path) -> None:
-    project = check(tmp_path, "table: orders")
+def test_a_query_by_a_cursor_that_nothing_names_is_not_run(tmp_path: Path) -> None:
+    query = "query: SELECT * FROM orders WHERE a > :window_start OR b > :window_start"
+    project = check(tmp_path, query, FIRST)
 
     assert [error.code for error in project.file.warnings] == ["FM-CONFIG-016"]
     with pytest.raises(FloodmarkError) as caught:
         project.plan()
     assert caught.value.code == "FM-CONFIG-016"
+
+
+def test_without_a_cursor_all_rows_are_read_and_an_append_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FloodmarkError) as caught:
+        check(tmp_path, "table: orders")
+    assert caught.value.code == "FM-CONFIG-015"
+    file = tmp_path / "floodmark.yaml"
+    file.write_text(file.read_text().replace("append", "overwrite").replace("postgres", "mysql"))
+
+    ((window,),) = [batch.windows for batch in Project.check(tmp_path).plan()]
+
+    assert (window.is_whole, window.deferred) == (True, False)
+    assert "no cursor is said" in window.reason
+
+
+def test_queries_of_one_scope_need_names_of_their_own(tmp_path: Path) -> None:
+    check(tmp_path, WINDOWED, FIRST)
+    file = tmp_path / "floodmark.yaml"
+    head, one = file.read_text().split("  - pipeline: orders\n")
+    two = "".join(f"  - pipeline: {name}\n    scope: night\n{one}" for name in ("a", "b"))
+    file.write_text(head + two.replace("path: raw/orders", "path: raw/b", 2))
+
+    with pytest.raises(FloodmarkError) as caught:
+        Project.load(tmp_path).plan()
+
+    assert caught.value.code == "FM-CONFIG-016"
+    assert "b of the same scope has a query of that name" in str(caught.value.allowed)
 
 
 def test_a_database_that_only_spark_can_ask_is_planned_with_a_deferred_end(tmp_path: Path) -> None:

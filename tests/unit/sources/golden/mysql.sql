@@ -57,3 +57,50 @@ SELECT * FROM `orders` WHERE `code` COLLATE utf8mb4_bin >= 'a' AND `code` COLLAT
 -- window of numbers
 SELECT * FROM `orders` WHERE `id` >= (-5) AND `id` <= 20
 
+-- every row of a table
+SELECT * FROM `Sales`.`Orders`
+
+-- every row of a query
+SELECT * FROM (
+SELECT * FROM orders -- all
+
+) AS floodmark_source
+
+-- no row
+SELECT * FROM (
+SELECT * FROM orders -- all
+
+) AS floodmark_source WHERE 1 = 0
+
+-- how far the values of a column go
+SELECT MIN(`Order_Id`) AS lowest, MAX(`Order_Id`) AS highest FROM (
+SELECT * FROM `Sales`.`Orders`
+) AS floodmark_parts
+
+-- part 1 of a read
+SELECT * FROM orders WHERE (`Order_Id` < 3 OR `Order_Id` IS NULL)
+
+-- part 2 of a read
+SELECT * FROM orders WHERE `Order_Id` >= 3 AND `Order_Id` < 7
+
+-- part 3 of a read
+SELECT * FROM orders WHERE `Order_Id` >= 7
+
+-- part 1 of a read
+SELECT * FROM orders WHERE (`Order_Id` < TIMESTAMP '2026-11-15 16:12:00.000001+00:00' OR `Order_Id` IS NULL)
+
+-- part 2 of a read
+SELECT * FROM orders WHERE `Order_Id` >= TIMESTAMP '2026-11-15 16:12:00.000001+00:00' AND `Order_Id` < TIMESTAMP '2026-11-16 00:12:00.000001+00:00'
+
+-- part 3 of a read
+SELECT * FROM orders WHERE `Order_Id` >= TIMESTAMP '2026-11-16 00:12:00.000001+00:00'
+
+-- part 1 of a read
+SELECT * FROM orders WHERE (`Order_Id` < 1.0 OR `Order_Id` IS NULL)
+
+-- part 2 of a read
+SELECT * FROM orders WHERE `Order_Id` >= 1.0 AND `Order_Id` < 1.5
+
+-- part 3 of a read
+SELECT * FROM orders WHERE `Order_Id` >= 1.5
+

@@ -57,3 +57,50 @@ SELECT * FROM "orders" WHERE "code" COLLATE "C" >= 'a' AND "code" COLLATE "C" <=
 -- window of numbers
 SELECT * FROM "orders" WHERE "id" >= (-5) AND "id" <= 20
 
+-- every row of a table
+SELECT * FROM "sales"."orders"
+
+-- every row of a query
+SELECT * FROM (
+SELECT * FROM orders -- all
+
+) AS floodmark_source
+
+-- no row
+SELECT * FROM (
+SELECT * FROM orders -- all
+
+) AS floodmark_source WHERE 1 = 0
+
+-- how far the values of a column go
+SELECT MIN("order_id") AS lowest, MAX("order_id") AS highest FROM (
+SELECT * FROM "sales"."orders"
+) AS floodmark_parts
+
+-- part 1 of a read
+SELECT * FROM orders WHERE ("order_id" < 3 OR "order_id" IS NULL)
+
+-- part 2 of a read
+SELECT * FROM orders WHERE "order_id" >= 3 AND "order_id" < 7
+
+-- part 3 of a read
+SELECT * FROM orders WHERE "order_id" >= 7
+
+-- part 1 of a read
+SELECT * FROM orders WHERE ("order_id" < TIMESTAMP WITH TIME ZONE '2026-11-15 16:12:00.000001+00:00' OR "order_id" IS NULL)
+
+-- part 2 of a read
+SELECT * FROM orders WHERE "order_id" >= TIMESTAMP WITH TIME ZONE '2026-11-15 16:12:00.000001+00:00' AND "order_id" < TIMESTAMP WITH TIME ZONE '2026-11-16 00:12:00.000001+00:00'
+
+-- part 3 of a read
+SELECT * FROM orders WHERE "order_id" >= TIMESTAMP WITH TIME ZONE '2026-11-16 00:12:00.000001+00:00'
+
+-- part 1 of a read
+SELECT * FROM orders WHERE ("order_id" < 1.0 OR "order_id" IS NULL)
+
+-- part 2 of a read
+SELECT * FROM orders WHERE "order_id" >= 1.0 AND "order_id" < 1.5
+
+-- part 3 of a read
+SELECT * FROM orders WHERE "order_id" >= 1.5
+

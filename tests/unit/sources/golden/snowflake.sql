@@ -57,3 +57,50 @@ SELECT * FROM "ORDERS" WHERE "CODE" >= 'a' AND "CODE" <= 'b'
 -- window of numbers
 SELECT * FROM "ORDERS" WHERE "ID" >= (-5) AND "ID" <= 20
 
+-- every row of a table
+SELECT * FROM "SALES"."ORDERS"
+
+-- every row of a query
+SELECT * FROM (
+SELECT * FROM orders -- all
+
+) AS floodmark_source
+
+-- no row
+SELECT * FROM (
+SELECT * FROM orders -- all
+
+) AS floodmark_source WHERE 1 = 0
+
+-- how far the values of a column go
+SELECT MIN("ORDER_ID") AS lowest, MAX("ORDER_ID") AS highest FROM (
+SELECT * FROM "SALES"."ORDERS"
+) AS floodmark_parts
+
+-- part 1 of a read
+SELECT * FROM orders WHERE ("ORDER_ID" < 3 OR "ORDER_ID" IS NULL)
+
+-- part 2 of a read
+SELECT * FROM orders WHERE "ORDER_ID" >= 3 AND "ORDER_ID" < 7
+
+-- part 3 of a read
+SELECT * FROM orders WHERE "ORDER_ID" >= 7
+
+-- part 1 of a read
+SELECT * FROM orders WHERE ("ORDER_ID" < CAST('2026-11-15 16:12:00.000001 +00:00' AS TIMESTAMP_TZ) OR "ORDER_ID" IS NULL)
+
+-- part 2 of a read
+SELECT * FROM orders WHERE "ORDER_ID" >= CAST('2026-11-15 16:12:00.000001 +00:00' AS TIMESTAMP_TZ) AND "ORDER_ID" < CAST('2026-11-16 00:12:00.000001 +00:00' AS TIMESTAMP_TZ)
+
+-- part 3 of a read
+SELECT * FROM orders WHERE "ORDER_ID" >= CAST('2026-11-16 00:12:00.000001 +00:00' AS TIMESTAMP_TZ)
+
+-- part 1 of a read
+SELECT * FROM orders WHERE ("ORDER_ID" < 1.0 OR "ORDER_ID" IS NULL)
+
+-- part 2 of a read
+SELECT * FROM orders WHERE "ORDER_ID" >= 1.0 AND "ORDER_ID" < 1.5
+
+-- part 3 of a read
+SELECT * FROM orders WHERE "ORDER_ID" >= 1.5
+

@@ -57,3 +57,50 @@ SELECT * FROM [orders] WHERE [code] COLLATE Latin1_General_100_BIN2 >= N'a' AND 
 -- window of numbers
 SELECT * FROM [orders] WHERE [id] >= (-5) AND [id] <= 20
 
+-- every row of a table
+SELECT * FROM [Sales].[Orders]
+
+-- every row of a query
+SELECT * FROM (
+SELECT * FROM orders -- all
+
+) AS floodmark_source
+
+-- no row
+SELECT * FROM (
+SELECT * FROM orders -- all
+
+) AS floodmark_source WHERE 1 = 0
+
+-- how far the values of a column go
+SELECT MIN([Order_Id]) AS lowest, MAX([Order_Id]) AS highest FROM (
+SELECT * FROM [Sales].[Orders]
+) AS floodmark_parts
+
+-- part 1 of a read
+SELECT * FROM orders WHERE ([Order_Id] < 3 OR [Order_Id] IS NULL)
+
+-- part 2 of a read
+SELECT * FROM orders WHERE [Order_Id] >= 3 AND [Order_Id] < 7
+
+-- part 3 of a read
+SELECT * FROM orders WHERE [Order_Id] >= 7
+
+-- part 1 of a read
+SELECT * FROM orders WHERE ([Order_Id] < CAST('2026-11-15T16:12:00.000001+00:00' AS datetimeoffset(6)) OR [Order_Id] IS NULL)
+
+-- part 2 of a read
+SELECT * FROM orders WHERE [Order_Id] >= CAST('2026-11-15T16:12:00.000001+00:00' AS datetimeoffset(6)) AND [Order_Id] < CAST('2026-11-16T00:12:00.000001+00:00' AS datetimeoffset(6))
+
+-- part 3 of a read
+SELECT * FROM orders WHERE [Order_Id] >= CAST('2026-11-16T00:12:00.000001+00:00' AS datetimeoffset(6))
+
+-- part 1 of a read
+SELECT * FROM orders WHERE ([Order_Id] < 1.0 OR [Order_Id] IS NULL)
+
+-- part 2 of a read
+SELECT * FROM orders WHERE [Order_Id] >= 1.0 AND [Order_Id] < 1.5
+
+-- part 3 of a read
+SELECT * FROM orders WHERE [Order_Id] >= 1.5
+
