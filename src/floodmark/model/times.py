@@ -66,11 +66,8 @@ def span_text(window: Window, begin: AnyMark | None, end: AnyMark | None) -> str
     column = window.query.column if window.query else ""
     if window.query is not None and window.query.is_whole:
         return "no cursor is said, so every run reads all rows"
-    if isinstance(end, FilesMark) and end.what == "records":
-        return f"a new answer, {end.text}"
     if isinstance(end, FilesMark):
-        before = begin.count if isinstance(begin, FilesMark) else 0
-        return f"{end.count - before:,} new files, {end.count:,} in all"
+        return _list_text(begin, end)
     if end is None or begin == end:
         return f"no row has a new {column}"
     if begin is None:
@@ -79,6 +76,13 @@ def span_text(window: Window, begin: AnyMark | None, end: AnyMark | None) -> str
     if window.kind == "cursor":
         return f"{rows}; late ones as far back as the overlap"
     return f"{rows}; a row that comes later with an older value is not seen"
+
+
+def _list_text(begin: AnyMark | None, end: FilesMark) -> str:
+    if end.what == "records":
+        return f"a new answer, {end.text}"
+    before = begin.count if isinstance(begin, FilesMark) else 0
+    return f"{end.count - before:,} new files, {end.count:,} in all"
 
 
 def _waiting(facts: TimeFacts) -> str:
