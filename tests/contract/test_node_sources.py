@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -217,14 +218,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("contract")
 
 
-@pytest.mark.spark
-class TestDeltaByFeed(NodeSourceContract):
-    @pytest.fixture(scope="class")
-    @classmethod
-    def story(cls, folder: Path, spark: SparkSession) -> Story:
-        return told(DeltaByFeed(folder), folder, spark)
-
-
 class TestArrowByFeed(NodeSourceContract):
     @pytest.fixture(scope="class")
     @classmethod
@@ -232,19 +225,29 @@ class TestArrowByFeed(NodeSourceContract):
         return told(DeltaByFeed(folder), folder, None)
 
 
-@pytest.mark.spark
-class TestDeltaByTime(NodeSourceContract):
-    @pytest.fixture(scope="class")
-    @classmethod
-    def story(cls, folder: Path, spark: SparkSession) -> Story:
-        return told(DeltaByTime(folder), folder, spark)
-
-
 class TestArrowByTime(NodeSourceContract):
     @pytest.fixture(scope="class")
     @classmethod
     def story(cls, folder: Path) -> Story:
         return told(DeltaByTime(folder), folder, None)
+
+
+if os.environ.get("FLOODMARK_TEST_SIZE") == "full":
+    # The double is held to the sources of Spark by test_sources.py and test_time_sources.py.
+
+    @pytest.mark.spark
+    class TestDeltaByFeed(NodeSourceContract):
+        @pytest.fixture(scope="class")
+        @classmethod
+        def story(cls, folder: Path, spark: SparkSession) -> Story:
+            return told(DeltaByFeed(folder), folder, spark)
+
+    @pytest.mark.spark
+    class TestDeltaByTime(NodeSourceContract):
+        @pytest.fixture(scope="class")
+        @classmethod
+        def story(cls, folder: Path, spark: SparkSession) -> Story:
+            return told(DeltaByTime(folder), folder, spark)
 
 
 @pytest.mark.spark
