@@ -76,15 +76,6 @@ def _read(
         yield from _file_read(read)
         yield from _other_file_read(read, settings)
         return
-    yield from _table_read(read, upstream, settings)
-
-
-def _table_read(
-    read: ReadSettings, upstream: UpstreamSettings | None, settings: ProjectSettings
-) -> Iterator[Finding]:
-    """What is read of a Delta table."""
-    if read.settle is not None:
-        yield _not_run("settle", allowed="incremental: {settle: ...}; here it is of files")
     if table_of(read, settings) is None:
         key = "format" if read.format else "connection"
         yield _not_run(
@@ -98,6 +89,8 @@ def _table_read(
     read: ReadSettings, upstream: UpstreamSettings | None, settings: ProjectSettings
 ) -> Iterator[Finding]:
     """What is read of a Delta table."""
+    if read.settle is not None:
+        yield _not_run("settle", allowed="incremental: {settle: ...}; here it is of files")
     for key, yaml_key in (("query", "query"), ("ddl", "schema")):
         if getattr(read, key) is not None:
             yield _not_run(yaml_key, allowed="path or table, and a sql step in transform")
