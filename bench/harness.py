@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import statistics
 import sys
 import time
@@ -41,6 +42,14 @@ def seconds(action: Callable[[], object]) -> float:
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
+
+
+def own_peak_mb() -> float:
+    """The most memory that this process has held."""
+    if sys.platform == "linux":  # ru_maxrss would be that of the parent, if it is larger
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
 
 
 def interleaved(rounds: int, **actions: Callable[[], object]) -> dict[str, list[float]]:

@@ -22,15 +22,15 @@ FAULTY = 10
 PORTED = 20
 
 _CHILD = """
-import json, resource, sys, time
+import json, sys, time
 import floodmark as fm
+from bench.harness import own_peak_mb
 paths = json.load(open(sys.argv[1]))
 started = time.perf_counter()
 batch = fm.Coordinator(sys.argv[2], actor="bench").create_batch(paths)
 taken = time.perf_counter() - started
 assert len(batch.windows) == len(paths) and batch.status == "PENDING", batch.status
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps({"seconds": taken, "peak_kb": peak / (1024 if sys.platform == "darwin" else 1)}))
+print(json.dumps({"seconds": taken, "peak_mb": own_peak_mb()}))
 """
 
 
@@ -51,7 +51,7 @@ def measure(spark: SparkSession, folder: Path) -> list[Figure]:
     ours = median([run["seconds"] for run in following])
     slowest = max(ours, median([run["seconds"] for run in first]))
     ratio = (median(ported) / PORTED) / (slowest / UPSTREAMS)
-    peak = max(run["peak_kb"] for run in [*first, *following]) / 1024
+    peak = max(run["peak_mb"] for run in [*first, *following])
     times = [run["seconds"] for run in following]
     return [
         Figure(

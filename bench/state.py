@@ -36,18 +36,15 @@ COMMANDS = {
     "lag": "coordinator.lag()",
 }
 CHILD = """
-import json, re, resource, sys, time
+import json, sys, time
 import floodmark as fm
+from bench.harness import own_peak_mb
 started = time.perf_counter()
 coordinator = fm.Coordinator(sys.argv[1], actor="bench")
 {command}
 seconds = time.perf_counter() - started
 busy = time.process_time()
-if sys.platform == "linux":  # ru_maxrss would be that of the parent, if it is larger
-    peak = int(re.search(r"VmHWM:\\s+([0-9]+)", open("/proc/self/status").read())[1]) / 1024
-else:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 ** 2
-print(json.dumps([seconds, busy, peak]))
+print(json.dumps([seconds, busy, own_peak_mb()]))
 """
 
 

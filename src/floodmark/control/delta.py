@@ -10,13 +10,13 @@ import io
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from floodmark import failpoints
+from floodmark.control import columns
 from floodmark.control.events import Event, decode, encode
 from floodmark.control.journal import FORMAT_VERSION, CommitConflict, CommitUnknown, Tail
 from floodmark.deltalog import Storage, is_local, write_problem
@@ -38,9 +38,6 @@ SCHEMA = pa.schema(
         ("at", pa.timestamp("us", "UTC")),
     ]
 )
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DeltaEventLog:
@@ -281,7 +278,7 @@ def table_of(events: Iterable[Event]) -> pa.Table:
         }
         for event in events
     ]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return columns.table_of(rows, SCHEMA)
 
 
 def events_of(table: pa.Table) -> list[Event]:
@@ -295,16 +292,8 @@ def events_of(table: pa.Table) -> list[Event]:
             actor=row["actor"],
             at=at,
         )
-        for row, at in zip(rows, _instants(table.column("at")), strict=True)
+        for row, at in zip(rows, columns.instants_of(table.column("at")), strict=True)
     ]
-
-
-def _instants(column: pa.ChunkedArray) -> list[datetime]:
-    """Timestamps by way of numbers: pyarrow imports pandas for the first one it converts itself."""
-    if column.type != SCHEMA.field("at").type:
-        return list(column.to_pylist())
-    numbers = (n for chunk in column.chunks for n in chunk.view(pa.int64()).to_pylist())
-    return [_EPOCH + timedelta(microseconds=number) for number in numbers]
 
 
 def added_files(commit: str) -> list[str]:

@@ -230,7 +230,7 @@ class Projector:
             rows = table.of(tables.registry_rows(state))
             self._commit(handle, rows, state.seq, mode="overwrite")
         elif table.name == "pipeline_checkpoints":
-            rows = table.of([p.checkpoint for p in news])
+            rows = table.of([p.checkpoint for p in news if p.checkpoint])
             self._commit(handle, rows, state.seq, mode="append")
         else:
             rows = table.of([p.history for p in news])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from floodmark.control import columns
 from floodmark.control.events import Event, Paused, Removed, encode
 from floodmark.model.state import PlannedBatch, Run, State
 from floodmark.model.window import NO_VERSION, Window
@@ -120,9 +121,9 @@ class PublishedTable:
     grows_by: str | None = None
     """The column, never NULL, in whose order rows come in; None if each commit replaces all."""
 
-    def of(self, rows: Sequence[Mapping[str, Any] | None]) -> pa.Table:
+    def of(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         """Rows as Arrow data of this table's types."""
-        return pa.Table.from_pylist(rows, schema=self.schema)
+        return columns.table_of(rows, self.schema)
 
 
 TABLES = (

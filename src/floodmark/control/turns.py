@@ -1,7 +1,7 @@
-"""Taking turns at the published tables, so that many processes share one refresh.
+"""Taking turns, so that many processes share one refresh of the tables, and one compaction.
 
-Safety does not depend on it: every commit to those tables is a compare-and-swap. Without turns
-fifty runners would overtake one another again and again, and each pays for a refresh of its own.
+Safety does not depend on it: every commit is a compare-and-swap. Without turns fifty runners would
+overtake one another again and again, and each pays for work of its own.
 """
 
 from __future__ import annotations
@@ -24,20 +24,32 @@ def turn(control: str) -> Iterator[bool]:
 
     On an object store, or where the lock cannot be had, everybody goes on at once.
     """
-    lock = _opened(f"{control}/_turn") if is_local(control) else None
-    if lock is None:
-        yield False
-        return
+    with _lock(control, "_turn") as lock:
+        yield lock is not None and _waited(lock)
+
+
+@contextmanager
+def alone(control: str) -> Iterator[bool]:
+    """Whether nobody else compacts the journal just now; waits for nobody.
+
+    On an object store, or where the lock cannot be had, everybody may.
+    """
+    with _lock(control, "_compaction") as lock:
+        yield lock is None or _taken(lock)
+
+
+@contextmanager
+def _lock(control: str, name: str) -> Iterator[int | None]:
+    """A file to lock, None where there is none; closing it gives the lock back."""
+    lock = None
+    if is_local(control):
+        with suppress(OSError):
+            lock = os.open(f"{control}/{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        yield _waited(lock)
+        yield lock
     finally:
-        os.close(lock)  # gives the lock back, if it was ours
-
-
-def _opened(path: str) -> int | None:
-    with suppress(OSError):
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    return None
+        if lock is not None:
+            os.close(lock)
 
 
 def _waited(lock: int) -> bool:

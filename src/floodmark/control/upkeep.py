@@ -12,6 +12,7 @@ from floodmark.control.projections import Projector
 from floodmark.control.retention import Removed, remove_heartbeats, remove_unneeded
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.control.tables import TABLES
+from floodmark.control.turns import alone
 from floodmark.deltalog import Storage
 from floodmark.errors import ConfigError
 from floodmark.model.results import Upkeep
@@ -26,8 +27,8 @@ KEEP_WINDOWS = 2_000
 NOTE = "_upkeep"
 """The file of a store that says when upkeep last finished."""
 
-ATTEMPTS = 5
-"""How often upkeep tries to fold a journal that others keep committing to."""
+ATTEMPTS = 10
+"""How often a journal that others keep committing to is tried to be folded."""
 
 
 def keep_up(
@@ -43,7 +44,7 @@ def keep_up(
     6. Leave a note of when that was.
     """
     projector.refresh(state)  # 1
-    folded = _fold_in_turn(log, projector)  # 2
+    folded = _fold_journal(log.reopened(), projector, KEEP_WINDOWS) or 0  # 2
     joined = projector.compact(above=1)  # 3
     storage, removed = projector.storage, Removed()
     for path in (log.path, *(f"{log.control}/{table.name}" for table in TABLES)):  # 4
@@ -89,16 +90,20 @@ def refuse_short(retain_seconds: float, least: float) -> None:
 def compact_if_due(log: DeltaEventLog, projector: Projector) -> bool:
     """Compact once the journal has many small files; whether it was done.
 
-    Works on a log of its own: the handle of `log` moves on with every commit of other threads, and
-    a compare-and-swap must not move with it.
+    One process does it for all: it costs as much as reading the whole journal, and fifty that try
+    at once keep one another from it. Works on a log of its own: the handle of `log` moves on with
+    every commit of other threads, and a compare-and-swap must not move with it.
     """
-    return log.file_count > COMPACT_AFTER_FILES and compact(log.reopened(), projector)
+    if log.file_count <= COMPACT_AFTER_FILES:
+        return False
+    with alone(log.control) as is_alone:
+        return is_alone and compact(log.reopened(), projector)
 
 
 def compact(log: DeltaEventLog, projector: Projector, *, keep_windows: int = KEEP_WINDOWS) -> bool:
     """Fold what `history` already holds into one SNAPSHOT event; the rest stays as it is.
 
-    One compare-and-swap commit. If somebody commits meanwhile, nothing is changed and False comes
+    One compare-and-swap commit. If others always commit first, nothing is changed and False comes
     back: the next one to come will find it due again. State before and after is the same.
     """
     if not _fold_journal(log, projector, keep_windows):
@@ -107,27 +112,29 @@ def compact(log: DeltaEventLog, projector: Projector, *, keep_windows: int = KEE
     return True
 
 
-def _fold_in_turn(log: DeltaEventLog, projector: Projector) -> int:
-    """Fold the journal now, trying again while others commit; 0 if they always came first."""
-    for _ in range(ATTEMPTS):
-        folded = _fold_journal(log.reopened(), projector, KEEP_WINDOWS)
-        if folded is not None:
-            return folded
-    return 0
-
-
 def _fold_journal(log: DeltaEventLog, projector: Projector, keep_windows: int) -> int | None:
-    """How many events were folded; None if somebody else committed first."""
+    """How many events were folded; None if others always committed first.
+
+    Reading the journal takes longer than the time between two commits of a busy store. So what was
+    folded is kept, and only what came meanwhile is read before the next attempt.
+    """
     tail = log.read(None)
     published = projector.published_through("history")
     old = [event for event in tail.events if event.seq <= published]
     if len(old) < 2 or not projector.history_is_complete(published):
         return 0
-    try:
-        log.replace([_folded(old, keep_windows), *tail.events[len(old) :]], tail.position)
-    except (CommitConflict, CommitUnknown):
-        return None
-    return len(old)
+    events = [_folded(old, keep_windows), *tail.events[len(old) :]]
+    for _ in range(ATTEMPTS):
+        try:
+            log.replace(events, tail.position)
+        except (CommitConflict, CommitUnknown):
+            tail = log.read(tail.position)
+        else:
+            return len(old)
+        if tail.is_whole:
+            return None  # somebody else has folded it meanwhile
+        events += tail.events
+    return None
 
 
 def _folded(events: list[Event], keep_windows: int) -> Event:

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 import floodmark as fm
+from floodmark.control import turns, upkeep
 from floodmark.control.delta import DeltaEventLog
 from floodmark.control.events import Registered
 from floodmark.control.heartbeats import FileHeartbeats
@@ -249,3 +250,45 @@ def test_it_runs_beside_pipelines_and_nothing_is_lost_or_doubled(story: Story) -
     judged = end_state(str(story.root))
     assert (judged["problems"], judged["history"]) == ([], [])
     assert story.coordinator().state().batch_seq == 5
+
+
+class OvertakenLog(DeltaEventLog):
+    """Somebody else commits before each of the first compactions."""
+
+    overtaken = 3
+
+    def replace(self, events: Any, position: int) -> None:
+        if self.overtaken:
+            self.overtaken -= 1
+            other = Journal(DeltaEventLog(self.control, Storage(None)), actor="other")
+            other.commit(lambda state: [Registered(f"p{state.seq}", "s", ("/u",), "")])
+        super().replace(events, position)
+
+
+def test_a_journal_that_others_commit_to_is_folded_all_the_same(story: Story) -> None:
+    coordinator = story.coordinator()
+    projector = coordinator._projector
+    assert projector
+    before = coordinator.state()
+
+    assert upkeep.compact(OvertakenLog(coordinator.control, Storage(None)), projector)
+
+    tail = DeltaEventLog(coordinator.control, Storage(None)).read(None)
+    assert [e.kind for e in tail.events] == ["SNAPSHOT", *["REGISTER"] * 3]
+    after = story.coordinator().state()
+    assert after.marks == before.marks
+    assert len(after.pipelines) == len(before.pipelines) + 3
+
+
+def test_one_process_compacts_for_all(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "COMPACT_AFTER_FILES", 1)
+    coordinator = story.coordinator()
+    coordinator.state()
+    log, projector = coordinator._delta_log, coordinator._projector
+    assert projector
+
+    with turns.alone(coordinator.control) as is_alone:
+        assert is_alone
+        assert not upkeep.compact_if_due(log, projector)
+
+    assert upkeep.compact_if_due(log, projector)
