@@ -130,7 +130,8 @@ class ProjectSettings(Settings):
         default_factory=dict, description="Settings of the local Spark session, by Spark's names."
     )
     plugins: list[ModuleName] = Field(
-        default_factory=list, description="Modules of the project with transforms, formats, sources, sinks."
+        default_factory=list,
+        description="Modules of the project with transforms, formats, sources, sinks.",
     )
     connections: Connections = Field(
         default_factory=dict, description="Where data comes from and goes to, by name."
