@@ -142,7 +142,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def graph(call: Call) -> int:
-    """Show pipelines and nodes in the order they run, and what comes before each."""
+    """Show pipelines and nodes, and what comes before each."""
     from floodmark.config.chains import parents_of
 
     settings = call.project.settings

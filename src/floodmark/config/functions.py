@@ -39,9 +39,7 @@ def load_module(root: Path, name: str, where: str | None = None) -> ModuleType:
 
 
 def _module(root: Path, module: str, name: str, where: str | None) -> ModuleType:
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
-        invalidate_caches()
+    _look_first(root, module.partition(".")[0])
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -51,6 +49,18 @@ def _module(root: Path, module: str, name: str, where: str | None) -> ModuleType
     # The boundary to the user's module: whatever it raises, even exit(), is reported with its line.
     except (Exception, SystemExit) as error:
         raise _failing_import(root, module, error, where) from error
+
+
+def _look_first(root: Path, package: str) -> None:
+    """Let a name mean what it means below `root`: a process may run several projects in turn."""
+    if sys.path[:1] != [str(root)]:
+        sys.path[:] = [str(root), *(place for place in sys.path if place != str(root))]
+        invalidate_caches()
+    known = getattr(sys.modules.get(package), "__file__", None)
+    is_there = (root / f"{package}.py").is_file() or (root / package / "__init__.py").is_file()
+    if known is not None and is_there and not Path(known).is_relative_to(root):
+        for name in [n for n in sys.modules if n == package or n.startswith(f"{package}.")]:
+            del sys.modules[name]
 
 
 def _no_module(root: Path, module: str, name: str, where: str | None) -> ConfigError:

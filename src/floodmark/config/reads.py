@@ -23,6 +23,7 @@ from floodmark.config.fields import (
     one_of,
     refused,
 )
+from floodmark.config.safety import is_secret_key
 from floodmark.config.upstreams import DeltaReadSettings
 
 SQL_FORMATS = ("sql", *DIALECTS)
@@ -33,6 +34,15 @@ FORMATS = (*SQL_FORMATS, "delta", *FILE_FORMATS, "http", "kafka", "plugin")
 def is_of_files(name: str | None) -> bool:
     """Whether a format is one of files: floodmark's own, or any other name, which a plug-in has."""
     return name in FILE_FORMATS or (name is not None and name not in FORMATS)
+
+
+def _without_secrets(params: dict[str, Any]) -> dict[str, Any]:
+    """What a node sends is shown with the node: secrets are the connection's."""
+    for key in params:
+        if is_secret_key(key):
+            allowed = "secrets in params of the connection, by reference"
+            raise refused(f'"{key}" is a secret', allowed, code="FM-CONFIG-011", at=(key,))
+    return params
 
 
 _OLD_PARAMETERS = re.compile(
@@ -170,7 +180,7 @@ class ReadSettings(DeltaReadSettings):
         default=None, description="A column of this name tells the file of each row."
     )
     ddl: Text | None = Field(default=None, alias="schema", description="Columns and types, as DDL.")
-    params: dict[str, Any] = Field(
+    params: Annotated[dict[str, Any], AfterValidator(_without_secrets)] = Field(
         default_factory=dict, description="Parameters of a request to a web API."
     )
     records: Text | None = Field(

@@ -166,7 +166,7 @@ class Vault:
     def reveal(self, secret: Secret) -> str:
         """The value of a secret, looked up anew; raises ConfigError FM-CONFIG-012."""
         try:
-            value = self.value_of(secret.reference)
+            value = self._value(secret.reference, anywhere=True)
         except ReferenceProblem as problem:
             raise unresolved(problem, None) from None
         if value:
@@ -180,10 +180,22 @@ class Vault:
         return text
 
     def value_of(self, reference: Reference) -> str:
-        """What a reference stands for; raises ReferenceProblem."""
+        """What a reference in ordinary text stands for; raises ReferenceProblem."""
+        return self._value(reference, anywhere=False)
+
+    def _value(self, reference: Reference, *, anywhere: bool) -> str:
         if reference.kind == "env":
             return self._variable(reference)
-        return self._file(reference) if reference.kind == "file" else self._provided(reference)
+        if reference.kind == "secret":
+            return self._provided(reference)
+        if not anywhere and not self._is_below(reference.name):
+            title = f"the file {reference.name} is outside of the project's folder"
+            raise ReferenceProblem(title, "a file below it; only a secret may be elsewhere")
+        return self._file(reference)
+
+    def _is_below(self, name: str) -> bool:
+        """Whether a file is the project's own: what is put into text may be shown."""
+        return (self.root / name).resolve().is_relative_to(self.root.resolve())
 
     def _variable(self, reference: Reference) -> str:
         value = self.environ.get(reference.name)
@@ -207,7 +219,7 @@ class Vault:
         except OSError as error:
             why = error.strerror or type(error).__name__
             title = f"the file {reference.name} cannot be read: {why}"
-            raise ReferenceProblem(title, "a file below the project's folder") from None
+            raise ReferenceProblem(title, "a file that can be read") from None
         except UnicodeDecodeError:
             raise ReferenceProblem(f"the file {reference.name} is not text", "UTF-8") from None
 

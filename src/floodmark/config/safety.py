@@ -9,11 +9,11 @@ from floodmark.config.places import KeyPath, shown
 MASK = "***"
 
 _SECRET_WORDS = re.compile(
-    r"pass(word|wd|phrase)?$|pwd$|secret|token|credential|api_?key|access_?key$|account_?key"
-    r"|private_?key|sas_|authorization|jaas",
+    r"pass(word|wd|phrase)?$|pwd$|secret|token|credential|api[-_]?key|access[-_]?key$"
+    r"|account[-_]?key|private[-_]?key|sas_|authorization|jaas",
     re.IGNORECASE,
 )
-_NAMES_ONLY = re.compile(r"access_?key_?id$|token_?(url|endpoint)$", re.IGNORECASE)
+_NAMES_ONLY = re.compile(r"access[-_]?key[-_]?id$|token[-_]?(url|endpoint)$", re.IGNORECASE)
 _TELLING = re.compile(r"[@:=;]")
 _LOGIN_IN_URL = re.compile(
     r"://[^/@\s]*:[^/@\s]+@|(?:password|passwd|pwd|secret|token|api_?key)=[^;&\s]+", re.IGNORECASE
@@ -31,8 +31,13 @@ def is_secret_key(key: str | int) -> bool:
 
 
 def is_secret_path(path: KeyPath) -> bool:
-    """Whether a path leads to a secret: below a connection, under a key that says so."""
-    return path[:1] == ("connections",) and any(map(is_secret_key, path[2:]))
+    """Whether a path leads to a secret: of a connection, or what a node sends to a web API."""
+    is_sent = path[:1] != ("connections",) and path[-3:-1] == ("read", "params")
+    return any(map(is_secret_key, path[-1:] if is_sent else _of_connection(path)))
+
+
+def _of_connection(path: KeyPath) -> KeyPath:
+    return path[2:] if path[:1] == ("connections",) else ()
 
 
 def has_login(text: str) -> bool:

@@ -12,7 +12,7 @@ from floodmark.control import ControlReader
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import TableFacts, enable_feed_command, unreadable_features
-from floodmark.model.names import ASK_CATALOG, is_catalog_name
+from floodmark.model.names import ASK_CATALOG, is_catalog_name, is_of_source
 from floodmark.model.receipt import FILES, Ledger, pipeline_of
 from floodmark.model.results import Finding, Lag, bad, good
 from floodmark.model.state import Mark, SinkDone, State
@@ -86,8 +86,10 @@ def examine_upstream(
 ) -> list[Finding]:
     """Whether an upstream can be planned, how it will be read, and whether it forgets too early."""
     if any(mark.query is not None for mark in marks):
+        if is_of_source(upstream):
+            return [good(upstream, "a web API or a plug-in: only planning asks it")]
         known = [lag for lag in lags if lag.is_known]
-        text = "has no versions that are used: read by a time or cursor column"
+        text = "has no versions that are used: read by a list, or a time or cursor column"
         return [good(upstream, text) if known else bad(upstream, f"{text}; could not be looked at")]
     try:
         place = state.place_of(upstream)

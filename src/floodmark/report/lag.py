@@ -47,7 +47,9 @@ def lags_in(
 
 
 def is_above(lag: Lag, versions: int | None, seconds: float | None) -> bool:
-    """Whether a lag is above a threshold; one that is not known is."""
+    """Whether a lag is above a threshold; one that is not known is, unless nobody may ask."""
+    if is_of_source(lag.upstream):
+        return False
     is_unknown = lag.versions_behind is None and not lag.is_known
     if versions is not None and (is_unknown or (lag.versions_behind or 0) > versions):
         return True

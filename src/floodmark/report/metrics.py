@@ -18,6 +18,7 @@ from floodmark.control.events import Event
 from floodmark.control.fold import fold
 from floodmark.control.upkeep import last_upkeep
 from floodmark.deltalog import Storage
+from floodmark.model.names import is_of_source
 from floodmark.model.results import Lag
 from floodmark.model.state import BatchStatus, Holder, Pipeline, RunStatus, State
 from floodmark.model.window import NOTHING_PROCESSED
@@ -87,7 +88,8 @@ LAG_SECONDS = Metric(
 )
 LAG_KNOWN = Metric(
     "floodmark_upstream_lag_known",
-    "0 where the upstream could not be looked at, or the next change is gone from its log.",
+    "0 where the upstream could not be looked at, or the next change is gone from its log. Absent"
+    " for web APIs and plug-ins, which only planning asks.",
     _UPSTREAM,
 )
 LATEST = Metric(
@@ -266,7 +268,8 @@ def _upstream(state: State, lag: Lag) -> Iterator[Sample]:
     mark = state.marks.get(key)
     yield from _if_known(LAG_VERSIONS, key, lag.versions_behind)
     yield from _if_known(LAG_SECONDS, key, lag.seconds_behind)
-    yield Sample(LAG_KNOWN, key, lag.is_known)
+    if not is_of_source(lag.upstream):
+        yield Sample(LAG_KNOWN, key, lag.is_known)
     yield from _if_known(LATEST, key, lag.latest)
     yield Sample(COMMITTED, key, NOTHING_PROCESSED if lag.committed is None else lag.committed)
     yield Sample(COMMITTED_AT, key, mark.advanced_at.timestamp() if mark else 0.0)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -247,3 +248,23 @@ def test_a_survey_of_a_file_without_a_sound_pipeline_is_only_its_errors(
 
     assert loaded is None
     assert report.errors
+
+
+def test_projects_with_modules_of_one_name_get_their_own_in_any_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "fm_shared_jobs.py").write_text(
+            f"def f(inputs, run):\n    return '{name}'\n"
+        )
+
+    called = [
+        load_function(tmp_path / name, "fm_shared_jobs:f")({}, None)
+        for name in ("one", "two", "one")
+    ]
+
+    assert called == ["one", "two", "one"]
+    again = load_function(tmp_path / "one", "fm_shared_jobs:f")
+    assert again is load_function(tmp_path / "one", "fm_shared_jobs:f")

@@ -208,10 +208,57 @@ def test_every_secret_of_a_model_has_a_name_that_says_so() -> None:
     ("key", "is_secret"),
     [
         ("password", True), ("PWD", True), ("aws_secret_access_key", True), ("token", True),
-        ("azure_storage_account_key", True), ("sasl.jaas.config", True), ("api-key", False),
+        ("azure_storage_account_key", True), ("sasl.jaas.config", True), ("api-key", True),
         ("api_key", True), ("user", False), ("aws_access_key_id", False), ("tokenizer", True),
         ("token_url", False), ("bypass", True), ("passenger", False), ("keys", False),
     ],
 )  # fmt: skip
 def test_keys_that_say_they_are_secret(key: str, is_secret: bool) -> None:
     assert is_secret_key(key) is is_secret
+
+
+def test_a_secret_may_be_in_any_file_and_ordinary_text_only_in_the_project_s(
+    file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("run") / "secret"
+    outside.write_text(VALUE)
+    file.write_text(PROJECT.replace("secrets/token", str(outside)))
+    assert Vault(file.parent).reveal(password(file, "api", "token")) == VALUE
+
+    file.write_text(
+        PROJECT.replace("${env:FM_ROOT:-lake}", f"${{file:../{outside.parent.name}/secret}}")
+    )
+    with pytest.raises(ConfigError, match="outside of the project's folder") as caught:
+        load_file(file)
+    assert VALUE not in str(caught.value)
+
+
+NODE = """\
+project: shop
+connections:
+  api: {type: http, base_url: "https://example.org"HEADERS}
+  lake: {type: lake, root: lake}
+pipelines:
+  - pipeline: a
+    nodes:
+      - name: n
+        read: {connection: api, path: events, params: {PARAM: hunter2}}
+        write: {connection: lake, path: events, mode: overwrite}
+"""
+
+
+@pytest.mark.parametrize(
+    ("headers", "param"),
+    [(', headers: {X-Api-Key: "hunter2"}', "status"), ("", "access_token")],
+)
+def test_a_secret_that_is_sent_to_an_api_is_not_written_in_the_file(
+    tmp_path: Path, headers: str, param: str
+) -> None:
+    path = tmp_path / "floodmark.yaml"
+    path.write_text(NODE.replace("HEADERS", headers).replace("PARAM", param))
+
+    with pytest.raises(ConfigError) as caught:
+        load_file(path)
+
+    assert caught.value.code == "FM-CONFIG-011"
+    assert "hunter2" not in str(caught.value)

@@ -141,3 +141,11 @@ def test_a_threshold_counts_versions_or_time_and_what_is_unknown_is_above(
     lag = Lag("s", "u", 1, 1, behind, seconds, ())
 
     assert is_above(lag, versions_limit, seconds_limit) == above
+
+
+def test_what_nobody_but_a_plan_may_ask_raises_no_alarm() -> None:
+    lag = Lag("s", "source://api/events", None, None, None, None, (), kind="cursor")
+
+    assert not is_above(lag, 0, None)
+    assert not is_above(lag, None, 0.0)
+    assert is_above(replace(lag, upstream="sql://erp/orders"), 0, None)
