@@ -56,11 +56,16 @@ def _look_first(root: Path, package: str) -> None:
     if sys.path[:1] != [str(root)]:
         sys.path[:] = [str(root), *(place for place in sys.path if place != str(root))]
         invalidate_caches()
-    known = getattr(sys.modules.get(package), "__file__", None)
-    is_there = (root / f"{package}.py").is_file() or (root / package / "__init__.py").is_file()
-    if known is not None and is_there and not Path(known).is_relative_to(root):
+    is_there = (root / f"{package}.py").is_file() or (root / package).is_dir()
+    if is_there and package in sys.modules and not _is_below(root, sys.modules[package]):
         for name in [n for n in sys.modules if n == package or n.startswith(f"{package}.")]:
             del sys.modules[name]
+
+
+def _is_below(root: Path, module: ModuleType) -> bool:
+    """Whether a module is of the folder; one without a file is a folder of modules."""
+    places = [module.__file__] if module.__file__ else getattr(module, "__path__", ())
+    return any(Path(place).is_relative_to(root) for place in places)
 
 
 def _no_module(root: Path, module: str, name: str, where: str | None) -> ConfigError:

@@ -253,18 +253,24 @@ def test_a_survey_of_a_file_without_a_sound_pipeline_is_only_its_errors(
 def test_projects_with_modules_of_one_name_get_their_own_in_any_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A module of one is a file, of another a folder of modules, of the third a package."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "fm_shared_jobs.py").write_text(
-            f"def f(inputs, run):\n    return '{name}'\n"
-        )
+    places = {
+        "file": "fm_shared.py",
+        "folder": "fm_shared/daily.py",
+        "package": "fm_shared/daily.py",
+    }
+    for name, place in places.items():
+        (tmp_path / name / place).parent.mkdir(parents=True)
+        (tmp_path / name / place).write_text(f"def f(inputs, run):\n    return '{name}'\n")
+    (tmp_path / "package/fm_shared/__init__.py").write_text("")
+    functions = {
+        "file": "fm_shared:f",
+        "folder": "fm_shared.daily:f",
+        "package": "fm_shared.daily:f",
+    }
 
-    called = [
-        load_function(tmp_path / name, "fm_shared_jobs:f")({}, None)
-        for name in ("one", "two", "one")
-    ]
-
-    assert called == ["one", "two", "one"]
-    again = load_function(tmp_path / "one", "fm_shared_jobs:f")
-    assert again is load_function(tmp_path / "one", "fm_shared_jobs:f")
+    for name in ("folder", "file", "package", "file", "package"):
+        function = load_function(tmp_path / name, functions[name])
+        assert function({}, None) == name
+        assert load_function(tmp_path / name, functions[name]) is function
