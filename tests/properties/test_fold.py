@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 
@@ -93,8 +94,17 @@ def test_what_has_an_effect_cannot_happen_twice(seed: int, data: st.DataObject) 
     once = [i for i, e in enumerate(events) if e.kind not in ("REGISTER", *REPEATABLE)]
     position = data.draw(st.sampled_from(once))
     state = fold(events[: position + 1])
+    again = replace(events[position], seq=state.seq + 1)
+    if events[position].kind == "RESET" and _changes_nothing(state, again):
+        return  # a mark that stands where it is moved to
     with pytest.raises(ControlError):
-        apply(state, replace(events[position], seq=state.seq + 1))
+        apply(state, again)
+
+
+def _changes_nothing(state: State, event: Event) -> bool:
+    with suppress(ControlError):
+        return replace(apply(state, event), seq=state.seq) == state
+    return False
 
 
 @given(SEEDS, st.data())
