@@ -153,6 +153,23 @@ def _check(name: str, function: Any, parameters: Sequence[str]) -> None:
         raise unusable(f"{origin_of(function)} cannot be called", str(error), wanted) from error
 
 
+def guarded(
+    function: Any,
+    arguments: tuple[Any, ...],
+    told: Callable[[str], FloodmarkError],
+    masked: Callable[[str], str],
+) -> Any:
+    """What a function of a plug-in gives; what it raises, without secrets, becomes an error."""
+    try:
+        return function(*arguments)
+    except FloodmarkError:
+        raise
+    # The boundary to somebody's plug-in: whatever it raises is told with its name.
+    except Exception as error:
+        text = masked(f"{type(error).__name__}: {error}")[:MAX_FOUND]
+        raise told(text) from error
+
+
 def origin_of(function: Any) -> str:
     """A function as `module:name`."""
     module = getattr(function, "__module__", "?")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
-from floodmark.config.plugins import FileFormat, origin_of
-from floodmark.errors import FloodmarkError, SinkError
+from floodmark.config.plugins import FileFormat, guarded, origin_of
+from floodmark.errors import SinkError
 from floodmark.model.receipt import FILES, Receipt, WriteResult
 from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Window
@@ -19,8 +19,6 @@ from floodmark.sinks.rules import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-MAX_FOUND = 800
 
 
 def saving_with(plugin: FileFormat) -> Save:
@@ -44,15 +42,12 @@ def called(
     function: Any, arguments: tuple[Any, ...], where: str, masked: Callable[[str], str] = str
 ) -> Any:
     """What a function of a plug-in gives; whatever it raises becomes FM-SINK-035."""
-    try:
-        return function(*arguments)
-    except FloodmarkError:
-        raise
-    # The boundary to somebody's plug-in: whatever it raises is told with its name.
-    except Exception as error:
-        text = masked(f"{type(error).__name__}: {error}")[:MAX_FOUND]
+
+    def told(found: str) -> SinkError:
         title = f"{origin_of(function)} raised an error"
-        raise failed(title, where, text, "a function that writes the rows") from error
+        return failed(title, where, found, "a function that writes the rows")
+
+    return guarded(function, arguments, told, masked)
 
 
 def failed(title: str, where: str, found: str, allowed: str) -> SinkError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from floodmark.config.plugins import FileFormat, Plugins, origin_of
-from floodmark.errors import FloodmarkError, SourceError
+from floodmark.config.plugins import FileFormat, Plugins, guarded, origin_of
+from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, StringOrder, is_after, mark_of
 from floodmark.model.names import quoted
 from floodmark.sources.files import ReadWith
@@ -14,7 +14,6 @@ from floodmark.sources.files import ReadWith
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MAX_FOUND = 800
 MAX_FILES = 5
 
 
@@ -39,14 +38,11 @@ def called(
     function: Any, arguments: tuple[Any, ...], where: str, masked: Callable[[str], str] = str
 ) -> Any:
     """What a function of a plug-in gives; whatever it raises becomes FM-SOURCE-045."""
-    try:
-        return function(*arguments)
-    except FloodmarkError:
-        raise
-    # The boundary to somebody's plug-in: whatever it raises is told with its name.
-    except Exception as error:
-        text = masked(f"{type(error).__name__}: {error}")[:MAX_FOUND]
-        raise failed("raised an error", function, where, text, "a frame") from error
+
+    def told(found: str) -> SourceError:
+        return failed("raised an error", function, where, found, "a frame")
+
+    return guarded(function, arguments, told, masked)
 
 
 def with_columns(frame: Any, ddl: str | None, function: Any, where: str) -> DataFrame:
