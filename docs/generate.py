@@ -30,6 +30,10 @@ ROOMS: dict[str, tuple[type[errors.FloodmarkError], str]] = {
     "PLAN": (errors.PlanError, "A batch cannot be planned as asked; nothing was journaled."),
     "SOURCE": (errors.SourceError, "An upstream cannot be read exactly; nothing was written."),
     "SINK": (errors.SinkError, "A target cannot be written exactly once."),
+    "STREAM": (
+        errors.StreamError,
+        "A stream cannot go on exactly once; what is committed stays as it is.",
+    ),
     "TRANSFORM": (
         errors.TransformError,
         "A step of a node cannot be applied; nothing was written.",

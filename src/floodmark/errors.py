@@ -7,6 +7,7 @@
     ├── PlanError        a batch cannot be planned as asked                   exit 4
     ├── SourceError      an upstream cannot be read exactly                   exit 4
     ├── SinkError        a target cannot be written exactly once              exit 4
+    ├── StreamError      a stream cannot go on exactly once                   exit 4
     ├── TransformError   a step of a node cannot be applied                   exit 1
     ├── ControlError     the control store cannot be read or written          exit 4
     │   ├── FencedError  another runner has taken over                        exit 4
@@ -182,6 +183,18 @@ CODES: dict[str, str] = {
     "FM-TRANSFORM-011": "the function of a Python step returned no frame",
     "FM-TRANSFORM-012": "two transforms have the same name",
     "FM-TRANSFORM-013": "a module or package with transforms cannot be used",
+    "FM-STREAM-001": "this runner of a stream was fenced: another one has taken over",
+    "FM-STREAM-002": "a batch of a stream begins behind what the target holds: records would be lost",
+    "FM-STREAM-003": "a batch of a stream holds records that the target already holds",
+    "FM-STREAM-004": "the tables of a stream are missing in the database, or cannot be used",
+    "FM-STREAM-005": "the database of a stream did not do what was asked",
+    "FM-STREAM-006": "it could not be learned whether a batch of a stream was committed",
+    "FM-STREAM-007": "the counts of a batch of a stream do not agree",
+    "FM-STREAM-008": "the rows of a stream do not fit the target",
+    "FM-STREAM-009": "a record was refused, and the stream is to stop at the first one",
+    "FM-STREAM-010": "rows that were staged for a batch of a stream are not all there",
+    "FM-STREAM-011": "the stream moved while it was being looked at",
+    "FM-STREAM-012": "the circuit breaker of a stream is open",
     "FM-CLI-001": "the command line failed in a way that nobody foresaw",
     "FM-CLI-002": "the command was interrupted",
 }
@@ -288,6 +301,10 @@ class SourceError(FloodmarkError):
 
 class SinkError(FloodmarkError):
     """A target cannot be written exactly once."""
+
+
+class StreamError(FloodmarkError):
+    """A stream cannot go on exactly once; what is committed stays as it is."""
 
 
 class TransformError(FloodmarkError):

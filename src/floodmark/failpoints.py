@@ -53,6 +53,15 @@ DATABASE_POINTS = ("edge.after_write", "edge.before_remove")
 NODE_POINTS = ("landing.after_write", "landing.before_remove")
 """Points that only a pipeline of nodes with a landing reaches; it has crash tests of its own."""
 
+STREAM_POINTS = (
+    "stream.after_begin",
+    "stream.mid_copy",
+    "stream.before_tracker",
+    "stream.before_commit",
+    "stream.after_commit",
+)
+"""Points that only a batch of a stream reaches; it has crash tests of its own."""
+
 _seen: Counter[str] = Counter()
 _guard = threading.Lock()
 
@@ -66,6 +75,7 @@ def every_point() -> tuple[str, ...]:
         *POSTGRES_POINTS,
         *NODE_POINTS,
         *DATABASE_POINTS,
+        *STREAM_POINTS,
     )
 
 

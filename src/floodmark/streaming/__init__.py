@@ -1,0 +1,1 @@
+"""Streams: records of Kafka into a target, each exactly once."""
