@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,98 @@ def test_files_are_planned_recorded_and_shown_without_java(
     assert "1 files" in shown
     assert main(["plan"]) == 0
     assert "everything is up to date" in capsys.readouterr().out
+
+
+def _process(capsys: pytest.CaptureFixture[str]) -> None:
+    """One batch, as if its pipeline had run."""
+    capsys.readouterr()
+    assert main(["plan", "--freeze", "--json"]) == 0
+    batch = json.loads(capsys.readouterr().out)["batch_id"]
+    assert main(["record", "orders", batch, "--status", "SUCCESS"]) == 0
+    assert main(["finalize", batch]) == 0
+    capsys.readouterr()
+
+
+def test_looking_leaves_nothing_behind(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(project.rglob("*"))
+    assert main(["plan"]) == 0
+    assert "a preview: nothing was written" in capsys.readouterr().out
+    for verb in ("lag", "doctor", "validate"):
+        assert main([verb]) == 0
+    assert sorted(project.rglob("*")) == before
+
+    _process(capsys)
+    (project / "data/orders/late.csv").write_text(
+        (project / "data/orders/2026-01-01.csv").read_text()
+    )
+    lists = sorted((project / "lake/_control/files").rglob("*"))
+    for verb in ("plan", "lag", "doctor"):
+        assert main([verb]) == 0
+    assert sorted((project / "lake/_control/files").rglob("*")) == lists
+
+
+def test_a_file_that_grew_after_it_was_read_is_told_by_plan_run_lag_and_doctor(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _process(capsys)
+    file = project / "data/orders/2026-01-01.csv"
+    before = file.stat().st_size
+    file.write_text(file.read_text() + "9,nobody,1.00,2026-01-09T00:00:00Z\n")
+    said = f"orders/2026-01-01.csv was changed after it was read: from {before} to {file.stat().st_size} bytes"
+
+    for verb, code in (("plan", 0), ("run", 0), ("lag", 0), ("doctor", 1)):
+        assert main([verb]) == code
+        shown = " ".join(capsys.readouterr().out.split())
+        assert said in shown, verb
+        assert verb == "lag" or "floodmark run --full-refresh orders" in shown, verb
+    assert main(["plan", "--json"]) == 0
+    (window,) = json.loads(capsys.readouterr().out)["windows"]
+    assert window["status"] == "NOOP"
+    assert said in window["warning"]["text"]
+    assert main(["run", "--json"]) == 0
+    assert said in json.loads(capsys.readouterr().out)["warnings"][0]["text"]
+
+
+def test_a_changed_file_is_told_beside_new_ones_and_not_read_again(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _process(capsys)
+    file = project / "data/orders/2026-01-01.csv"
+    text = file.read_text()
+    file.write_text(text.swapcase())
+    os.utime(file, (1, 1))
+    (project / "data/orders/2.csv").write_text(text)
+
+    assert main(["plan"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+
+    assert "no versions: 1 new files, 2 in all" in shown
+    assert (
+        f"orders/2026-01-01.csv was written again after it was read, with {len(text)} bytes as before"
+        in shown
+    )
+    _process(capsys)
+    assert main(["plan"]) == 0
+    assert "written again after it was read" in " ".join(capsys.readouterr().out.split())
+
+
+def test_files_that_are_read_again_when_they_change_need_no_warning(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = project / "floodmark.yaml"
+    path = "path: orders/*.csv\n"
+    settings.write_text(
+        settings.read_text().replace(path, f"{path}          new_files: modified\n")
+    )
+    _process(capsys)
+    file = project / "data/orders/2026-01-01.csv"
+    file.write_text(file.read_text() + "9,nobody,1.00,2026-01-09T00:00:00Z\n")
+
+    assert main(["plan"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "1 in all" in shown
+    assert "warning" not in shown
 
 
 def test_a_misspelled_place_is_told_where_it_stands(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from floodmark.coordinator import Coordinator
     from floodmark.model.results import Batch, Finalized, Finding, Gap, Held, Lag, RunResult, Stuck
     from floodmark.model.state import PlannedBatch
-    from floodmark.model.window import Window
+    from floodmark.model.window import Caution, Window
     from floodmark.project import BatchOutcome, PipelineOutcome, RunSummary, ScopePlan
     from floodmark.report.metrics import Sample
 
@@ -71,7 +71,12 @@ def window(each: Window, status: str | None = None) -> Document:
         "start_mark": each.start_mark,
         "end_mark": each.end_mark,
         "deferred": each.deferred,
+        "warning": caution(each.warning),
     }
+
+
+def caution(each: Caution | None) -> Document | None:
+    return None if each is None else {"text": each.text, "next": each.next}
 
 
 def run(summary: RunSummary) -> Document:
@@ -83,6 +88,7 @@ def run(summary: RunSummary) -> Document:
         "held": [held(each) for each in summary.held],
         "batches": [batch_outcome(each) for each in summary.batches],
         "refused": [error.as_dict() for error in summary.refused],
+        "warnings": [{"upstream": u, **asdict(each)} for u, each in summary.cautions.items()],
     }
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from floodmark.errors import FloodmarkError
     from floodmark.model.results import Batch, Finalized, Finding, Gap, Held, Lag, RunResult, Stuck
     from floodmark.model.state import PlannedBatch
-    from floodmark.model.window import Window
+    from floodmark.model.window import Caution, Window
     from floodmark.project import BatchOutcome, Project, RunSummary, ScopePlan
 
 FINISHED_SHOWN = 10
@@ -54,6 +54,7 @@ def _plan(screen: Screen, call: Call, batch: Batch) -> None:
     rows += [Row([name, "-", "-", "-", "-", "-", "-"], NOT_RESOLVED) for name in batch.unresolved]
     header = ["upstream", "status", "method", "versions", "count", "rows", "bytes"]
     screen.table(header, rows, indent=2)
+    _cautions(screen, {w.upstream: w.warning for w in batch.windows if w.warning}, indent=2)
     for node in call.project.file_writers(batch.pipelines if batch.status != "NOOP" else ()):
         screen.line(f"  node {node} writes files: at least once")
     for name in batch.after:
@@ -62,6 +63,13 @@ def _plan(screen: Screen, call: Call, batch: Batch) -> None:
         screen.line(f"  {name} is seeded first: it has not seen all that is committed")
     for upstream in batch.unplanned:
         screen.line(f"  {call.short(upstream)} waits until that batch is finished")
+
+
+def _cautions(screen: Screen, seen: Mapping[str, Caution], *, indent: int = 0) -> None:
+    for upstream, each in seen.items():
+        screen.line(" " * indent, ("warning", "yellow"), f"  {upstream}")
+        screen.paragraph(each.text, indent=indent + 2)
+        screen.paragraph(f"next: {each.next}", indent=indent + 2)
 
 
 def _plan_title(batch: Batch) -> str:
@@ -109,6 +117,7 @@ def run(screen: Screen, call: Call, summary: RunSummary) -> None:
     for error in [o.error for o in summary.outcomes if o.error] + summary.refused:
         print_error(call.errors, error)
         call.errors.line()
+    _cautions(screen, summary.cautions)
     if not summary.batches and not summary.refused:
         why = "everything is up to date" if summary.has_selection else "no pipeline is selected"
         screen.line(f"{why}: nothing to run")
@@ -261,7 +270,7 @@ def lag(screen: Screen, call: Call, lags: Sequence[Lag]) -> None:
                 number(each.versions_behind),
                 duration(each.seconds_behind),
             ],
-            each.reason,
+            each.reason or (each.warning.text if each.warning else None),
         )
         for each in lags
     ]

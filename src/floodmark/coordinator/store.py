@@ -49,6 +49,7 @@ from floodmark.run.leases import (
     known_batch,
     this_process,
 )
+from floodmark.sources.keeping import only_looking
 from floodmark.sources.probe import probe_between, probe_delta
 from floodmark.sources.times import probe_place, probe_time
 
@@ -164,10 +165,11 @@ class Store:
     def _look_time(
         self, upstream: str, start: str | None, options: UpstreamOptions
     ) -> TimeFacts | None:
-        """For reports; a web API or a plug-in is asked only by planning."""
+        """For reports, which keep nothing; a web API or a plug-in is asked only by planning."""
         if is_of_source(upstream):
             return None
-        return self._probe_time(upstream, start, options).time
+        with only_looking():
+            return self._probe_time(upstream, start, options).time
 
     def _probe(
         self, upstream: str, mark: Mark | None, request: PlanRequest, options: UpstreamOptions

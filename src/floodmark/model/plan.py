@@ -11,7 +11,7 @@ from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
 from floodmark.model.file_marks import AnyMark
 from floodmark.model.state import Fallback
 from floodmark.model.upstream import OnLostRange
-from floodmark.model.window import Query, Window
+from floodmark.model.window import Caution, Query, Window
 
 DEFAULT_SCOPE = "default"
 
@@ -54,6 +54,8 @@ class TimeFacts:
     """Rows without a value, in the whole upstream."""
     note: str | None = None
     """How it was learned, where that is worth a word."""
+    warning: Caution | None = None
+    """What was seen beside the news."""
 
 
 @dataclass(frozen=True, slots=True)

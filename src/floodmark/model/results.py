@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from floodmark.model.state import BatchKind, BatchStatus, Fallback, PlannedBatch, RunStatus
-from floodmark.model.window import Window, WindowKind
+from floodmark.model.window import Caution, Window, WindowKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,8 @@ class Lag:
     latest_mark: str | None = None
     """The newest value there is, of an upstream without versions; then `latest` is None."""
     committed_mark: str | None = None
+    warning: Caution | None = None
+    """What was seen beside the news."""
 
     @property
     def is_known(self) -> bool:

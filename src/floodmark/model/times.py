@@ -24,7 +24,8 @@ def with_end(place: Window, facts: TimeFacts, options: UpstreamOptions) -> Windo
         raise _null_times(place, facts.nulls)
     begin, end = any_mark(place.start_mark), facts.newest
     if end is None and not place.deferred:
-        return replace(place, reason=f"no news{_waiting(facts)}{_note(facts)}")
+        reason = f"no news{_waiting(facts)}{_note(facts)}"
+        return replace(place, reason=reason, warning=facts.warning)
     return replace(
         place,
         through_version=place.after_version + 1,
@@ -35,6 +36,7 @@ def with_end(place: Window, facts: TimeFacts, options: UpstreamOptions) -> Windo
         end_at=end.instant if end else None,
         end_mark=end.encoded() if end else place.start_mark,
         deferred=False,
+        warning=facts.warning,
     )
 
 

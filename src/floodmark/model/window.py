@@ -67,6 +67,14 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
+class Caution:
+    """What stops nothing, and should be known; `next` says what can be done about it."""
+
+    text: str
+    next: str
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """The versions of one upstream that one batch covers; fixed once it is planned.
 
@@ -111,6 +119,8 @@ class Window:
     """Whether the end is not known yet: the first run of the batch freezes it before it reads."""
     location: str | None = None
     """Where the table is, if it moved after the upstream got its name."""
+    warning: Caution | None = None
+    """What was seen beside the news when the window was planned."""
 
     @property
     def place(self) -> str:

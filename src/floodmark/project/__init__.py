@@ -69,6 +69,7 @@ from floodmark.project.running import Shift, Terms
 from floodmark.project.selection import Selection, chosen_from
 from floodmark.run.databases import Databases
 from floodmark.sources.cursors import Readers
+from floodmark.sources.keeping import only_looking
 
 __all__ = [
     "BatchOutcome",
@@ -155,7 +156,8 @@ class Project:
         if project:
             if connect:
                 project.connect_names(project.select(), watcher or Nobody())
-            Checks(project.file, project.coordinator, report, connects=connect).run()
+            with only_looking():
+                Checks(project.file, project.coordinator, report, connects=connect).run()
         report.raise_if_any()
         assert project is not None  # noqa: S101  (nothing is missing without an error)
         later = not_run(project.file, project.settings.pipelines)
@@ -306,7 +308,8 @@ class Project:
         method = self.freeze_scope if freeze else self.preview_scope
         make = partial(method, on_lost_range=on_lost_range)
         if not freeze:
-            plans = [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
+            with only_looking():
+                plans = [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
             return with_followers(plans, scopes, self.settings)
         self.connect_names(scopes, watcher or Nobody())
         with self.coordinator.coalesce():

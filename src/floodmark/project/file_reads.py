@@ -32,6 +32,7 @@ def file_readers_of(
             if upstream is not None:
                 key = pipeline.pipeline, upstream.name
                 reader = _reader(upstream.name, node, file, lists, storage)
+                reader = replace(reader, pipeline=pipeline.pipeline)
                 if reader.format not in FORMATS:
                     reader = replace(
                         reader,

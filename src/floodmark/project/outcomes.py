@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from floodmark.errors import FloodmarkError
 from floodmark.model.results import ALREADY_APPLIED, Batch, Held, RunResult
+from floodmark.model.window import Caution
 
 OutcomeStatus = Literal["SUCCESS", "FAILED", "REFUSED"]
 
@@ -59,6 +60,8 @@ class RunSummary:
     """Scopes that could not be planned; the others were run all the same."""
     has_selection: bool = True
     """False where the selectors matched no pipeline."""
+    cautions: dict[str, Caution] = field(default_factory=dict)
+    """What was seen while planning and stopped nothing, by upstream."""
 
     @property
     def outcomes(self) -> list[PipelineOutcome]:

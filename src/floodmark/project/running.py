@@ -12,7 +12,7 @@ from floodmark.config import PipelineSettings, RetrySettings
 from floodmark.errors import ConfigError, ControlError, FloodmarkError, SetupError
 from floodmark.model.results import Batch, Finalized, batch_view
 from floodmark.model.state import OnLostTarget
-from floodmark.model.window import Settlement
+from floodmark.model.window import Caution, Settlement, Window
 from floodmark.project.crew import Crew
 from floodmark.project.failures import failure_of, with_caller
 from floodmark.project.outcomes import (
@@ -72,6 +72,7 @@ class Shift:
             # One after the other, so that the numbers of batches follow the file.
             ready = [work for work in ready if self._begin(work.freeze, work.scope, course)]
             self.crew.each([partial(self._finish, work, course) for work in ready])
+            course.take_cautions(works)
             waiting = self._readers(scopes, course.written_by(ready, self.project), course)
             if not waiting:
                 break
@@ -228,6 +229,12 @@ class _Course:
     def __init__(self, scopes: Sequence[str]) -> None:
         self.batches: dict[str, list[BatchOutcome]] = {scope: [] for scope in scopes}
         self.refused: dict[str, FloodmarkError] = {}
+        self.cautions: dict[str, Caution] = {}
+
+    def take_cautions(self, works: Sequence[_CatchUp]) -> None:
+        """What the newest look of each scope has seen."""
+        windows = [window for work in works for window in work.seen]
+        self.cautions |= {each.upstream: each.warning for each in windows if each.warning}
 
     @property
     def has_begun(self) -> bool:
@@ -248,7 +255,9 @@ class _Course:
         """In the order of the scopes, whatever came first."""
         batches = [outcome for outcomes in self.batches.values() for outcome in outcomes]
         refused = [self.refused[s] for s in self.batches if s in self.refused]
-        return RunSummary(batches, refused, has_selection=bool(self.batches))
+        return RunSummary(
+            batches, refused, has_selection=bool(self.batches), cautions=self.cautions
+        )
 
 
 @dataclass
@@ -265,6 +274,11 @@ class _CatchUp:
     _functions: Functions = field(default_factory=dict)
     _goal: dict[str, int] = field(default_factory=dict)
     """The newest versions seen by the first new plan: a live upstream has no end."""
+
+    @property
+    def seen(self) -> Sequence[Window]:
+        """The windows of the newest look."""
+        return self._preview.windows if self._preview else ()
 
     def look(self) -> bool:
         """Whether there is something to do; journals nothing. Raises FM-CONFIG-006."""

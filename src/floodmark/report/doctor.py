@@ -12,7 +12,7 @@ from floodmark.control import ControlReader
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import TableFacts, enable_feed_command, unreadable_features
-from floodmark.model.names import ASK_CATALOG, is_catalog_name, is_of_source
+from floodmark.model.names import ASK_CATALOG, is_catalog_name, is_of_project, is_of_source
 from floodmark.model.receipt import FILES, Ledger, pipeline_of
 from floodmark.model.results import Finding, Lag, bad, good
 from floodmark.model.state import Mark, SinkDone, State
@@ -85,12 +85,10 @@ def examine_upstream(
     upstream: str, marks: Sequence[Mark], lags: Sequence[Lag], state: State, storage: Storage
 ) -> list[Finding]:
     """Whether an upstream can be planned, how it will be read, and whether it forgets too early."""
-    if any(mark.query is not None for mark in marks):
+    if is_of_project(upstream) or any(mark.query is not None for mark in marks):
         if is_of_source(upstream):
             return [good(upstream, "a web API or a plug-in: only planning asks it")]
-        known = [lag for lag in lags if lag.is_known]
-        text = "has no versions that are used: read by a list, or a time or cursor column"
-        return [good(upstream, text) if known else bad(upstream, f"{text}; could not be looked at")]
+        return _examine_by_marks(upstream, lags)
     try:
         place = state.place_of(upstream)
         if is_catalog_name(place):
@@ -109,6 +107,18 @@ def examine_upstream(
             findings.append(bad(upstream, text, _read_anew(upstream, mark.scope, state)))
     seconds = max([lag.seconds_behind or 0.0 for lag in lags], default=0.0)
     return [*findings, *_retention(facts, seconds, batch_interval(state, upstream))]
+
+
+def _examine_by_marks(upstream: str, lags: Sequence[Lag]) -> list[Finding]:
+    seen = {lag.warning: None for lag in lags if lag.warning}
+    if seen:
+        return [bad(upstream, caution.text, caution.next) for caution in seen]
+    text = "has no versions that are used: read by a list, or a time or cursor column"
+    if not lags:
+        return [good(upstream, "no plan has looked at it yet; to look: floodmark plan")]
+    if any(lag.is_known for lag in lags):
+        return [good(upstream, text)]
+    return [bad(upstream, f"{text}; could not be looked at")]
 
 
 def _read_anew(upstream: str, scope: str, state: State) -> str:

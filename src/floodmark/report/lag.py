@@ -122,6 +122,7 @@ def _time_lag(
     if found is None:
         who = "planning asks it" if is_of_source(upstream) else "Spark can look into it"
         return replace(unknown, reason=reason or f"only {who}")
+    unknown = replace(unknown, warning=found.warning)
     if found.newest is None:
         return replace(unknown, seconds_behind=0.0, latest_mark=committed, reason=reason)
     oldest = found.oldest.instant if found.oldest else None

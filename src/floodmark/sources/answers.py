@@ -22,6 +22,7 @@ from floodmark.model.names import short_hash
 from floodmark.sources.file_lists import FileLists
 from floodmark.sources.files import escaped
 from floodmark.sources.http import Api, Reply, utc_text
+from floodmark.sources.keeping import Keeping
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +92,7 @@ class Answers:
         self._upstream = upstream
         self._kept = FileLists(control, storage)
         self._folder = f"{control}/http/{short_hash(upstream)}"
-        self._storage = storage
+        self._storage = Keeping(storage)
 
     def ask(self, more: Mapping[str, str], max_age_seconds: float) -> Answer:
         """The answer, with these parameters too: one that is not older, or a new one.

@@ -20,6 +20,7 @@ from floodmark.errors import PlanError, SourceError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.file_marks import FilesMark, any_mark
 from floodmark.model.names import short_hash
+from floodmark.sources.keeping import Keeping
 from floodmark.sources.times import out_of_reach
 
 NewFiles = Literal["list", "modified"]
@@ -49,7 +50,7 @@ class FileLists:
 
     def __init__(self, control: str, storage: Storage) -> None:
         self._folder = f"{control}/{FOLDER}"
-        self._storage = storage
+        self._storage = Keeping(storage)
 
     def keep(self, upstream: str, files: Files) -> FilesMark:
         """Store a list; it is there before the mark that names it can be journaled."""
@@ -106,15 +107,9 @@ class FileLists:
 
     def _all(self) -> Iterator[tuple[str, Entry]]:
         """Every list, by its path below the folder."""
-        for folder in self._entries(self._folder):
-            for entry in self._entries(f"{self._folder}/{folder.name}"):
+        for folder in self._storage.list(self._folder):
+            for entry in self._storage.list(f"{self._folder}/{folder.name}"):
                 yield f"{folder.name}/{entry.name}", entry
-
-    def _entries(self, folder: str) -> list[Entry]:
-        try:
-            return self._storage.list(folder)
-        except FileNotFoundError:
-            return []
 
     def place(self, upstream: str, mark: FilesMark) -> str:
         """Where that is which a mark stands for."""

@@ -12,7 +12,7 @@ from floodmark.errors import SourceError
 from floodmark.model.delta import TableFacts
 from floodmark.model.file_marks import FilesMark, any_mark
 from floodmark.model.plan import TimeFacts
-from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
+from floodmark.model.window import NOTHING_PROCESSED, Caution, Settlement, Window
 from floodmark.sources import times
 from floodmark.sources.cursors import Readers, reader_of
 from floodmark.sources.file_lists import (
@@ -76,6 +76,8 @@ class FileReader:
     """What reads a format that Spark does not know."""
     settle: float = 0.0
     """A file that is younger, in seconds, may still be written: it waits."""
+    pipeline: str = ""
+    """Whose node reads them."""
 
     def facts(self) -> TableFacts:
         """What is known without a look: a folder has no versions."""
@@ -84,14 +86,36 @@ class FileReader:
     def look(self, window: Window, now: datetime, spark: Any = None) -> TimeFacts:  # noqa: ARG002 a door
         """What is new after the start of a window; keeps the list that its end is."""
         known = self.lists.read(self.upstream, files_mark(window.start_mark))
-        new = new_files(self._found(), known, self.new_files)
+        found = self._found()
+        new = new_files(found, known, self.new_files)
         taken = {path: facts for path, facts in new.items() if self._is_settled(facts, now)}
-        waiting = len(new) - len(taken)
+        seen = TimeFacts(
+            "files",
+            None,
+            waiting=len(new) - len(taken) or None,
+            warning=self._caution(found, known) if self.new_files == "list" else None,
+        )
         if not taken:
-            return TimeFacts("files", None, waiting=waiting or None)
+            return seen
         mark = self.lists.keep(self.upstream, {**known, **taken})
-        size = sum(facts.size for facts in taken.values())
-        return TimeFacts("files", mark, bytes=size, waiting=waiting or None)
+        return replace(seen, newest=mark, bytes=sum(facts.size for facts in taken.values()))
+
+    def _caution(self, found: Files, known: Files) -> Caution | None:
+        """Files that changed after they were read: nobody reads what was added to them."""
+        there = {path: facts for path, facts in found.items() if path in known}
+        changed = [
+            _change(path, known[path], now)
+            for path, now in new_files(there, known, "modified").items()
+        ]
+        if not changed:
+            return None
+        more = f"; so were {len(changed) - 1:,} more files" if len(changed) > 1 else ""
+        again = f"floodmark run --full-refresh {self.pipeline}".rstrip()
+        return Caution(
+            f"{changed[0]}{more}: what was added or changed there is not read",
+            f"put new rows into a new file; or load every file again: {again}; or say new_files:"
+            " modified, with a merge, in the node: files that change are then read again as a whole",
+        )
 
     def _is_settled(self, facts: FileFacts, now: datetime) -> bool:
         return not self.settle or facts.modified_ms <= (now.timestamp() - self.settle) * 1000
@@ -281,6 +305,12 @@ def _with_text(frame: DataFrame, column: str) -> DataFrame:
     from pyspark.sql import functions as fn
 
     return frame.withColumn(column, fn.lit(None).cast("string"))
+
+
+def _change(path: str, read: FileFacts, now: FileFacts) -> str:
+    if read.size == now.size:
+        return f"{path} was written again after it was read, with {now.size:,} bytes as before"
+    return f"{path} was changed after it was read: from {read.size:,} to {now.size:,} bytes"
 
 
 def files_mark(text: str | None) -> FilesMark | None:

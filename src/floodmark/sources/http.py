@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable, Mapping
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -15,10 +18,14 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from floodmark.errors import SourceError
 from floodmark.model.clock import Clock, SystemClock
 
+log = logging.getLogger("floodmark")
+
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 """What a server says that may answer later."""
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 60.0
+SLOW_SECONDS = 3.0
+"""Whoever waits longer is told for what."""
 MAX_REDIRECTS = 5
 CHUNK = 1 << 16
 MAX_SHOWN = 200
@@ -79,7 +86,8 @@ class Api:
         """
         for attempt in range(1, self.attempts + 1):
             try:
-                return self._followed(url, conditions or {})
+                with self._told_if_slow(url, attempt):
+                    return self._followed(url, conditions or {})
             except _Later as later:
                 wait = later.seconds
                 if wait is None:
@@ -89,8 +97,26 @@ class Api:
                     if wait > LONGEST_WAIT_SECONDS:
                         found += f", and it wants to be left alone for {wait:g} s"
                     raise self._no_answer(url, found) from later
+                self._tell_wait(url, later, attempt, wait)
                 self.clock.sleep(wait)
         raise ValueError("an API is asked at least once")
+
+    @contextmanager
+    def _told_if_slow(self, url: str, attempt: int) -> Iterator[None]:
+        text = "waiting for an answer of %s: attempt %d of %d, %g s at most"
+        said = (shown(url), attempt, self.attempts, self.timeout_seconds)
+        timer = threading.Timer(SLOW_SECONDS, log.info, (text, *said))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _tell_wait(self, url: str, later: _Later, attempt: int, seconds: float) -> None:
+        text = "no answer of %s (%s): attempt %d of %d comes in %g s"
+        found = self.masked(str(later))
+        log.info(text, shown(url), found, attempt + 1, self.attempts, seconds)
 
     def is_own(self, url: str) -> bool:
         """Whether an address is on the server of this API: nothing is sent to another one."""
