@@ -32,7 +32,8 @@ FULL_LOCK = ROOT / "requirements.lock"
 DEMO_LOCK = ROOT / "requirements-demo.lock"
 
 FIND_JAVA = "import floodmark.engines.java as j; print('Java', j.find().version)"
-FETCH_JARS = "import floodmark.engines.jars as j; [j.paths(group) for group in j.groups()]"
+FETCH_JARS = "import floodmark.engines.jars as j; [j.paths(group) for group in j.{}()]"
+JAR_GROUPS = {"full": "groups", "demo": "usual_groups"}
 
 
 def main(arguments):
@@ -113,7 +114,7 @@ def prepare(kind, lock_file):
     try:
         make_venv()
         install(kind, lock_file)
-        step("jars for Spark, into the cache", [PYTHON, "-c", FETCH_JARS])
+        step("jars for Spark, into the cache", [PYTHON, "-c", FETCH_JARS.format(JAR_GROUPS[kind])])
     except FailedStepError as failure:
         return fail(str(failure))
     STAMP.write_text("\n".join([*installed(), wanted(kind, lock_file)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from floodmark.cli.verb import group, verb
 from floodmark.errors import ConfigError
 
 Group = Annotated[
-    str | None, typer.Argument(metavar="GROUP", help="A group of jars; all if omitted.")
+    str | None, typer.Argument(metavar="GROUP", help="A group of jars; those of Kafka only if named.")
 ]
 
 
@@ -30,7 +31,7 @@ def jars_fetch(call: Call, group: Group = None) -> int:
     """Fetch what is missing; the second time there is nothing to do."""
     from floodmark.engines import jars
 
-    fetched = [jar for name in _groups(group) for jar in jars.fetch(name)]
+    fetched = [jar for name in _groups(group, jars.usual_groups()) for jar in jars.fetch(name)]
     document = {"fetched": [jar.filename for jar in fetched], "folder": str(jars.jars_dir())}
     text = f"{len(fetched)} jars fetched" if fetched else "every jar is there"
     call.show(document, lambda screen: screen.line(f"{text}: {jars.jars_dir()}"))
@@ -41,7 +42,7 @@ def jars_verify(call: Call, group: Group = None) -> int:
     """Compare every jar with its checksum."""
     from floodmark.engines import jars
 
-    names = _groups(group)
+    names = _groups(group, jars.usual_groups())
     for name in names:
         jars.verify(name)
     count = sum(len(jars.groups()[name]) for name in names)
@@ -61,7 +62,7 @@ def jars_list(call: Call, group: Group = None) -> int:
             "bytes": jar.bytes,
             "is_present": jar not in jars.missing(name),
         }
-        for name in _groups(group)
+        for name in _groups(group, jars.groups())
         for jar in jars.groups()[name]
     ]
 
@@ -76,7 +77,7 @@ def jars_list(call: Call, group: Group = None) -> int:
     return 0
 
 
-def _groups(group: str | None) -> list[str]:
+def _groups(group: str | None, unnamed: Iterable[str]) -> list[str]:
     from floodmark.engines import jars
 
     known = list(jars.groups())
@@ -88,7 +89,7 @@ def _groups(group: str | None) -> list[str]:
             state="nothing was fetched",
             next="floodmark jars list",
         )
-    return known if group is None else [group]
+    return list(unnamed) if group is None else [group]
 
 
 def demo(

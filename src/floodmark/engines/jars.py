@@ -29,6 +29,9 @@ from floodmark.errors import SetupError
 
 FETCH_TIMEOUT_SECONDS = 600
 
+ON_REQUEST = ("kafka", "kafka-broker")
+"""Groups that only streams need: fetched and verified where they are named."""
+
 # Without `bundle` Ivy leaves out jars that are packaged as OSGi bundles.
 _IVY_TYPES = ("jar", "bundle")
 
@@ -56,6 +59,11 @@ def groups() -> dict[str, tuple[Jar, ...]]:
     return {group: tuple(Jar(**row) for row in rows) for group, rows in tomllib.loads(text).items()}
 
 
+def usual_groups() -> tuple[str, ...]:
+    """The groups that are meant where none is named."""
+    return tuple(group for group in groups() if group not in ON_REQUEST)
+
+
 def jars_dir() -> Path:
     """The folder the jars are in: FLOODMARK_JARS, else `jars` in the cache; may not exist."""
     named = os.environ.get("FLOODMARK_JARS")
@@ -74,8 +82,8 @@ def verify(group: str) -> None:
     for jar in groups()[group]:
         path = jars_dir() / jar.filename
         if not path.is_file():
-            raise _unfetched(f"{path} is not there")
-        _check(jar, path)
+            raise _unfetched(f"{path} is not there", group)
+        _check(group, jar, path)
 
 
 def paths(group: str) -> list[Path]:
@@ -99,9 +107,9 @@ def fetch(group: str) -> tuple[Jar, ...]:
     target = jars_dir()
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target, prefix=".fetch-") as folder:
-        _retrieve(wanted, Path(folder))
+        _retrieve(group, wanted, Path(folder))
         for jar in wanted:
-            _check(jar, Path(folder) / jar.filename)
+            _check(group, jar, Path(folder) / jar.filename)
             os.replace(Path(folder) / jar.filename, target / jar.filename)
     return wanted
 
@@ -112,7 +120,7 @@ def export(folder: Path) -> list[Path]:
     return [Path(shutil.copy2(path, folder)) for group in groups() for path in paths(group)]
 
 
-def _retrieve(wanted: tuple[Jar, ...], folder: Path) -> None:
+def _retrieve(group: str, wanted: tuple[Jar, ...], folder: Path) -> None:
     (folder / "ivy.xml").write_text(_ivy_module(wanted))
     command = [str(java.home(java.find()) / "bin" / "java"), *_proxy_options(), "-jar", _ivy_jar()]
     command += ["-warn", "-cache", str(folder / "ivy-cache"), "-ivy", str(folder / "ivy.xml")]
@@ -129,10 +137,10 @@ def _retrieve(wanted: tuple[Jar, ...], folder: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise _unfetched(f"no answer within {FETCH_TIMEOUT_SECONDS} s") from error
+        raise _unfetched(f"no answer within {FETCH_TIMEOUT_SECONDS} s", group) from error
     absent = [jar.filename for jar in wanted if not (folder / jar.filename).is_file()]
     if ran.returncode or absent:
-        raise _unfetched(_tail(ran.stdout) or f"Ivy did not retrieve {', '.join(absent)}")
+        raise _unfetched(_tail(ran.stdout) or f"Ivy did not retrieve {', '.join(absent)}", group)
 
 
 def _ivy_module(wanted: tuple[Jar, ...]) -> str:
@@ -172,7 +180,7 @@ def _proxy_options() -> list[str]:
     return options
 
 
-def _check(jar: Jar, path: Path) -> None:
+def _check(group: str, jar: Jar, path: Path) -> None:
     with path.open("rb") as file:
         seen = hashlib.file_digest(file, "sha256").hexdigest()
     if seen != jar.sha256:
@@ -183,18 +191,18 @@ def _check(jar: Jar, path: Path) -> None:
             found=f"sha256 {seen}, {path.stat().st_size} bytes",
             allowed=f"sha256 {jar.sha256}, {jar.bytes} bytes",
             state="the jar was not given to Spark",
-            next=f"rm '{path}', then: floodmark jars fetch",
+            next=f"rm '{path}', then: floodmark jars fetch {group}",
         )
 
 
-def _unfetched(found: str) -> SetupError:
+def _unfetched(found: str, group: str) -> SetupError:
     return SetupError(
         "FM-SETUP-002",
-        "the Delta jars are missing and could not be fetched",
+        f"jars of the group {group} are missing and could not be fetched",
         where=str(jars_dir()),
         found=found,
         state="nothing was started; what had been fetched before is unchanged",
-        next="floodmark jars fetch (a site without a network: FLOODMARK_JARS=<folder>)",
+        next=f"floodmark jars fetch {group} (a site without a network: FLOODMARK_JARS=<folder>)",
         retryable=True,
     )
 

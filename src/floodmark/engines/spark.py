@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -23,23 +23,30 @@ if TYPE_CHECKING:
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
+CONNECTORS = ("postgres", "kafka")
+"""Groups of jars by which Spark reaches what is not a file."""
+
 MAX_DRIVER_MEMORY_MB = 4096
 _WAREHOUSE = "floodmark-warehouse-"
 
 
 def local_session(
-    conf: Mapping[str, str] | None = None, *, app_name: str = "floodmark"
+    conf: Mapping[str, str] | None = None,
+    *,
+    app_name: str = "floodmark",
+    connectors: Sequence[str] = (),
 ) -> SparkSession:
     """A Delta-enabled Spark on this machine; `conf` adds to and overrides the defaults.
 
-    Fetches the Delta jars on first use. Called again, it returns the session that is active,
+    Fetches the Delta jars on first use, and those of `connectors` (`"kafka"`, `"postgres"`); of
+    connectors that are not named it has those that were fetched before. Called again, it returns the session that is active,
     whose settings stay as they are. Raises SetupError: FM-SETUP-001 no Java, 002 and 004 jars,
     003 no pyspark, 005 if the active session has no Delta.
     """
     active = _active_session()
     if active is not None:
         return _require_delta(active)
-    settings = {**default_conf(), **_own_warehouse(), "spark.app.name": app_name, **(conf or {})}
+    settings = {**default_conf(connectors), **_own_warehouse(), "spark.app.name": app_name, **(conf or {})}
     settings["spark.driver.extraJavaOptions"] = _java_options(conf or {})
     with _environment(JAVA_HOME=str(java.home(java.find())), PYSPARK_PYTHON=sys.executable):
         return _start(settings)
@@ -54,13 +61,13 @@ def has_delta(spark: SparkSession) -> bool:
     return (DELTA_EXTENSION in extensions and catalog == DELTA_CATALOG) or bool(on_databricks)
 
 
-def default_conf() -> dict[str, str]:
+def default_conf(connectors: Sequence[str] = ()) -> dict[str, str]:
     """The settings of a local session, jars included (fetched if they are missing)."""
     cores = os.cpu_count() or 2
     few = str(max(2, min(2 * cores, 16)))
     return {
         "spark.master": "local[*]",
-        "spark.jars": ",".join(str(path) for path in _jars()),
+        "spark.jars": ",".join(str(path) for path in _jars(connectors)),
         "spark.sql.extensions": DELTA_EXTENSION,
         "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
         "spark.ui.enabled": "false",
@@ -77,10 +84,10 @@ def default_conf() -> dict[str, str]:
     }
 
 
-def _jars() -> list[Path]:
-    """Delta's jars, fetched if need be, and the drivers of databases that were fetched before."""
-    drivers = [] if jars.missing("postgres") else jars.paths("postgres")
-    return [*jars.paths("delta"), *drivers]
+def _jars(connectors: Sequence[str]) -> list[Path]:
+    """Delta's jars and those of `connectors`, fetched if need be, and connectors fetched before."""
+    there = [group for group in CONNECTORS if group in connectors or not jars.missing(group)]
+    return [path for group in ("delta", *there) for path in jars.paths(group)]
 
 
 def _own_warehouse() -> dict[str, str]:

@@ -21,7 +21,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def retrieves(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def place(wanted: tuple[jars.Jar, ...], folder: Path) -> None:
+    def place(_group: str, wanted: tuple[jars.Jar, ...], folder: Path) -> None:
         for jar in wanted:
             (folder / jar.filename).write_bytes(content)
 
@@ -64,7 +64,7 @@ def test_verify_of_an_empty_folder_says_how_to_fill_it() -> None:
         jars.verify("delta")
 
     assert caught.value.code == "FM-SETUP-002"
-    assert "floodmark jars fetch" in (caught.value.next or "")
+    assert (caught.value.next or "").startswith("floodmark jars fetch delta ")
 
 
 def test_export_copies_what_another_machine_needs(folder: Path, tmp_path: Path) -> None:
@@ -86,3 +86,11 @@ def test_a_proxy_of_the_machine_is_said_in_javas_words(monkeypatch: pytest.Monke
     )
 
     assert jars._proxy_options() == ["-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"]
+
+
+def test_what_only_streams_need_is_fetched_where_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jars, "groups", lambda: {"delta": (JAR,), "kafka": (), "kafka-broker": ()})
+
+    assert jars.usual_groups() == ("delta",)
