@@ -13,7 +13,8 @@ from floodmark.cli.verb import group, verb
 from floodmark.errors import ConfigError
 
 Group = Annotated[
-    str | None, typer.Argument(metavar="GROUP", help="A group of jars; those of Kafka only if named.")
+    str | None,
+    typer.Argument(metavar="GROUP", help="A group of jars; those of Kafka only if named."),
 ]
 
 

@@ -46,7 +46,12 @@ def local_session(
     active = _active_session()
     if active is not None:
         return _require_delta(active)
-    settings = {**default_conf(connectors), **_own_warehouse(), "spark.app.name": app_name, **(conf or {})}
+    settings = {
+        **default_conf(connectors),
+        **_own_warehouse(),
+        "spark.app.name": app_name,
+        **(conf or {}),
+    }
     settings["spark.driver.extraJavaOptions"] = _java_options(conf or {})
     with _environment(JAVA_HOME=str(java.home(java.find())), PYSPARK_PYTHON=sys.executable):
         return _start(settings)

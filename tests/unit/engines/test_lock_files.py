@@ -37,4 +37,6 @@ def test_the_connector_to_kafka_is_that_of_the_installed_spark() -> None:
 def test_the_jars_of_a_broker_are_of_one_version() -> None:
     lock = tomllib.loads((ROOT / "src/floodmark/engines/jars.lock").read_text())
 
-    assert len({row["rev"] for row in lock["kafka-broker"] if row["org"] == "org.apache.kafka"}) == 1
+    assert (
+        len({row["rev"] for row in lock["kafka-broker"] if row["org"] == "org.apache.kafka"}) == 1
+    )
