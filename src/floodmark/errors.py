@@ -31,14 +31,14 @@ MAX_TEXT = 4_000
 """No field of an error is longer: errors go into tables, reports and terminals."""
 
 CODES: dict[str, str] = {
-    "FM-CONFIG-001": "floodmark.yaml is missing or cannot be read",
-    "FM-CONFIG-002": "floodmark.yaml is not valid YAML",
+    "FM-CONFIG-001": "floodmark.yaml, or another file of settings, is missing or cannot be read",
+    "FM-CONFIG-002": "a file of settings is not valid YAML, or JSON",
     "FM-CONFIG-003": "a key is unknown",
     "FM-CONFIG-004": "a value is missing or not of the allowed kind",
     "FM-CONFIG-005": "a name is used twice",
     "FM-CONFIG-006": "a pipeline's function cannot be found",
     "FM-CONFIG-007": "an argument of a call or command is not allowed",
-    "FM-CONFIG-008": "a pipeline named on the command line does not exist",
+    "FM-CONFIG-008": "a pipeline or stream named on the command line does not exist",
     "FM-CONFIG-009": "a plan file cannot be read or written",
     "FM-CONFIG-010": "an environment has no overlay, or more than one",
     "FM-CONFIG-011": "a secret is written in the project, or would be shown",
@@ -51,6 +51,10 @@ CODES: dict[str, str] = {
     "FM-CONFIG-017": "a warning: rows that arrive late may be lost",
     "FM-CONFIG-020": "metrics cannot be written or served there",
     "FM-CONFIG-021": "a module or package with plug-ins cannot be used",
+    "FM-CONFIG-022": "a schema of a stream cannot be used",
+    "FM-CONFIG-023": "a credential of a stream cannot be found or used",
+    "FM-CONFIG-024": "a warning: a setting of a stream has no effect, or another one rules",
+    "FM-CONFIG-025": "an option of the Kafka client is not allowed",
     "FM-SETUP-001": "no usable Java was found",
     "FM-SETUP-002": "jars are missing and could not be fetched",
     "FM-SETUP-003": "pyspark is not installed",

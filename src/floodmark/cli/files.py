@@ -27,6 +27,7 @@ class SchemaFor(StrEnum):
 
     PROJECT = "project"
     PIPELINE = "pipeline"
+    STREAM = "stream"
     OVERLAY = "overlay"
 
 

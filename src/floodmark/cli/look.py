@@ -171,6 +171,7 @@ def validate(
         "ok": True,
         "project": project.settings.project,
         "pipelines": names,
+        "streams": [stream.pipeline_id for stream in project.settings.streams],
         "unresolved": project.unresolved(),
         "warnings": [warning.as_dict() for warning in project.file.warnings],
     }

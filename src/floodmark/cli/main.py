@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from floodmark import __version__
-from floodmark.cli import files, look, metrics, operate, store, tools, work
+from floodmark.cli import files, look, metrics, operate, store, streams, tools, work
 from floodmark.cli.call import Call
 from floodmark.cli.verb import EnvOption, JsonOption, ProjectOption, VerboseOption
 from floodmark.errors import ConfigError
@@ -47,7 +47,7 @@ def build_app() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback()(_root)
-    for room in (work, operate, look, files, metrics, store, tools):
+    for room in (work, operate, look, files, metrics, store, streams, tools):
         room.attach(app)
     return app
 

@@ -404,9 +404,17 @@ def validated(screen: Screen, project: Project) -> None:
     for scope, pipelines in scopes.items():
         names = ", ".join(pipeline.pipeline for pipeline in pipelines)
         screen.line(f"  scope {scope}: {names}")
+    if project.settings.streams:
+        names = ", ".join(stream.pipeline_id for stream in project.settings.streams)
+        screen.line(f"  streams: {names}")
     for name in project.unresolved():
         screen.line(f"  {name}: {NOT_RESOLVED}; or: floodmark validate --connect")
-    for warning in project.file.warnings:
+    warnings(screen, project.file.warnings)
+
+
+def warnings(screen: Screen, found: Sequence[FloodmarkError]) -> None:
+    """What is allowed and yet probably not meant."""
+    for warning in found:
         screen.line(("warning", "yellow"), f"  {warning.title}")
         said = (("found", warning.found), ("better", warning.allowed))
         more = "".join(f"; {word} {text}" for word, text in said if text)

@@ -26,6 +26,8 @@ from floodmark.config.tree import Document, Entry
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+    from floodmark.config.rules import Finding
+
 _KINDS = {
     "string_type": "text",
     "list_type": "a list",
@@ -56,7 +58,10 @@ def path_of(loc: KeyPath) -> KeyPath:
 
 
 def described(document: Document, path: KeyPath) -> str:
-    """A key path, with the names of the pipeline and the node it leads into."""
+    """A key path, with the names of the stream, or the pipeline and node, it leads into."""
+    if path[:1] == ("streams",):
+        stream = document.entry((*path[:2], "pipelineId")) if len(path) > 1 else None
+        return f"{key_name(path)} (stream {stream.value})" if stream else key_name(path)
     names = []
     for depth, key in ((2, "pipeline"), (4, "node")):
         entry = document.entry(path[:depth]) if len(path) >= depth else None
@@ -65,6 +70,20 @@ def described(document: Document, path: KeyPath) -> str:
         if is_inside and named is not None and isinstance(named.value, str):
             names.append(f"{key} {named.value}")
     return f"{key_name(path)} ({', '.join(names)})" if names else key_name(path)
+
+
+def add_finding(finding: Finding, document: Document, report: Report) -> None:
+    """Note what a rule found, at its place."""
+    path = document.known(finding.path)
+    place = document.key_place(path) if finding.is_about_key else document.place(path)
+    key = described(document, path)
+    found, allowed = finding.found, finding.allowed
+    if finding.is_warning:
+        report.warn(finding.code, finding.title, place, key=key, found=found, allowed=allowed)
+        return
+    report.add(
+        finding.code, finding.title, place, key=key, found=found or None, allowed=allowed or None
+    )
 
 
 def add_fault(

@@ -1,4 +1,4 @@
-"""The files of a project as one: floodmark.yaml, pipelines/*.yaml, and the overlay of `--env`."""
+"""The files of a project as one: floodmark.yaml, pipelines/, streams/, and the overlay of `--env`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from floodmark.config.document import read_document
+from floodmark.config.json_document import read_json
 from floodmark.config.older import normalised_pipeline
 from floodmark.config.places import (
     NOTHING_DONE,
@@ -19,17 +20,20 @@ from floodmark.config.places import (
 )
 from floodmark.config.references import ReferenceProblem, Vault, filled
 from floodmark.config.safety import is_secret_path
+from floodmark.config.stream_spellings import normalised_stream
 from floodmark.config.tree import Document, Entry, merged
 from floodmark.errors import ConfigError
 from floodmark.model.names import PIPELINE_NAME
 
 PROJECT_FILE = "floodmark.yaml"
-PIPELINES_FOLDER = "pipelines"
+PIPELINES_FOLDER, STREAMS_FOLDER = "pipelines", "streams"
 ENV_VARIABLE = "FLOODMARK_ENV"
 MAX_BYTES = 2 << 20
 MAX_FILES = 2_000
 
 _ENDINGS = (".yaml", ".yml")
+FOLDERS = {PIPELINES_FOLDER: _ENDINGS, STREAMS_FOLDER: (*_ENDINGS, ".json")}
+"""Folders beside floodmark.yaml, whose files add to the list of that name."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +49,21 @@ class Layers:
         root = self.written.root
         if root is None or not root.has_references:
             return self.written
-        return Document(_filled(root, (), Vault(self.files[0].parent), report))
+        return Document(filled_entry(root, (), Vault(self.files[0].parent), report))
 
 
 def read_layers(path: Path, env: str | None, report: Report) -> Layers:
     """Every file of a project, merged; what is wrong with a file is added to the report."""
-    files = [path, *_pipeline_files(path.parent, report)]
+    added = {key: _files_of(path.parent / key, endings, report) for key, endings in FOLDERS.items()}
+    files = [path, *(file for found in added.values() for file in found)]
     base = _read(path, report)
     if base is None:
         for each in files[1:]:
             _read(each, report)
         return Layers(files=tuple(files))
-    base = _normalised(_with_pipelines(base, files[1:], report), report)
+    for key, found in added.items():
+        base = _with_files(base, key, found, report)
+    base = _normalised(base, report)
     if env is not None and (overlay := _overlay_file(path.parent, env, report)):
         files.append(overlay)
         base = _overlaid(base, _read(overlay, report), report)
@@ -74,11 +81,18 @@ def shown_path(path: Path) -> str:
 
 def _read(path: Path, report: Report) -> Entry | None:
     """The root of a file; None, with errors in the report, if there is nothing to go on with."""
-    text = _text(path, report)
-    return None if text is None else read_document(text, report, shown_path(path)).root
+    text = file_text(path, report)
+    return None if text is None else document_of(path, text, report).root
 
 
-def _text(path: Path, report: Report) -> str | None:
+def document_of(path: Path, text: str, report: Report) -> Document:
+    """What a file says: as JSON by its ending, else as YAML."""
+    read = read_json if path.suffix == ".json" else read_document
+    return read(text, report, shown_path(path))
+
+
+def file_text(path: Path, report: Report) -> str | None:
+    """The text of a file; None, with the error in the report, if it cannot be read."""
     data = _bytes(path, report)
     if data is None:
         return None
@@ -116,19 +130,19 @@ def _bytes(path: Path, report: Report) -> bytes | None:
     return None
 
 
-# pipelines/ -------------------------------------------------------------------------------------
+# pipelines/ and streams/ ------------------------------------------------------------------------
 
 
-def _pipeline_files(root: Path, report: Report) -> list[Path]:
-    folder = root / PIPELINES_FOLDER
+def _files_of(folder: Path, endings: tuple[str, ...], report: Report) -> list[Path]:
     try:
         names = sorted(os.listdir(folder)) if folder.is_dir() else []
     except OSError as error:
         found = error.strerror or type(error).__name__
         place = Place(file=shown_path(folder))
-        report.add("FM-CONFIG-001", "the folder of pipelines cannot be read", place, found=found)
+        title = f"the folder of {folder.name} cannot be read"
+        report.add("FM-CONFIG-001", title, place, found=found)
         names = []
-    files = [folder / n for n in names if n.endswith(_ENDINGS) and not n.startswith(".")]
+    files = [folder / n for n in names if n.endswith(endings) and not n.startswith(".")]
     if len(files) > MAX_FILES:
         place = Place(file=shown_path(folder))
         found, allowed = f"{len(files):,} files", f"at most {MAX_FILES:,}"
@@ -136,53 +150,51 @@ def _pipeline_files(root: Path, report: Report) -> list[Path]:
     return files[:MAX_FILES]
 
 
-def _with_pipelines(base: Entry, files: list[Path], report: Report) -> Entry:
-    """The project with the pipelines of the files after its own."""
-    added = [each for file in files for each in _pipelines_of(_read(file, report), report)]
-    own = base.get("pipelines")
+def _with_files(base: Entry, key: str, files: list[Path], report: Report) -> Entry:
+    """The project with the pipelines or streams of the files after its own."""
+    added = [each for file in files for each in _listed(_read(file, report), key, report)]
+    own = base.get(key)
     if not base.is_mapping or not files or (own is not None and not own.is_list):
         return base
     if not added and own is None:
         return base
     place = own.place if own is not None else base.place
-    return base.having("pipelines", Entry([*(own.value if own is not None else ()), *added], place))
+    return base.having(key, Entry([*(own.value if own is not None else ()), *added], place))
 
 
-def _pipelines_of(root: Entry | None, report: Report) -> list[Entry]:
-    """The pipelines of a file: itself, or the list under its only key `pipelines`."""
+def _listed(root: Entry | None, name: str, report: Report) -> list[Entry]:
+    """The pipelines or streams of a file: itself, or the list under its only key."""
     if root is None:
         return []
-    listed = root.get("pipelines")
+    listed = root.get(name)
     if listed is None:
         return [root]
     for key in root.value:
-        if key != "pipelines":
+        if key != name:
             report.add(
                 "FM-CONFIG-003",
                 f'unknown key "{key}"',
                 root.key_place(key),
                 key=key,
-                allowed="pipelines alone; other keys of the project are in floodmark.yaml",
+                allowed=f"{name} alone; other keys of the project are in floodmark.yaml",
             )
     if not listed.is_list:
-        allowed = "a list"
-        report.add(
-            "FM-CONFIG-004",
-            '"pipelines" is not a list',
-            listed.place,
-            key="pipelines",
-            allowed=allowed,
-        )
+        title = f'"{name}" is not a list'
+        report.add("FM-CONFIG-004", title, listed.place, key=name, allowed="a list")
         return []
     return list(listed.value)
 
 
 def _normalised(base: Entry, report: Report) -> Entry:
-    pipelines = base.get("pipelines")
-    if pipelines is None or not pipelines.is_list:
-        return base
-    items = [normalised_pipeline(item, report) for item in pipelines.value]
-    return base.having("pipelines", Entry(items, pipelines.place))
+    for key, normalised in _NORMALISED.items():
+        listed = base.get(key)
+        if listed is not None and listed.is_list:
+            items = [normalised(item, report) for item in listed.value]
+            base = base.having(key, Entry(items, listed.place))
+    return base
+
+
+_NORMALISED = {"pipelines": normalised_pipeline, "streams": normalised_stream}
 
 
 # Overlays ---------------------------------------------------------------------------------------
@@ -242,16 +254,16 @@ def _overlaid(base: Entry, overlay: Entry | None, report: Report) -> Entry:
 # References -------------------------------------------------------------------------------------
 
 
-def _filled(entry: Entry, path: KeyPath, vault: Vault, report: Report) -> Entry:
+def filled_entry(entry: Entry, path: KeyPath, vault: Vault, report: Report) -> Entry:
     """The entry with the values of its references; the same entry where there are none."""
     value = entry.value
     if not entry.has_references or is_secret_path(path):
         return entry
     if entry.keys is not None:
-        new = {key: _filled(each, (*path, key), vault, report) for key, each in value.items()}
+        new = {key: filled_entry(each, (*path, key), vault, report) for key, each in value.items()}
         return Entry(new, entry.place, entry.keys)
     if type(value) is list:
-        items = [_filled(each, (*path, i), vault, report) for i, each in enumerate(value)]
+        items = [filled_entry(each, (*path, i), vault, report) for i, each in enumerate(value)]
         return Entry(items, entry.place)
     return Entry(_text_of(entry, path, vault, report), entry.place)
 

@@ -14,12 +14,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from floodmark.config.connections import TYPES, canonical_type
-from floodmark.config.faults import add_fault, by_key, described, misspelled
+from floodmark.config.faults import add_fault, add_finding, by_key, described, misspelled
 from floodmark.config.layers import ENV_VARIABLE, PROJECT_FILE, Layers, read_layers, shown_path
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.places import NOTHING_DONE, KeyPath, Place, Report
-from floodmark.config.rules import Finding, pipeline_findings, surroundings_of
+from floodmark.config.rules import pipeline_findings, surroundings_of
 from floodmark.config.sound import Sound, is_consequence, sound_part, written_path
+from floodmark.config.stream_files import examine
 from floodmark.config.tree import Document, Entry
 from floodmark.errors import ConfigError
 
@@ -153,6 +154,7 @@ def _loaded(path: Path, env: str | None, layers: Layers, report: Report) -> Load
     if sound.settings is None:
         return None
     _apply_rules(sound, sound.settings, layers.written, report)
+    _examine_streams(path.parent, sound, sound.settings, layers.written, report)
     return LoadedFile(
         path,
         sound.settings,
@@ -192,20 +194,16 @@ def _apply_rules(
         for finding in pipeline_findings(pipeline, around):
             path = written_path(("pipelines", position, *finding.path), sound.left_out, known=2)
             if not is_consequence(path, finding.code, sound.left_out):
-                _add(replace(finding, path=path), document, report)
+                add_finding(replace(finding, path=path), document, report)
 
 
-def _add(finding: Finding, document: Document, report: Report) -> None:
-    path = document.known(finding.path)
-    place = document.key_place(path) if finding.is_about_key else document.place(path)
-    key = described(document, path)
-    found, allowed = finding.found, finding.allowed
-    if finding.is_warning:
-        report.warn(finding.code, finding.title, place, key=key, found=found, allowed=allowed)
-        return
-    report.add(
-        finding.code, finding.title, place, key=key, found=found or None, allowed=allowed or None
-    )
+def _examine_streams(
+    root: Path, sound: Sound, settings: ProjectSettings, document: Document, report: Report
+) -> None:
+    connections = _types_of_connections(document)
+    for index, stream in enumerate(settings.streams):
+        at = written_path(("streams", index), sound.left_out)
+        examine(stream, at, document, (root,), report, connections=connections)
 
 
 def _types_of_connections(document: Document) -> dict[str, str]:
@@ -257,7 +255,11 @@ def _shape_error(code: str, title: str, path: KeyPath, document: Document, repor
 
 def _refuse_repeats(document: Document, report: Report) -> None:
     """Names that are there twice; looks at the raw values, so that other errors do not hide it."""
-    names = []
+    names: list[tuple[str, str, KeyPath]] = []
+    streams: list[tuple[str, str, KeyPath]] = []
+    for index, stream in _named_items(document.data, "streams", "pipelineId"):
+        streams.append((stream, f"stream {stream}", ("streams", index, "pipelineId")))
+    _refuse_second(streams, document, report)
     for position, pipeline in _pipelines(document.data).items():
         path: KeyPath = ("pipelines", position)
         name = pipeline.get("pipeline")
@@ -303,6 +305,14 @@ def _pipelines(data: Any) -> dict[int, dict[str, Any]]:
     pipelines = data.get("pipelines") if isinstance(data, dict) else None
     found = enumerate(pipelines if isinstance(pipelines, list) else ())
     return {i: pipeline for i, pipeline in found if isinstance(pipeline, dict)}
+
+
+def _named_items(data: Any, key: str, name: str) -> Iterator[tuple[int, str]]:
+    listed = data.get(key) if isinstance(data, dict) else None
+    for position, item in enumerate(listed if isinstance(listed, list) else ()):
+        said = item.get(name) if isinstance(item, dict) else None
+        if isinstance(said, str):
+            yield position, said
 
 
 def _names(values: Any) -> Iterator[tuple[int, str]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic_core import PydanticKnownError
 
 from floodmark.config.connections import Connections
 from floodmark.config.fields import (
@@ -24,6 +25,7 @@ from floodmark.config.fields import (
     number,
 )
 from floodmark.config.nodes import NodeSettings
+from floodmark.config.streams import StreamPipeline
 from floodmark.config.upstreams import UpstreamSettings
 from floodmark.model import durations
 
@@ -112,6 +114,15 @@ class PipelineSettings(Settings):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _some(pipelines: list[PipelineSettings], info: ValidationInfo) -> list[PipelineSettings]:
+    # Streams with errors of their own are not among the data: they are there all the same.
+    if not pipelines and not info.data.get("streams", True):
+        raise PydanticKnownError(
+            "too_short", {"field_type": "List", "min_length": 1, "actual_length": 0}
+        )
+    return pipelines
+
+
 class ProjectSettings(Settings):
     """A project: floodmark.yaml, the files of pipelines/, and an overlay."""
 
@@ -136,9 +147,21 @@ class ProjectSettings(Settings):
     connections: Connections = Field(
         default_factory=dict, description="Where data comes from and goes to, by name."
     )
-    pipelines: Annotated[list[PipelineSettings], Field(min_length=1)] = Field(
-        description="The pipelines; each file of pipelines/ adds one, or a list under this key."
+    streams: list[StreamPipeline] = Field(
+        default_factory=list,
+        description="The streams; each file of streams/ adds one, or a list under this key.",
     )
+    pipelines: Annotated[list[PipelineSettings], AfterValidator(_some)] = Field(
+        description="The pipelines; each file of pipelines/ adds one, or a list under this key.",
+        json_schema_extra={"minItems": 1},
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _may_be_of_streams(cls, said: Any) -> Any:
+        """A project of streams needs no pipelines."""
+        has_streams = isinstance(said, dict) and bool(said.get("streams"))
+        return {"pipelines": [], **said} if has_streams else said
 
     @property
     def lease_ttl_seconds(self) -> float:

@@ -68,6 +68,8 @@ class Report:
     found: list[tuple[Place, ConfigError]] = field(default_factory=list)
     warnings: list[ConfigError] = field(default_factory=list)
     """What is allowed and yet probably not meant."""
+    command: str = "floodmark validate"
+    """What to type once a file is corrected."""
 
     @property
     def errors(self) -> list[ConfigError]:
@@ -91,7 +93,7 @@ class Report:
     ) -> None:
         """Note one error and go on."""
         where = self.where(place, key)
-        error = _correctable(
+        error = self._correctable(
             code, title, where=where, found=found, allowed=allowed, details=details
         )
         self.found.append((place, error))
@@ -101,7 +103,8 @@ class Report:
     ) -> None:
         """Note something that is no error."""
         where = self.where(place, key)
-        self.warnings.append(_correctable(code, title, where=where, found=found, allowed=allowed))
+        warning = self._correctable(code, title, where=where, found=found, allowed=allowed)
+        self.warnings.append(warning)
 
     def where(self, place: Place, key: str = "") -> str:
         """A place as editors and terminals understand it."""
@@ -109,6 +112,11 @@ class Report:
         if place.line:  # there is none where a project is built in Python
             at += f":{place.line}:{place.column}"
         return f"{at}: {key}" if key else at
+
+    def _correctable(self, code: str, title: str, **fields: Any) -> ConfigError:
+        """An error that a change of the file mends."""
+        next_step = f"correct the file, then: {self.command}"
+        return ConfigError(code, title, state=NOTHING_DONE, next=next_step, **fields)
 
     def raise_if_any(self) -> None:
         """Raise what was found: the error itself if it is one, all of them together if more."""
@@ -118,9 +126,3 @@ class Report:
         if errors:
             files = {place.file or self.file for place, _ in self.found}
             raise ConfigErrors(min(files) if len(files) == 1 else f"{len(files)} files", errors)
-
-
-def _correctable(code: str, title: str, **fields: Any) -> ConfigError:
-    """An error that a change of the file mends."""
-    next_step = "correct the file, then: floodmark validate"
-    return ConfigError(code, title, state=NOTHING_DONE, next=next_step, **fields)

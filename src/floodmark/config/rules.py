@@ -29,6 +29,7 @@ from floodmark.model import durations
 UNKNOWN, CIRCLE, CONFLICT, RISK = "FM-CONFIG-013", "FM-CONFIG-014", "FM-CONFIG-015", "FM-CONFIG-017"
 MISSING = "FM-CONFIG-004"
 AT_LEAST_ONCE = "FM-CONFIG-018"
+OF_STREAM = "FM-CONFIG-024"
 
 _DEFAULT_FORMATS = {
     "lake": "delta",
@@ -54,7 +55,7 @@ class Finding:
 
     @property
     def is_warning(self) -> bool:
-        return self.code in (RISK, AT_LEAST_ONCE)
+        return self.code in (RISK, AT_LEAST_ONCE, OF_STREAM)
 
     def below(self, *path: str | int) -> Finding:
         """The same, seen from further up."""

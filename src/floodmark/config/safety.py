@@ -7,14 +7,19 @@ import re
 from floodmark.config.places import KeyPath, shown
 
 MASK = "***"
+STREAM_PARAMS = "connectionParams"
+"""The key below which a stream says how to reach Kafka and its target."""
 
 _SECRET_WORDS = re.compile(
     r"pass(word|wd|phrase)?$|pwd$|secret|token|credential|api[-_]?key|access[-_]?key$"
     r"|account[-_]?key|private[-_]?key|sas_|authorization|jaas",
     re.IGNORECASE,
 )
-_NAMES_ONLY = re.compile(r"access[-_]?key[-_]?id$|token[-_]?(url|endpoint)$", re.IGNORECASE)
+_NAMES_ONLY = re.compile(
+    r"access[-_]?key[-_]?id$|token[-_]?(url|endpoint)$|credential[-_]?id$", re.IGNORECASE
+)
 _TELLING = re.compile(r"[@:=;]")
+_LOGIN = re.compile(r"[@=;]")
 _LOGIN_IN_URL = re.compile(
     r"://[^/@\s]*:[^/@\s]+@|(?:password|passwd|pwd|secret|token|api_?key)=[^;&\s]+", re.IGNORECASE
 )
@@ -31,9 +36,10 @@ def is_secret_key(key: str | int) -> bool:
 
 
 def is_secret_path(path: KeyPath) -> bool:
-    """Whether a path leads to a secret: of a connection, or what a node sends to a web API."""
+    """Whether a path leads to a secret: of a connection or a stream, or sent to a web API."""
     is_sent = path[:1] != ("connections",) and path[-3:-1] == ("read", "params")
-    return any(map(is_secret_key, path[-1:] if is_sent else _of_connection(path)))
+    is_param = path[-2:-1] == (STREAM_PARAMS,)
+    return any(map(is_secret_key, path[-1:] if is_sent or is_param else _of_connection(path)))
 
 
 def _of_connection(path: KeyPath) -> KeyPath:
@@ -45,10 +51,17 @@ def has_login(text: str) -> bool:
     return bool(_LOGIN_IN_URL.search(text))
 
 
+def _is_telling(path: KeyPath, text: str) -> bool:
+    """Whether text may hold a secret; the addresses of brokers have a colon and hold none."""
+    pattern = _TELLING if path[:1] == ("connections",) else _LOGIN
+    return pattern.search(text) is not None
+
+
 def safely_shown(path: KeyPath, value: object) -> str:
     """A value in an error; text of a connection that may hold a secret is only counted."""
     is_text = isinstance(value, str)
-    is_telling = is_text and path[:1] == ("connections",) and _TELLING.search(str(value))
+    is_of_address = path[:1] == ("connections",) or path[-2:-1] == (STREAM_PARAMS,)
+    is_telling = is_text and is_of_address and _is_telling(path, str(value))
     if (is_secret_path(path) and not isinstance(value, list | dict | None)) or is_telling:
         return f"text of {len(str(value))} characters, not shown"
     return shown(value)

@@ -10,8 +10,10 @@ from typing import Any, Literal, NamedTuple
 from floodmark.config.connections import SPELLINGS
 from floodmark.config.models import ProjectSettings
 
-Kind = Literal["project", "pipeline", "overlay"]
-KINDS: tuple[Kind, ...] = ("project", "pipeline", "overlay")
+Kind = Literal["project", "pipeline", "stream", "overlay"]
+KINDS: tuple[Kind, ...] = ("project", "pipeline", "stream", "overlay")
+_FILES = {"pipeline": ("pipelines", "PipelineSettings"), "stream": ("streams", "StreamPipeline")}
+"""Files of one thing, or of a list of it under a key."""
 DEFAULT_FILE = "floodmark.schema.json"
 
 
@@ -21,21 +23,20 @@ def header(schema_file: str) -> str:
 
 
 def json_schema(kind: Kind = "project") -> dict[str, Any]:
-    """The schema of floodmark.yaml, of a file of pipelines/, or of an overlay."""
+    """The schema of floodmark.yaml, of a file of pipelines/ or streams/, or of an overlay."""
     schema = ProjectSettings.model_json_schema(by_alias=True)
     definitions = schema.pop("$defs")
     _accept_older_spellings(definitions)
     root = schema
-    if kind == "pipeline":
-        several = {**schema["properties"]["pipelines"]}
-        one = {"$ref": "#/$defs/PipelineSettings"}
+    if kind in _FILES:
+        key, model = _FILES[kind]
         wrapped = {
             "type": "object",
-            "properties": {"pipelines": several},
-            "required": ["pipelines"],
+            "properties": {key: {**schema["properties"][key]}},
+            "required": [key],
             "additionalProperties": False,
         }
-        root = {"anyOf": [one, wrapped]}
+        root = {"anyOf": [{"$ref": f"#/$defs/{model}"}, wrapped]}
     else:
         # pipelines/ may hold them all.
         root["required"] = [key for key in root["required"] if key != "pipelines"]

@@ -66,8 +66,8 @@ def _to_leave_out(
 
 
 def _whole(path: KeyPath) -> KeyPath:
-    """A connection is known as a whole or not at all."""
-    return path[:2] if path[:1] == ("connections",) else path
+    """A connection or a stream is known as a whole or not at all."""
+    return path[:2] if path[:1] in (("connections",), ("streams",)) else path
 
 
 def _name_key(path: KeyPath) -> str | None:

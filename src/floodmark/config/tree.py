@@ -15,7 +15,7 @@ from floodmark.config.places import KeyPath, Place
 
 Values = dict[str, "Entry"]
 
-NAMED_LISTS = {"pipelines": "pipeline", "nodes": "name"}
+NAMED_LISTS = {"pipelines": "pipeline", "nodes": "name", "streams": "pipelineId"}
 """Lists whose items have names, and the key of the name: overlays change them item by item."""
 
 
