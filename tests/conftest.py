@@ -101,29 +101,45 @@ def _needs_spark(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Two workers: one has the one Spark session, the other one begins with the commands."""
+    """Two workers: one begins with Spark, the other with the commands; who is done first helps."""
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class ByNeed(LoadScopeScheduling):  # type: ignore[misc]
         """Hands out the largest groups first; all other tests are groups of their own."""
 
         def _split_scope(self, nodeid: str) -> str:
-            return next((group for place, group in PLACES if nodeid.startswith(place)), nodeid)
+            return next(
+                (group for place, group in PLACES if nodeid.startswith(place)), _own(nodeid)
+            )
+
+        def _assign_work_unit(self, node: Any) -> None:
+            has_spark = node is self.nodes[0]
+            fitting = (scope for scope in self.workqueue if scope.startswith(SPARK) is has_spark)
+            chosen = next(fitting, None)
+            if chosen is not None:
+                self.workqueue.move_to_end(chosen, last=False)
+            super()._assign_work_unit(node)
 
     return ByNeed(config, log)
 
 
+def _own(nodeid: str) -> str:
+    """The group of a test that shares nothing: a file of Spark, else the test alone."""
+    place = nodeid.split("::", maxsplit=1)[0]
+    return f"{SPARK} {place}" if place.startswith("tests/spark/") else nodeid
+
+
+SPARK = "spark"
 PLACES = (
-    ("tests/spark/", "spark"),
-    ("tests/contract/test_sinks.py::TestDelta", "spark"),
-    ("tests/contract/test_sources.py::TestDelta", "spark"),
-    ("tests/contract/test_sources.py::TestNamed", "spark"),
+    ("tests/contract/test_sinks.py::TestDelta", f"{SPARK} sinks"),
+    ("tests/contract/test_sources.py::TestDelta", f"{SPARK} sources"),
+    ("tests/contract/test_sources.py::TestNamed", f"{SPARK} sources"),
     ("tests/contract/test_node_sources.py::TestArrow", "nodes"),
-    ("tests/contract/test_node_sources.py", "spark"),
-    ("tests/crash/test_spark_crashes.py::test_an_exception", "spark"),
-    ("tests/properties/test_changes.py", "spark"),
-    ("tests/properties/test_transforms.py", "spark"),
-    ("tests/examples/test_transforms_guide.py", "spark"),
+    ("tests/contract/test_node_sources.py", f"{SPARK} nodes"),
+    ("tests/crash/test_spark_crashes.py::test_an_exception", f"{SPARK} crashes"),
+    ("tests/properties/test_changes.py", f"{SPARK} changes"),
+    ("tests/properties/test_transforms.py", f"{SPARK} transforms"),
+    ("tests/examples/test_transforms_guide.py", f"{SPARK} transforms"),
     ("tests/services/", "postgres"),
     ("tests/cli/", "commands"),
 )
