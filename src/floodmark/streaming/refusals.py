@@ -1,0 +1,92 @@
+"""Why a ledger writes nothing: the errors it raises, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from floodmark.errors import StreamError
+from floodmark.model.offsets import Break
+from floodmark.streaming.batches import Claim, StreamBatch, StreamRow
+from floodmark.streaming.tables import TABLES
+
+ROLLED_BACK = "the batch was rolled back; the stored offsets stand where they stood"
+
+
+def fenced(claim: Claim, row: StreamRow | None) -> StreamError:
+    """FM-STREAM-001: the claim is no longer that of the row."""
+    gone = "the row of the stream is gone"
+    return StreamError(
+        "FM-STREAM-001",
+        "another runner has taken over this stream",
+        where=f"stream {claim.stream_id}, epoch {claim.epoch}",
+        found=gone if row is None else f"epoch {row.epoch}, held by {row.holder}",
+        state="nothing of this batch was written; the other runner goes on",
+        next="stop this runner; floodmark stream status shows the other one",
+    )
+
+
+def broken(row: StreamRow, batch: StreamBatch, found: Sequence[Break]) -> StreamError:
+    """FM-STREAM-002 if a partition has a gap, else -003."""
+    is_gap = any(one.kind == "gap" for one in found)
+    return StreamError(
+        "FM-STREAM-002" if is_gap else "FM-STREAM-003",
+        "records between the last batch and this one would be lost"
+        if is_gap
+        else "records of this batch are already in the target",
+        where=f"stream {row.stream_id}, batch {batch.batch_id}",
+        found="; ".join(map(str, found[:5])),
+        allowed=f"a batch that begins at {row.end_offsets}",
+        state="nothing of this batch was written",
+        next="floodmark stream run, which compares checkpoint and database first",
+    )
+
+
+def moved(stream_id: str) -> StreamError:
+    """FM-STREAM-011: the row is not the one that was looked at."""
+    return StreamError(
+        "FM-STREAM-011",
+        "the stream moved while it was being looked at",
+        where=f"stream {stream_id}",
+        state="nothing was written, and no runner was fenced",
+        next="floodmark stream run",
+        retryable=True,
+    )
+
+
+def disagreeing(stream_id: str, batch: StreamBatch, found: str) -> StreamError:
+    """FM-STREAM-007: a record is in none of the counts, or in two."""
+    return StreamError(
+        "FM-STREAM-007",
+        "not every record of a batch is accounted for",
+        where=f"stream {stream_id}, batch {batch.batch_id}",
+        found=found,
+        allowed="received = written + dead-lettered + dropped",
+        state=ROLLED_BACK,
+        next="floodmark stream run; please report it if it happens again",
+    )
+
+
+def unknown(stream_id: str, found: str, then: str) -> StreamError:
+    """FM-STREAM-006: neither the answer to COMMIT nor the row could be had."""
+    return StreamError(
+        "FM-STREAM-006",
+        "it could not be learned whether a batch of a stream was committed",
+        where=f"stream {stream_id}",
+        found=f"{found}; and when asked again: {then}",
+        state="rows and offsets are both there or neither; the stored offsets decide",
+        next="floodmark stream run",
+        retryable=True,
+    )
+
+
+def no_tables(stream_id: str, schema: str, found: str) -> StreamError:
+    """FM-STREAM-004: a table of ours is not there as it has to be."""
+    return StreamError(
+        "FM-STREAM-004",
+        "the tables of the stream are missing in the database, or cannot be used",
+        where=f"stream {stream_id}, schema {schema}",
+        found=found,
+        allowed=", ".join(table.name for table in TABLES),
+        state="nothing was written",
+        next="run the statements of docs/guides/streams.md as a role that may create tables",
+    )
