@@ -692,3 +692,10 @@ def test_a_server_that_does_not_answer_is_never_a_fresh_stream() -> None:
         nowhere.stored()
 
     assert (caught.value.code, caught.value.retryable) == ("FM-STREAM-005", True)
+
+
+def test_the_guide_lists_the_grants() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "streams.md").read_text()
+
+    for statement in grants("etl_writer", "db", "public", ("public", "events"), "append"):
+        assert f"{statement};\n" in guide
