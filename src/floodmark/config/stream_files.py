@@ -63,7 +63,7 @@ def _loaded(path: Path, report: Report) -> LoadedStream | None:
         return None
     written = normalised_stream(written, report)
     roots = schema_roots(path)
-    filled = Document(filled_entry(written, (), Vault(roots[-1]), report))
+    filled = Document(filled_entry(written, (), Vault(root_of(path)), report))
     stream = _settings(filled, Document(written), report)
     if stream is None:
         _look_for_schemas(filled, roots, report)
@@ -72,7 +72,7 @@ def _loaded(path: Path, report: Report) -> LoadedStream | None:
     if schemas.payload is None or schemas.table is None:
         return None
     found = tuple(report.warnings)
-    return LoadedStream(path, stream, schemas.payload, schemas.table, roots[-1], found)
+    return LoadedStream(path, stream, schemas.payload, schemas.table, root_of(path), found)
 
 
 def schema_roots(path: Path) -> tuple[Path, ...]:
@@ -85,6 +85,12 @@ def schema_roots(path: Path) -> tuple[Path, ...]:
         if (folder / PROJECT_FILE).is_file():
             return tuple(folders[: depth + 1])
     return tuple(folders[:2])
+
+
+def root_of(path: Path) -> Path:
+    """Where relative paths of a stream start: the folder of its project, else its own."""
+    last = schema_roots(path)[-1]
+    return last if (last / PROJECT_FILE).is_file() else path.parent
 
 
 def _settings(document: Document, written: Document, report: Report) -> StreamPipeline | None:

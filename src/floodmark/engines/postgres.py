@@ -51,6 +51,11 @@ def connector_to(settings: PostgresConnection, vault: Vault) -> Connect:
     return _opening("", said)
 
 
+def connector_by(said: Callable[[], dict[str, Any]]) -> Connect:
+    """The same by libpq's own names, asked for whenever a connection is opened."""
+    return _opening("", said)
+
+
 def _opening(dsn: str, said: Callable[[], dict[str, Any]]) -> Connect:
     driver = _driver()
 

@@ -1,0 +1,163 @@
+"""A batch of Kafka records by exact offsets, parsed, judged, and still one frame.
+
+Every record of the ranges is one row: the columns of the target, where it stood in Kafka, and what
+is wrong with it. The bytes of a record are kept only where it is not written, so that good rows
+carry nothing twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from floodmark.config.stream_types import StreamSchema
+from floodmark.model.names import quoted
+from floodmark.model.offsets import Offsets, span
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+TOPIC, PARTITION, OFFSET, TIMESTAMP = "_topic", "_partition", "_offset", "_timestamp"
+PLACE = (TOPIC, PARTITION, OFFSET, TIMESTAMP)
+BAD, BAD_COLUMN, KEY, VALUE = "_fm_bad", "_fm_column", "_fm_key", "_fm_value"
+EVENT_TIME = "_fm_event_time"
+JUDGEMENT = (BAD, BAD_COLUMN, KEY, VALUE, EVENT_TIME)
+
+EMPTY, MALFORMED, NULL, LATE = "empty", "malformed", "null", "late"
+DETAILS = {
+    EMPTY: "the record has no value",
+    MALFORMED: "the value is no JSON object of the schema",
+    NULL: "a required column has no value",
+    LATE: "the record came after the event-time watermark",
+}
+"""What is wrong with a record, by its reason."""
+
+_CORRUPT = "_fm_corrupt"
+_PARSED = "_fm_parsed"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to read, and by what to judge it."""
+
+    start: Offsets
+    end: Offsets
+    payload: StreamSchema
+    columns: Sequence[str]
+    """Of the target; also places of records, such as `_offset`."""
+    event_time: str | None = None
+    """The column with the time of the event."""
+    late_before: datetime | None = None
+    """Records of an earlier time are late."""
+
+
+def batch_frame(spark: SparkSession, options: Mapping[str, str], wanted: Wanted) -> DataFrame:
+    """The records of the ranges: columns of the target, `PLACE`, `JUDGEMENT`.
+
+    Reads exactly the offsets that are there between start and end, the same each time. Offsets that
+    are gone are an error when the frame is used, never fewer rows.
+    """
+    return judged(_records(spark, options, wanted), wanted)
+
+
+def judged(records: DataFrame, wanted: Wanted) -> DataFrame:
+    """The same for records that are there: a frame with the columns of Spark's Kafka source."""
+    parsed = _parsed(records, wanted.payload)
+    return parsed.select(
+        *_target_columns(wanted), *_place_columns(), *_judgement(wanted, _required(wanted.payload))
+    )
+
+
+def _records(spark: SparkSession, options: Mapping[str, str], wanted: Wanted) -> DataFrame:
+    ranges = span(wanted.start, wanted.end)
+    # By partition, not by topic: one that is added meanwhile is not part of the batch.
+    assigned: dict[str, list[int]] = {}
+    for one in ranges:
+        assigned.setdefault(one.topic, []).append(one.partition)
+    start = Offsets.of({(one.topic, one.partition): one.start for one in ranges})
+    end = Offsets.of({(one.topic, one.partition): one.until for one in ranges})
+    return (
+        spark.read.format("kafka")
+        .options(**options)
+        .option("assign", json.dumps(assigned))
+        .option("startingOffsets", start.to_json())
+        .option("endingOffsets", end.to_json())
+        .option("failOnDataLoss", "true")
+        .load()
+    )
+
+
+def _parsed(records: DataFrame, payload: StreamSchema) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    schema = ", ".join(f"{quoted(each.name)} {each.type}" for each in payload.fields)
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    document = f.from_json(f.col("value").cast("string"), f"{schema}, {_CORRUPT} STRING", options)
+    return records.select("*", document.alias(_PARSED))
+
+
+def _field(name: str) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.col(f"{_PARSED}.{quoted(name)}")
+
+
+def _target_columns(wanted: Wanted) -> list[Column]:
+    from pyspark.sql import functions as f
+
+    places = dict(zip(PLACE, ("topic", "partition", "offset", "timestamp"), strict=True))
+    return [
+        (_field(name) if wanted.payload.field(name) else f.col(places[name])).alias(name)
+        for name in wanted.columns
+        if name not in PLACE
+    ]
+
+
+def _place_columns() -> list[Column]:
+    from pyspark.sql import functions as f
+
+    names = zip(PLACE, ("topic", "partition", "offset", "timestamp"), strict=True)
+    return [f.col(name).alias(alias) for alias, name in names]
+
+
+def _required(payload: StreamSchema) -> list[str]:
+    return [field.name for field in payload.fields if not field.nullable]
+
+
+def _judgement(wanted: Wanted, required: Sequence[str]) -> list[Column]:
+    from pyspark.sql import functions as f
+
+    lacking = f.lit(None).cast("string")
+    for name in reversed(required):
+        lacking = f.when(_field(name).isNull(), f.lit(name)).otherwise(lacking)
+    event_time = _event_time(wanted)
+    text = f.ltrim(f.col("value").cast("string"))
+    # An array would be taken for its first element, and the others would be lost.
+    is_object = text.startswith("{") & f.is_valid_utf8(f.col("value").cast("string"))
+    bad = (
+        f.when(f.col("value").isNull(), f.lit(EMPTY))
+        .when(~is_object | f.col(_PARSED).isNull() | _field(_CORRUPT).isNotNull(), f.lit(MALFORMED))
+        .when(lacking.isNotNull(), f.lit(NULL))
+    )
+    if wanted.late_before is not None:
+        bad = bad.when(event_time < f.lit(wanted.late_before), f.lit(LATE))
+    return [
+        bad.alias(BAD),
+        f.when(bad == NULL, lacking).alias(BAD_COLUMN),
+        f.when(bad.isNotNull(), f.col("key")).alias(KEY),
+        f.when(bad.isNotNull(), f.col("value")).alias(VALUE),
+        event_time.alias(EVENT_TIME),
+    ]
+
+
+def _event_time(wanted: Wanted) -> Any:
+    from pyspark.sql import functions as f
+
+    if wanted.event_time is None:
+        return f.lit(None).cast("timestamp")
+    known = wanted.payload.field(wanted.event_time)
+    column = _field(wanted.event_time) if known else f.col("timestamp")
+    return column.cast("timestamp")

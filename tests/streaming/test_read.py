@@ -1,0 +1,105 @@
+"""Records are parsed and judged in one pass; what is wrong keeps its bytes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from floodmark.config.stream_types import from_ddl
+from floodmark.model.offsets import Offsets
+from floodmark.streaming.read import (
+    BAD,
+    BAD_COLUMN,
+    EMPTY,
+    EVENT_TIME,
+    KEY,
+    LATE,
+    MALFORMED,
+    NULL,
+    OFFSET,
+    VALUE,
+    Wanted,
+    judged,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+PAYLOAD = from_ddl("id BIGINT NOT NULL, at TIMESTAMP, `odd name` STRING, price DECIMAL(10,2)")
+GOOD = b'{"id": 1, "at": "2026-01-01T10:00:00Z", "odd name": "x", "price": 1.25, "more": 5}'
+
+
+def rows_of(spark: SparkSession, values: list[bytes | None], **more: Any) -> list[dict[str, Any]]:
+    schema = (
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+    )
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    records = [(b"k", value, "t", 0, i, now) for i, value in enumerate(values)]
+    frame = spark.createDataFrame(records, schema)
+    wanted = Wanted(Offsets(), Offsets(), PAYLOAD, ["id", "odd name", "price"], **more)
+    table = judged(frame, wanted).toArrow()
+    return sorted(table.to_pylist(), key=lambda row: row[OFFSET])
+
+
+def test_a_good_record_is_a_row_without_its_bytes(spark: SparkSession) -> None:
+    (row,) = rows_of(spark, [GOOD], event_time="at")
+
+    assert (row["id"], row["odd name"], str(row["price"])) == (1, "x", "1.25")
+    assert (row[BAD], row[KEY], row[VALUE]) == (None, None, None)
+    assert row[EVENT_TIME].replace(tzinfo=UTC) == datetime(2026, 1, 1, 10, tzinfo=UTC)
+
+
+BROKEN = [
+    (None, EMPTY),
+    (b"", MALFORMED),
+    (b"nonsense", MALFORMED),
+    (b'{"id": 1', MALFORMED),
+    (b'{"id": "one"}', MALFORMED),
+    (b'{"id": 1.5}', MALFORMED),
+    (b'{"id": 99999999999999999999}', MALFORMED),
+    (b'{"id": 1, "at": "yesterday"}', MALFORMED),
+    (b'[{"id": 1}, {"id": 2}]', MALFORMED),
+    (b"null", MALFORMED),
+    (b"5", MALFORMED),
+    (b'{"id": 1, "odd name": "\xff"}', MALFORMED),
+    (b"\xff\xfe{", MALFORMED),
+    (b"{}", NULL),
+    (b'{"id": null}', NULL),
+]
+
+
+def test_what_cannot_be_read_is_told_with_its_bytes(spark: SparkSession) -> None:
+    rows = rows_of(spark, [value for value, _ in BROKEN])
+
+    assert [row[BAD] for row in rows] == [reason for _, reason in BROKEN]
+    assert [row[VALUE] for row in rows] == [value for value, _ in BROKEN]
+    assert {row[KEY] for row in rows} == {b"k"}
+    assert [row[BAD_COLUMN] for row in rows if row[BAD] == NULL] == ["id", "id"]
+
+
+def test_only_what_is_older_than_the_watermark_is_late(spark: SparkSession) -> None:
+    at = '{"id": 1, "at": "%s"}'
+    values = [
+        (at % "2026-01-01T09:59:59.999Z").encode(),
+        (at % "2026-01-01T10:00:00Z").encode(),
+        b'{"id": 1}',
+    ]
+
+    rows = rows_of(
+        spark, list(values), event_time="at", late_before=datetime(2026, 1, 1, 10, tzinfo=UTC)
+    )
+
+    assert [row[BAD] for row in rows] == [LATE, None, None]
+    assert rows[0][VALUE] == values[0]
+
+
+def test_the_time_of_the_record_can_be_the_event_time(spark: SparkSession) -> None:
+    (row,) = rows_of(
+        spark, [GOOD], event_time="_timestamp", late_before=datetime(2026, 1, 3, tzinfo=UTC)
+    )
+
+    assert row[BAD] == LATE
