@@ -55,6 +55,8 @@ CODES: dict[str, str] = {
     "FM-CONFIG-023": "a credential of a stream cannot be found or used",
     "FM-CONFIG-024": "a warning: a setting of a stream has no effect, or another one rules",
     "FM-CONFIG-025": "an option of the Kafka client is not allowed",
+    "FM-CONFIG-028": "a warning: only Spark can tell whether SQL is right",
+    "FM-CONFIG-029": "a warning: nodes disturb each other in one target",
     "FM-SETUP-001": "no usable Java was found",
     "FM-SETUP-002": "jars are missing and could not be fetched",
     "FM-SETUP-003": "pyspark is not installed",

@@ -197,10 +197,25 @@ def test_what_gives_no_mark_is_refused(
 def test_a_database_that_does_not_answer_is_never_no_news(database: Database) -> None:
     nowhere = connector("host=127.0.0.1 port=1")
 
-    for connect in (nowhere, database.connect):  # nobody there; no such table
+    with pytest.raises(SourceError) as caught:
+        probe_postgres(nowhere, database.relation())
+    assert (caught.value.code, caught.value.retryable) == ("FM-SOURCE-031", True)
+
+
+def test_what_the_database_does_not_have_is_not_worth_a_retry(database: Database) -> None:
+    def refusal(cursor: str = "at") -> SourceError:
         with pytest.raises(SourceError) as caught:
-            probe_postgres(connect, database.relation())
-        assert (caught.value.code, caught.value.retryable) == ("FM-SOURCE-031", True)
+            probe_postgres(database.connect, database.relation(cursor))
+        assert (caught.value.code, caught.value.retryable) == ("FM-SOURCE-031", False)
+        return caught.value
+
+    assert "no such table" in refusal().title
+    database.run(f"CREATE TABLE {database.table} (at json)")
+    assert "does not understand" in refusal().title  # no max of it
+    gone = refusal("gone")
+    assert "no such column" in gone.title
+    assert "SQLSTATE 42703" in str(gone.found)
+    assert str(gone.next).startswith("correct cursor, keys or query")
 
 
 def test_a_query_is_bound_and_bounded(database: Database) -> None:
@@ -304,7 +319,8 @@ def test_spark_reads_exactly_the_window_over_jdbc(
 
     assert [row["id"] for row in rows] == [2, 3, 4, 5]
     assert seen == [probe_postgres(database.connect, database.relation(c)) for c in CURSORS]
-    assert unasked.value.code == "FM-SOURCE-031"
+    assert (unasked.value.code, unasked.value.retryable) == ("FM-SOURCE-031", False)
+    assert "no such column" in unasked.value.title
     assert dict(frame.dtypes) == {
         "id": "int",
         "at": "timestamp",

@@ -26,7 +26,7 @@ from floodmark.config.tree import Document, Entry
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-    from floodmark.config.rules import Finding
+    from floodmark.config.findings import Finding
 
 _KINDS = {
     "string_type": "text",

@@ -25,6 +25,7 @@ from floodmark.config.fields import (
 )
 from floodmark.config.safety import is_secret_key
 from floodmark.config.upstreams import DeltaReadSettings
+from floodmark.model.ddl import columns_of
 
 SQL_FORMATS = ("sql", *DIALECTS)
 FILE_FORMATS = ("csv", "tsv", "json", "parquet", "text", "orc", "avro", "xml", "binary")
@@ -66,6 +67,17 @@ def _zone(name: str) -> str:
         return name if name == "UTC" else ZoneInfo(name).key
     except (ValueError, KeyError, OSError):
         raise refused("not a time zone", "UTC, or a name such as Europe/Berlin") from None
+
+
+def _ddl(text: str) -> str:
+    try:
+        columns_of(text)
+    except ValueError as error:
+        raise refused(
+            f"the columns cannot be read: {error}",
+            "names and types, as id LONG, amount DECIMAL(12,2)",
+        ) from None
+    return text
 
 
 Zone = Annotated[Text, AfterValidator(_zone)]
@@ -179,7 +191,9 @@ class ReadSettings(DeltaReadSettings):
     file_column: Column | None = Field(
         default=None, description="A column of this name tells the file of each row."
     )
-    ddl: Text | None = Field(default=None, alias="schema", description="Columns and types, as DDL.")
+    ddl: Annotated[Text, AfterValidator(_ddl)] | None = Field(
+        default=None, alias="schema", description="Columns and types, as DDL."
+    )
     params: Annotated[dict[str, Any], AfterValidator(_without_secrets)] = Field(
         default_factory=dict, description="Parameters of a request to a web API."
     )

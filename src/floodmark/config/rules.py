@@ -7,10 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from floodmark.config.connections import DIALECTS
 from floodmark.config.cursors import implied_cursor, needs_cursor
+from floodmark.config.declared import undeclared_columns
+from floodmark.config.findings import (
+    AT_LEAST_ONCE,
+    CIRCLE,
+    CONFLICT,
+    MISSING,
+    RISK,
+    UNKNOWN,
+    Finding,
+)
 from floodmark.config.graph import graph_of
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.nodes import TRANSFORMS, NodeSettings
@@ -26,11 +36,6 @@ from floodmark.config.reads import (
 from floodmark.config.writes import MODES, WriteOptions, WriteSettings
 from floodmark.model import durations
 
-UNKNOWN, CIRCLE, CONFLICT, RISK = "FM-CONFIG-013", "FM-CONFIG-014", "FM-CONFIG-015", "FM-CONFIG-017"
-MISSING = "FM-CONFIG-004"
-AT_LEAST_ONCE = "FM-CONFIG-018"
-OF_STREAM = "FM-CONFIG-024"
-
 _DEFAULT_FORMATS = {
     "lake": "delta",
     "http": "http",
@@ -39,27 +44,6 @@ _DEFAULT_FORMATS = {
     **dict.fromkeys(DIALECTS, "sql"),
 }
 _COUNTS = re.compile(r"(^|_)(id|seq|sequence|version|number|no|offset|key|counter)$", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that does not go together, with the path of what is to be changed."""
-
-    path: KeyPath
-    code: str
-    title: str
-    found: str = ""
-    allowed: str = ""
-    is_about_key: bool = False
-    """The key is wrong, not its value."""
-
-    @property
-    def is_warning(self) -> bool:
-        return self.code in (RISK, AT_LEAST_ONCE, OF_STREAM)
-
-    def below(self, *path: str | int) -> Finding:
-        """The same, seen from further up."""
-        return replace(self, path=(*path, *self.path))
 
 
 @dataclass(frozen=True)
@@ -132,6 +116,7 @@ def node_findings(
     yield from _first_run(node, around)
     yield from _late_rows(node)
     yield from _doubled_rows(node, around)
+    yield from undeclared_columns(node)
 
 
 def _input(node: NodeSettings, names: frozenset[str]) -> Iterator[Finding]:

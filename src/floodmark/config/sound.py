@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from floodmark.config.faults import OF_KEY, path_of
+from floodmark.config.findings import CIRCLE, RISK, UNKNOWN
 from floodmark.config.models import ProjectSettings
 from floodmark.config.places import KeyPath
-from floodmark.config.rules import CIRCLE, RISK, UNKNOWN
 from floodmark.config.tree import NAMED_LISTS, Document
 
 if TYPE_CHECKING:

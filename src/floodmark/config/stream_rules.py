@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from floodmark.config.findings import CONFLICT, MISSING, OF_STREAM, UNKNOWN, Finding
 from floodmark.config.places import KeyPath, choices
-from floodmark.config.rules import CONFLICT, MISSING, OF_STREAM, UNKNOWN, Finding
 from floodmark.config.stream_fields import interval_seconds
 from floodmark.config.stream_types import StreamSchema
 from floodmark.config.streams import AggregateSettings, StreamPipeline

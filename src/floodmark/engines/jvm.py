@@ -40,11 +40,24 @@ def child_session(spark: SparkSession) -> SparkSession:
 
 def java_errors(error: BaseException) -> Iterator[tuple[str, str]]:
     """Class and message of the Java errors behind an error of Spark, outermost first."""
+    for java in _causes(error):
+        yield java.getClass().getName(), str(java.getMessage())
+
+
+def sql_state(error: BaseException) -> str:
+    """The SQLSTATE that a database gave with the Java errors behind an error of Spark, if any."""
+    for java in _causes(error):
+        if any(method.getName() == "getSQLState" for method in java.getClass().getMethods()):
+            return str(java.getSQLState() or "")
+    return ""
+
+
+def _causes(error: BaseException) -> Iterator[Any]:
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     for _ in range(MAX_CAUSES):
         if java is None:
             return
-        yield java.getClass().getName(), str(java.getMessage())
+        yield java
         java = java.getCause()
 
 

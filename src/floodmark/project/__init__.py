@@ -161,7 +161,7 @@ class Project:
         report.raise_if_any()
         assert project is not None  # noqa: S101  (nothing is missing without an error)
         later = not_run(project.file, project.settings.pipelines)
-        project.file = replace(project.file, warnings=(*project.file.warnings, *later))
+        project.file = replace(project.file, warnings=(*report.warnings, *later))
         return project
 
     @cached_property

@@ -11,6 +11,7 @@ from typing import Any
 
 from floodmark.config import LoadedFile, PipelineSettings, load_function
 from floodmark.config.chains import table_name, written_by
+from floodmark.config.findings import UNREAD_SQL
 from floodmark.config.node_reads import is_database_read, upstream_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.places import Report
@@ -82,13 +83,26 @@ class Checks:
             self._add((*path, *below), error)
 
     def _check_parameters(self, path: tuple[str | int, ...], node: NodeSettings) -> None:
-        from floodmark.run.nodes.steps import step_problems
+        from floodmark.run.nodes.steps import step_problems, unread_sql
 
+        for position, found in unread_sql(node):
+            self._warn_of_sql((*path, position, "sql"), found)
         for error in step_problems(node, self.file.settings, self.file.root):
             if error.code == "FM-TRANSFORM-001" and not has_plugins(self.file.settings):
                 continue  # the rules of the file have said it
-            position = () if error.step is None else (error.step - 1,)
-            self._add((*path, *position), error)
+            below = () if error.step is None else (error.step - 1,)
+            self._add((*path, *below), error)
+
+    def _warn_of_sql(self, path: tuple[str | int, ...], found: str) -> None:
+        path = self.file.written(path)
+        self.report.warn(
+            UNREAD_SQL,
+            "the SQL of a step could not be read, so only Spark can tell whether it is right",
+            self.file.place(*path),
+            key=self.file.key(*path),
+            found=found,
+            allowed="SQL as Spark takes it",
+        )
 
     def _check_database(self, path: tuple[str | int, ...], node: NodeSettings) -> None:
         is_whole = self.file.is_whole(*path, "read") and self.file.is_whole(*path, "write")

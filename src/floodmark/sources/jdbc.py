@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -137,14 +138,23 @@ def probe(
 
     Raises FM-SOURCE-031 if the database does not answer, and -032, -033 as the probe by driver.
     """
+    with asked(relation):
+        row = exact_row(read(spark, connection, probe_query(relation, low, ceiling)))
+    return seen(relation, row[0], int(row[1]))
+
+
+@contextmanager
+def asked(relation: SqlRelation) -> Iterator[None]:
+    """Tell what Spark says about a database that does not answer as FM-SOURCE-031."""
     from pyspark.errors import PySparkException
 
-    query = probe_query(relation, low, ceiling)
+    from floodmark.engines.jvm import sql_state
+
     try:
-        row = exact_row(read(spark, connection, query))
+        yield
     except (PySparkException, _py4j_error()) as error:
-        raise unasked(relation, f"{type(error).__name__}: {error}"[:500]) from error
-    return seen(relation, row[0], int(row[1]))
+        found = f"{type(error).__name__}: {error}".partition("\n")[0][:500]
+        raise unasked(relation, found, sql_state(error)) from error
 
 
 def exact_row(frame: DataFrame) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from floodmark.config.models import ProjectSettings
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.nodes import Step as Written
 from floodmark.errors import TransformError
-from floodmark.transforms import Registry, Step, parse_steps, problems, standard
+from floodmark.transforms import Registry, Step, parse_steps, problems, sql, standard
 
 
 def steps_of(node: NodeSettings, project: ProjectSettings, root: Path) -> tuple[Step, ...]:
@@ -24,6 +25,14 @@ def step_problems(node: NodeSettings, project: ProjectSettings, root: Path) -> l
         return problems(_written(node), _registry(tuple(project.plugins), root))
     except TransformError as error:
         return [error]
+
+
+def unread_sql(node: NodeSettings) -> Iterator[tuple[int, str]]:
+    """The steps whose SQL only Spark can judge, by their position, and where reading it ended."""
+    for position, step in enumerate(node.transform):
+        found = sql.unread(step.sql) if step.sql is not None else None
+        if found is not None:
+            yield position, found
 
 
 @lru_cache(maxsize=8)

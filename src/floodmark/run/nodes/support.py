@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floodmark.config.connections import FilesConnection, LakeConnection, PluginConnection
+from floodmark.config.findings import Finding
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.node_reads import (
     is_database_read,
@@ -16,7 +17,6 @@ from floodmark.config.node_reads import (
 from floodmark.config.node_writes import file_format, target_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.reads import FORMATS, IncrementalSettings, ReadSettings
-from floodmark.config.rules import Finding
 from floodmark.config.upstreams import UpstreamSettings
 from floodmark.config.writes import WriteSettings
 from floodmark.model.names import connection_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from floodmark.engines.postgres import Connect, cursor_of, run, said
+from floodmark.engines.postgres import Connect, cursor_of, run, said, sqlstate
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, mark_of
 from floodmark.sources.sql.queries import Bounds, SqlRelation, oldest_query, probe_query
@@ -62,7 +62,7 @@ def _one_row(connect: Connect, relation: SqlRelation, query: str) -> tuple[Any, 
         # The driver cannot hold `infinity` and dates beyond the year 9999.
         raise no_mark(relation, said(error)) from error
     except psycopg.Error as error:
-        raise unasked(relation, said(error)) from error
+        raise unasked(relation, said(error), sqlstate(error)) from error
     return row if row is not None else (None, 0)
 
 
@@ -103,17 +103,48 @@ def no_mark(relation: SqlRelation, found: str) -> SourceError:
     )
 
 
-def unasked(relation: SqlRelation, found: str) -> SourceError:
-    """The error for a database that does not answer, or not to this question."""
+def unasked(relation: SqlRelation, found: str, sqlstate: str = "") -> SourceError:
+    """The error for a database that does not answer, or not to this question.
+
+    The state by which the database classifies it tells which, and whether to ask again helps.
+    """
+    known = [ways for states, ways in _REFUSALS.items() if sqlstate and sqlstate.startswith(states)]
+    title, way = known[0] if known else _NO_ANSWER
     return SourceError(
         "FM-SOURCE-031",
-        "the database could not be asked",
+        title,
         where=_where(relation),
         found=found,
         state='nothing was planned or read; this was not taken for "no news"',
-        next="mend what is said above, then run the same command again",
-        retryable=True,
+        next=f"{way}, then run the same command again",
+        retryable=not known,
     )
+
+
+_NO_ANSWER = ("the database could not be asked", "mend what is said above")
+_REFUSALS = {
+    ("42P01", "42S02", "S0002", "3F000"): (
+        "the database has no such table",
+        "correct table or query of the node's read, or create the table",
+    ),
+    ("42703", "42S22"): (
+        "the database has no such column",
+        "correct cursor, keys or query of the node's read, or put the column back",
+    ),
+    ("42501",): (
+        "the database does not let this user read",
+        "grant the user of the connection SELECT there, or say another user",
+    ),
+    ("28", "3D000"): (
+        "the database does not let this connection in",
+        "correct database, user or password of the connection",
+    ),
+    ("42", "S0"): (
+        "the database does not understand the question",
+        "correct query, table or cursor of the node's read",
+    ),
+}
+"""How SQLSTATEs begin that stay until somebody changes something; the first that fits counts."""
 
 
 def _where(relation: SqlRelation) -> str:

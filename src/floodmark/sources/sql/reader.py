@@ -26,7 +26,7 @@ from floodmark.model.names import matching
 from floodmark.model.plan import TimeFacts
 from floodmark.model.sql_names import column_name
 from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Window
-from floodmark.sources.jdbc import JdbcConnection, probe, read, read_in_parts
+from floodmark.sources.jdbc import JdbcConnection, asked, probe, read, read_in_parts
 from floodmark.sources.sql.edges import Identity
 from floodmark.sources.sql.own_values import OwnTarget
 from floodmark.sources.sql.parameters import parameters_of, unbound
@@ -169,7 +169,8 @@ class SqlReader:
         if self.connect is not None:
             ask_postgres(self.connect, relation, nothing_query(relation, None))
         elif spark is not None:
-            _ = read(spark, self.jdbc(), nothing_query(relation, None))
+            with asked(relation):
+                _ = read(spark, self.jdbc(), nothing_query(relation, None))
 
     @property
     def _can_begin(self) -> bool:
@@ -250,9 +251,9 @@ class SqlReader:
         relation = self._bound(self._chosen(first_run=first_run), spark)
         assert relation is not None  # noqa: S101  (Spark is there)
         query = everything_query(relation) if bounds is None else range_query(relation, bounds)
-        if self.parts is None:
-            return read(spark, self.jdbc(), query)
-        with _of_the_kind(relation):
+        with _of_the_kind(relation), asked(relation):
+            if self.parts is None:
+                return read(spark, self.jdbc(), query)
             return read_in_parts(spark, self.jdbc(), query, self.parts)
 
     def no_rows(
@@ -261,7 +262,8 @@ class SqlReader:
         """No rows, with the columns that the database gives them."""
         relation = self._bound(self._chosen(first_run=first_run), spark)
         assert relation is not None  # noqa: S101  (Spark is there)
-        return read(spark, self.jdbc(), nothing_query(relation, mark)).limit(0)
+        with asked(relation):
+            return read(spark, self.jdbc(), nothing_query(relation, mark)).limit(0)
 
     def reach(self, mark: CursorMark) -> CursorMark:
         """Where a window that follows a mark begins to read: the overlap before it."""

@@ -54,6 +54,7 @@ from floodmark.transforms.sql.reading import (
     sources_of_query,
     tables_of,
     tokens_of,
+    unread,
     words_of,
 )
 
@@ -102,6 +103,7 @@ __all__ = [
     "text_of",
     "tokens_of",
     "type_name",
+    "unread",
     "word",
     "words_of",
 ]

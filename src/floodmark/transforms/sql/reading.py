@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
@@ -16,6 +17,8 @@ from floodmark.transforms.sql.building import DIALECT, VERBATIM, Expr, NotSqlErr
 
 _UNREAD = "floodmark_unread"
 _OPENING = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.R_BRACKET}
+_QUERIES = frozenset(("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "("))
+"""How Spark's queries begin."""
 _NO_EXPRESSION = (exp.Alias, exp.Aliases, exp.Star, exp.Block, exp.Query, exp.DDL, exp.Command)
 
 
@@ -88,12 +91,36 @@ def _require_one_piece(tokens: Sequence[Token]) -> None:
 
 
 def one_query(text: str) -> str:
-    """A user's query without the ; at its end; raises NotSqlError if it is not one statement."""
+    """A user's query without the ; at its end; raises NotSqlError if it is not one query."""
     tokens = tokens_of(text)
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
         text = text[: tokens.pop().start]
     _require_one_piece(tokens)
+    if tokens[0].text.upper() not in _QUERIES:
+        words = ", ".join(sorted(_QUERIES - {"("}))
+        raise NotSqlError(f"it begins with {tokens[0].text[:40]}; a query begins with {words}")
+    if isinstance(_statement(text), exp.DDL | exp.DML):
+        raise NotSqlError("it changes a table; a step only reads, and write says where rows go")
     return text
+
+
+def unread(text: str) -> str | None:
+    """Why sqlglot cannot read a query; None where it can. Spark knows more SQL than sqlglot."""
+    parsed = _statement(text)
+    if not isinstance(parsed, SqlglotError):
+        return None
+    found = getattr(parsed, "errors", None)
+    if not found:
+        return str(parsed).splitlines()[0][:200]
+    return f"line {found[0]['line']}, column {found[0]['col']}, near {found[0]['highlight']!r}"
+
+
+@lru_cache(maxsize=256)
+def _statement(text: str) -> Expr | SqlglotError:
+    try:
+        return _parsed(text)
+    except SqlglotError as error:
+        return error
 
 
 def words_of(text: str) -> set[str]:
