@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from floodmark.deltalog import Storage
 from floodmark.engines.catalog import identifier
 from floodmark.errors import SourceError
-from floodmark.model.clock import epoch_micros
 from floodmark.model.delta import TableFacts
 from floodmark.model.names import is_catalog_name, quoted
 from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources import arrow_feed, lost, ranges
 from floodmark.sources.logs import TableLog, log_of
+from floodmark.sources.spark_times import as_inserts
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _HIDING = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
@@ -77,15 +77,8 @@ class DeltaSource:
         return self._as_of(window, at_version)
 
     def _snapshot(self, window: Window, version: int) -> DataFrame:
-        from pyspark.sql import functions as fn
-
-        frame = self._as_of(window, version)
-        return frame.select(
-            "*",
-            fn.lit("insert").alias(_TYPE),
-            fn.lit(version).cast("long").alias(_VERSION),
-            _instant(self._committed_at(window, version)).alias(_TIMESTAMP),
-        )
+        at = self._committed_at(window, version)
+        return as_inserts(self._as_of(window, version), version, at)
 
     def _both(self, window: Window, version: int) -> DataFrame:
         """The whole table at a version, then the changes after it; both have one schema."""
@@ -93,7 +86,6 @@ class DeltaSource:
 
     def _feed(self, window: Window) -> DataFrame:
         from pyspark.errors import PySparkException
-        from pyspark.sql import functions as fn
 
         schema, log = self._schema(window, window.end), self._log(window)
         by_name = is_catalog_name(window.place)
@@ -110,7 +102,7 @@ class DeltaSource:
         except PySparkException as error:
             raise _retold(window, error) from error
         # The feed always has the newest schema of the table: columns of later versions go.
-        return frame.select(*[fn.col(quoted(n)) for n in (*schema.names, *CHANGE_COLUMNS)])
+        return frame.select(*map(quoted, (*schema.names, *CHANGE_COLUMNS)))
 
     def _as_of(self, window: Window, version: int) -> DataFrame:
         if is_catalog_name(window.place):
@@ -204,15 +196,6 @@ def _java_condition(error: Any) -> Any:
         return error.getCondition()
     except Py4JError:
         return None  # a Java error that is not Spark's has no such method
-
-
-def _instant(at: datetime | None) -> Column:
-    from pyspark.sql import functions as fn
-
-    if at is None:
-        return fn.lit(None).cast("timestamp")
-    # Not lit(datetime): that goes through the time zone of the Python process.
-    return fn.timestamp_micros(fn.lit(epoch_micros(at)).cast("long"))
 
 
 def _without_metadata(data_type: Any) -> Any:

@@ -51,14 +51,18 @@ class SparkTimeSource:
         Raises FM-SOURCE-003 for another table, FM-SOURCE-007 for another type, FM-SOURCE-005 if the
         session would hide missing files.
         """
+        return self._proven(window)[0]
+
+    def _proven(self, window: Window) -> tuple[TableFacts, DataFrame]:
+        """What `check` finds, and the whole upstream as it was looked at: loading it takes time."""
         facts = planned_facts(window, self._storage)
         for setting in _HIDING:
             if str(self._spark.conf.get(setting, "false")).lower() == "true":
                 raise ranges.hides_files(window, setting)
-        mark = decoded_if_any(window.end_mark)
-        _, kind = self._column(window, self._whole(window))
-        refuse_other_type(window, kind, mark)
-        return facts
+        frame = self._whole(window)
+        _, kind = self._column(window, frame)
+        refuse_other_type(window, kind, decoded_if_any(window.end_mark))
+        return facts, frame
 
     def settled(self, window: Window, choice: Settlement) -> Window | None:  # noqa: ARG002 a door
         """Nothing of a window of time is known to be lost: what is there is what it holds."""
@@ -66,24 +70,17 @@ class SparkTimeSource:
 
     def read(self, window: Window) -> DataFrame:
         """The rows after the start and through the end, then the three change columns."""
-        from pyspark.sql import functions as fn
-
-        self.check(window)
-        frame = self._through(window, window.end_mark)
-        if window.start_mark is not None:
-            name, _ = self._column(window, frame)
-            frame = frame.filter(fn.col(quoted(name)) > time_literal(decoded(window.start_mark)))
-        if not window.has_news:
-            frame = frame.limit(0)
-        return with_change_columns(frame, window)
+        _, whole = self._proven(window)
+        frame = self._between(window, whole, window.start_mark, window.end_mark)
+        return with_change_columns(frame if window.has_news else frame.limit(0), window)
 
     def table(self, window: Window, at_version: int) -> DataFrame:
         """The rows as of one side of the window, as far as their time tells."""
-        self.check(window)
+        _, whole = self._proven(window)
         if at_version == NOTHING_PROCESSED != window.after_version:
-            return self._whole(window).limit(0)
+            return whole.limit(0)
         is_end = at_version == window.through_version
-        return self._through(window, window.end_mark if is_end else window.start_mark)
+        return self._between(window, whole, None, window.end_mark if is_end else window.start_mark)
 
     def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:
         """See `QuerySource.look`: one pass over the column."""
@@ -112,14 +109,16 @@ class SparkTimeSource:
             nulls=row["nulls"],
         )
 
-    def _through(self, window: Window, end: str | None) -> DataFrame:
-        from pyspark.sql import functions as fn
-
-        frame = self._whole(window)
-        if end is None:
-            return frame.limit(0)
-        name, _ = self._column(window, frame)
-        return frame.filter(fn.col(quoted(name)) <= time_literal(decoded(end)))
+    def _between(
+        self, window: Window, whole: DataFrame, after: str | None, through: str | None
+    ) -> DataFrame:
+        if through is None:
+            return whole.limit(0)
+        name = quoted(self._column(window, whole)[0])
+        condition = f"{name} <= {time_sql(decoded(through))}"
+        if after is not None:
+            condition = f"{name} > {time_sql(decoded(after))} AND {condition}"
+        return whole.where(condition)
 
     def _whole(self, window: Window) -> DataFrame:
         query = query_of(window)
@@ -142,13 +141,15 @@ class SparkTimeSource:
 
 def with_change_columns(frame: DataFrame, window: Window) -> DataFrame:
     """Rows of a window without versions with the three change columns: each is an insert."""
-    from pyspark.sql import functions as fn
+    return as_inserts(frame, window.through_version, window.end_at)
 
-    return frame.select(
-        "*",
-        fn.lit("insert").alias(_TYPE),
-        fn.lit(window.through_version).cast("long").alias(_VERSION),
-        _instant(window.end_at).alias(_TIMESTAMP),
+
+def as_inserts(frame: DataFrame, version: int, at: datetime | None) -> DataFrame:
+    """Rows with the three change columns: all came with one version, at one time."""
+    instant = "CAST(NULL AS TIMESTAMP_LTZ)" if at is None else _instant_sql(at)
+    # As text: each call of a function on columns goes to the JVM half a dozen times.
+    return frame.selectExpr(
+        "*", f"'insert' AS {_TYPE}", f"{version}L AS {_VERSION}", f"{instant} AS {_TIMESTAMP}"
     )
 
 
@@ -201,14 +202,16 @@ def time_literal(mark: TimeMark) -> Column:
     """A mark of time as Spark compares it."""
     from pyspark.sql import functions as fn
 
+    return fn.expr(time_sql(mark))
+
+
+def time_sql(mark: TimeMark) -> str:
+    """The same as text."""
     if mark.type == "timestamp":
-        return fn.timestamp_micros(fn.lit(epoch_micros(mark.instant)).cast("long"))
-    return fn.lit(mark.text).cast(mark.type)
+        return _instant_sql(mark.instant)
+    return f"CAST('{mark.text}' AS {mark.type})"
 
 
-def _instant(at: datetime | None) -> Column:
-    from pyspark.sql import functions as fn
-
-    if at is None:
-        return fn.lit(None).cast("timestamp")
-    return fn.timestamp_micros(fn.lit(epoch_micros(at)).cast("long"))
+def _instant_sql(at: datetime) -> str:
+    """Exact, and independent of the time zones of session and process."""
+    return f"timestamp_micros({epoch_micros(at)}L)"
