@@ -49,4 +49,4 @@ def test_a_mutant_leaves_nothing_behind() -> None:
 def _story(seed: int) -> list[tuple[str, str]]:
     schedule = Schedule(seed)
     schedule.run()
-    return [(line.split()[0], line.split()[-1][:2]) for line in schedule.world.trace]
+    return [(line.split()[0], line.split()[-1][:2]) for line in schedule.world.trace()]

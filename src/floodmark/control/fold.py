@@ -9,7 +9,6 @@ The same table serves the product, the simulator and `floodmark verify`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from floodmark.control.events import (
@@ -39,7 +38,8 @@ from floodmark.control.events import (
 )
 from floodmark.control.rules import marks, parts, pipelines, plans, registry, runs, snapshots
 from floodmark.errors import ControlError
-from floodmark.model.state import State
+from floodmark.model.copying import replace
+from floodmark.model.state import NOTHING_KNOWN, State
 
 
 class Rule(NamedTuple):
@@ -51,7 +51,7 @@ class Rule(NamedTuple):
 
 def fold(events: Iterable[Event], state: State | None = None) -> State:
     """The state after `events`, starting from `state` or from nothing."""
-    current = state or State()
+    current = state or NOTHING_KNOWN
     for event in events:
         current = apply(current, event)
     return current

@@ -57,11 +57,11 @@ class Pulse:
         self._count = 0
         self._last_beat = clock.monotonic()
         self._guard = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"pulse {run_id}", daemon=True)
 
     def __enter__(self) -> Self:
         self._try_beat()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"pulse {self._run_id}", daemon=True)
         self._thread.start()
         return self
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +15,7 @@ from floodmark.control.events import Body, Event
 from floodmark.control.fold import apply, fold
 from floodmark.errors import ControlError
 from floodmark.model.clock import Clock, SystemClock
-from floodmark.model.state import State
+from floodmark.model.state import NOTHING_KNOWN, State
 
 FORMAT_VERSION = 1
 """The format of a store; a store with a higher one is refused, never guessed at."""
@@ -68,7 +68,7 @@ Observer = Callable[[Event, State], None]
 
 
 def new_op_id() -> str:
-    return uuid.uuid4().hex
+    return os.urandom(16).hex()
 
 
 class Journal:
@@ -88,7 +88,7 @@ class Journal:
         self._clock = clock or SystemClock()
         self._op_ids = op_ids
         self._observer = observer
-        self._state = State()
+        self._state = NOTHING_KNOWN
         self._position: int | None = None
         self._guard = threading.RLock()
 
@@ -158,7 +158,7 @@ class Journal:
         """Fold what is new and return it."""
         tail = self._log.read(self._position)
         if tail.is_whole:
-            self._state = State()
+            self._state = NOTHING_KNOWN
         self._take(tail.events)
         self._position = tail.position
         return tail.events

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from floodmark.control.events import (
@@ -93,11 +92,7 @@ class Running(Store):
         engine = self._engine or spark_engine(self.spark, self.storage, self.readers)
         self._name_tables_again(store.state())
         try:
-            runner = replace(
-                self._runner(store, on_lost_target),
-                on_lost_range=on_lost_range,
-                loads_anew=loads_anew,
-            )
+            runner = self._runner(store, on_lost_target, on_lost_range, loads_anew=loads_anew)
             return runner.run(pipeline, batch_id, function, engine, limits)
         finally:
             self._publish()
@@ -229,7 +224,14 @@ class Running(Store):
         """
         self._office(self._reader()).refuse_if_held(pipeline, batch_id)
 
-    def _runner(self, store: Journal, on_lost_target: OnLostTarget | None = None) -> Runner:
+    def _runner(
+        self,
+        store: Journal,
+        on_lost_target: OnLostTarget | None = None,
+        on_lost_range: Settlement | None = None,
+        *,
+        loads_anew: bool = False,
+    ) -> Runner:
         return Runner(
             store=store,
             office=self._office(store),
@@ -238,6 +240,8 @@ class Running(Store):
             name_of=self.stored_name,
             on_lease=lambda: self._publish_running(store),
             on_lost_target=on_lost_target,
+            on_lost_range=on_lost_range,
+            loads_anew=loads_anew,
             targets=TargetNames(self.spark, self.storage, self.home_schema, self._lake()),
             landing=Landing(self.control, self.storage),
             databases=self.databases,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import logging
+import os
 import sys
 import threading
 import uuid
@@ -294,7 +295,7 @@ class Store:
         return Journal(self._log, actor=self.actor, clock=self._clock, observer=observer)
 
     def _new_batch_id(self) -> str:
-        return f"batch_{self._clock.now():%Y%m%dT%H%M%S%fZ}_{uuid.uuid4().hex[:8]}"
+        return f"batch_{self._clock.now():%Y%m%dT%H%M%S%fZ}_{os.urandom(4).hex()}"
 
     def _publish(self) -> None:
         """Refresh the published tables, and compact the journal if that is due.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from floodmark.model.delta import VersionFacts
@@ -95,6 +96,7 @@ def marks_of(windows: Iterable[Window]) -> dict[str, dict[str, Any]]:
     }
 
 
+@lru_cache(maxsize=256)
 def batch_of(user_metadata: str | None) -> str | None:
     """The batch that a commit says it holds; None for commits of others."""
     said = metadata_of(user_metadata)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Literal
 
 from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
@@ -303,6 +304,8 @@ class PlannedBatch:
         return [run for run in runs if run.status == "FAILED"]
 
 
+_by_seq = attrgetter("seq")
+
 ScopedUpstream = tuple[str, str]
 """(scope, upstream)."""
 
@@ -365,8 +368,8 @@ class State:
 
     def open_batches(self, scope: str | None = None) -> Iterator[PlannedBatch]:
         """Batches in which anything is still to be done, oldest first."""
-        found = sorted((self.batches[i] for i in self.open_ids), key=lambda b: b.seq)
-        return (b for b in found if scope is None or b.scope == scope)
+        found = sorted([self.batches[i] for i in self.open_ids], key=_by_seq)
+        return iter(found if scope is None else [b for b in found if b.scope == scope])
 
     def open_batches_of(self, pipeline: str) -> list[PlannedBatch]:
         """The open batches in which a pipeline has a part, finished or not, oldest first."""
@@ -423,3 +426,7 @@ class State:
         ]
         through = [window.through_version for window in ahead if window.has_news]
         return max([self.processed_through(pipeline, upstream), *through])
+
+
+NOTHING_KNOWN = State()
+"""What is known before the first event."""

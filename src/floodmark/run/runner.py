@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -285,7 +285,7 @@ def error_text(error: BaseException) -> str:
 
 
 def new_run_id(clock: Clock) -> str:
-    return f"run_{clock.now():%Y%m%dT%H%M%S%fZ}_{uuid.uuid4().hex[:8]}"
+    return f"run_{clock.now():%Y%m%dT%H%M%S%fZ}_{os.urandom(4).hex()}"
 
 
 def _first(said: int | None, known: int | None) -> int | None:

@@ -481,7 +481,7 @@ def two_pipelines_share_an_app_id() -> list[Patch]:
 def sink_commits_over_a_concurrent_one() -> list[Patch]:
     def write(self: SimSink, frame: Any, receipt: Any) -> Any:
         seen = self._target.seen(receipt, self.windows)
-        self.world.pause(f"sink commit {frame.pipeline}/{frame.write} #{receipt.seq}")
+        self.world.pause("sink commit {}/{} #{}", frame.pipeline, frame.write, receipt.seq)
         return self._commit(frame, receipt, seen)
 
     return [(SimSink, "write", write)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 
 from floodmark.model.marks import decoded
 from floodmark.model.window import Window
@@ -21,6 +22,7 @@ Way = tuple[Span, str, int | None]
 """How a window is read: its versions, the method, and the version after which changes are read."""
 
 
+@cache
 def value_of(mark: str | None) -> int:
     """The number of a value; marks of the simulator are days after the first one."""
     return -1 if mark is None else (decoded(mark).instant - FIRST_DAY).days

@@ -21,17 +21,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
-from unittest.mock import patch
 
 import greenlet
 
+from floodmark import failpoints
 from floodmark.control import fold, journal
 from floodmark.control.events import Event
 from floodmark.control.upkeep import compact
+from floodmark.coordinator import running
 from floodmark.errors import FencedError, FloodmarkError
+from floodmark.model.clock import Clock
 from floodmark.model.results import Batch
 from floodmark.model.state import PlannedBatch, State
+from floodmark.run import runner
 from floodmark.testing.mutants import MUTANTS, mutated
 from floodmark.testing.rows import day_of, span_of
 from floodmark.testing.truth import Violation, ensure
@@ -95,7 +99,7 @@ class Schedule:
     def run(self) -> None:
         """Play the schedule; raises Violation."""
         try:
-            with folding_once():
+            with shortcuts():
                 self._begin()
                 self._disturb()
                 self._recover()
@@ -162,15 +166,17 @@ class Schedule:
             command(Actor(self.world, process, coordinator, is_careful))
         except EXPECTED as error:
             self.world.note(f"{process.name} ends with {getattr(error, 'code', error)}")
+        finally:
+            coordinator.__dict__.clear()  # else only a garbage collection would free its states
 
     def _step(self, process: Process) -> None:
         """Let a process do its next effect."""
-        world = self.world
+        world, steps = self.world, process.steps
         world.elapsed = max(world.elapsed, process.wakes_at)
         world.acting = process
-        process.steps.switch()
+        steps.switch()
         world.acting = None
-        if process.steps.dead:
+        if steps.dead:
             self.live.remove(process)
 
     def _kill(self, process: Process) -> None:
@@ -226,22 +232,51 @@ class Schedule:
             process.is_dead = True
             if process.steps and not process.steps.dead:
                 process.steps.throw()
+        self.world.processes.clear()
 
 
 @contextmanager
-def folding_once() -> Iterator[None]:
+def shortcuts() -> Iterator[None]:
+    """What a schedule may save without acting otherwise: see each of them."""
+    apply, numbers = folding_once(), count(1)
+
+    def new_run_id(_: Clock) -> str:
+        return f"run_{next(numbers):06d}"
+
+    swaps: list[tuple[Any, str, Any]] = [
+        (journal, "apply", apply),
+        (fold, "apply", apply),
+        (runner, "new_run_id", new_run_id),  # nobody else numbers runs in this world
+        (running, "new_run_id", new_run_id),
+        (failpoints, "reached", _never_armed),  # the scheduler is what kills here
+    ]
+    before = [getattr(where, name) for where, name, _ in swaps]
+    try:
+        for where, name, instead in swaps:
+            setattr(where, name, instead)
+        yield
+    finally:
+        for (where, name, _), found in zip(swaps, before, strict=True):
+            setattr(where, name, found)
+
+
+def folding_once() -> Callable[[State, Event], State]:
     """Every process folds the same events on the same states: do each step of it once."""
     fold_one = fold.apply
     seen: dict[tuple[int, int], tuple[State, Event, State]] = {}
 
     def apply(state: State, event: Event) -> State:
         key = (id(state) if state.seq else 0, id(event))
-        if key not in seen:
-            seen[key] = (state, event, fold_one(state, event))  # kept alive, so ids stay theirs
-        return seen[key][2]
+        known = seen.get(key)
+        if known is None:  # all three are kept alive, so ids stay theirs
+            known = seen[key] = (state, event, fold_one(state, event))
+        return known[2]
 
-    with patch.object(journal, "apply", apply), patch.object(fold, "apply", apply):
-        yield
+    return apply
+
+
+def _never_armed(_: str) -> None:
+    """No failpoint is armed in a schedule; asking the environment each time is not free."""
 
 
 def lose_rows(world: World, target: str) -> None:
@@ -349,7 +384,7 @@ def record_elsewhere(actor: Actor, pipeline: str, batch_id: str) -> None:
     actor.process.doing = (batch_id, pipeline)
     coordinator.record_run(pipeline, batch_id, status="RUNNING")
     coordinator.inputs(batch_id, pipeline)
-    world.pause(f"{pipeline} writes elsewhere")
+    world.pause("{} writes elsewhere", pipeline)
     plan = world.truth.plans[batch_id]
     for write, _ in world.pipelines[pipeline].writes:
         if plan.seq not in world.truth.sinks[pipeline, write].batches:
@@ -591,10 +626,10 @@ def _play(seed: int, mutant: str | None) -> Failure | None:
     try:
         schedule.run()
     except Violation as violation:
-        return Failure(seed, mutant, str(violation), tuple(schedule.world.trace))
+        return Failure(seed, mutant, str(violation), schedule.world.trace())
     except Exception as error:  # noqa: BLE001 an error of no known kind is a finding
         text = f"untyped {type(error).__name__}: {error}"
-        return Failure(seed, mutant, text, tuple(schedule.world.trace))
+        return Failure(seed, mutant, text, schedule.world.trace())
     return None
 
 
@@ -609,9 +644,11 @@ def rare_garbage_collection() -> Iterator[None]:
     """Schedules make many frozen values and few cycles: looking for these takes a third of the time."""
     before = gc.get_threshold()
     gc.set_threshold(200_000, 10, 100)
+    gc.freeze()  # nor is there anything to find in what was imported
     try:
         yield
     finally:
+        gc.unfreeze()
         gc.set_threshold(*before)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, cast
 
 from floodmark.deltalog import DeltaLog, Storage
@@ -36,16 +37,7 @@ class SimTable:
     """The newest version that is more than an append."""
 
     def facts(self) -> TableFacts:
-        return TableFacts(
-            path=self.path,
-            table_id=self.table_id,
-            latest_version=self.latest,
-            latest_at=AT,
-            earliest_version=0,
-            feed_enabled=True,
-            schema_json='{"fields":[]}',
-            schema_fingerprint="f",
-        )
+        return _facts(self.path, self.table_id, self.latest)
 
     @property
     def latest(self) -> int:
@@ -149,6 +141,20 @@ class SimTarget(DeltaTarget):
 
     def _refuse_unknown_receipt(self, stored: int | None, receipt: Receipt) -> None:
         """See `_refuse_unknown_writes`."""
+
+
+@lru_cache(maxsize=10_000)
+def _facts(path: str, table_id: str, latest: int) -> TableFacts:
+    return TableFacts(
+        path=path,
+        table_id=table_id,
+        latest_version=latest,
+        latest_at=AT,
+        earliest_version=0,
+        feed_enabled=True,
+        schema_json='{"fields":[]}',
+        schema_fingerprint="f",
+    )
 
 
 def target_of(targets: SimTargets, path: str, previous: SinkDone | None) -> SimTarget:

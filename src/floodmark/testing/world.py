@@ -13,16 +13,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Self, cast
 
 import greenlet
 
 from floodmark.control.events import Event, Reset
 from floodmark.control.heartbeats import Pulse
-from floodmark.control.journal import CommitConflict, CommitUnknown, Tail
+from floodmark.control.journal import CommitConflict, CommitUnknown, Journal, Tail
 from floodmark.control.resetting import reset_to_value
 from floodmark.coordinator import Coordinator
+from floodmark.deltalog import Storage
 from floodmark.errors import SinkError, SourceError
 from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.marks import TimeMark
@@ -103,27 +104,40 @@ class World:
         writes = {p.name: dict(p.writes) for p in pipelines}
         self.truth = Truth(writes, self.latest, self.lost, self.targets.moment_of)
         self.elapsed = 0.0
+        self._ids = 0
         self.log = SimLog(self)
         self.heartbeats = SimHeartbeats(self)
-        self.trace: deque[str] = deque(maxlen=TRACE_LINES)
+        self._trace: deque[tuple[float, str, str, tuple[Any, ...]]] = deque(maxlen=TRACE_LINES)
         self.acting: Process | None = None
         self.processes: dict[int, Process] = {}
         self.switch: Callable[[], object] = lambda: None
 
-    def pause(self, what: str) -> None:
-        """The acting process is about to do something that others can see."""
+    def trace(self) -> tuple[str, ...]:
+        """The last things that happened, as text; few schedules are ever told."""
+        return tuple(
+            f"{at:8.2f} {who}{what.format(*map(_shown, about))}"
+            for at, who, what, about in self._trace
+        )
+
+    def pause(self, what: str, *about: Any) -> None:
+        """The acting process is about to do something that others can see; `about` fills `what`."""
         process = self.acting
         if process is None:
             return
         self.switch()
         if process.is_dead:
             raise greenlet.GreenletExit
-        self.trace.append(f"{self.elapsed:8.2f} {process.name}: {what}")
+        self._trace.append((self.elapsed, process.name, ": " + what, about))
 
     def add_versions(self) -> None:
         """A lost target is noticed by the next write, so there has to be one."""
         for upstream in self.latest:
             self.latest[upstream] += 1
+
+    def new_id(self) -> str:
+        """An id that nothing else has in this world."""
+        self._ids += 1
+        return f"{self._ids:06d}"
 
     def happens(self, chance: float) -> bool:
         """Whether a fault of that chance strikes now."""
@@ -150,7 +164,7 @@ class World:
                 pulse.stop()
 
     def note(self, text: str) -> None:
-        self.trace.append(f"{self.elapsed:8.2f}   {text}")
+        self._trace.append((self.elapsed, "  ", "{}", (text,)))
 
 
 class SimLog:
@@ -159,6 +173,7 @@ class SimLog:
     def __init__(self, world: World) -> None:
         self._world = world
         self._commits: list[Sequence[Event]] = []
+        self._nothing_new = Tail((), 0, is_whole=False)
         self._whole: list[Event] = []
         self._compacted_at = 0
         self._in_flight: list[tuple[Sequence[Event], int]] = []
@@ -166,6 +181,10 @@ class SimLog:
     def read(self, after: int | None) -> Tail:
         self._world.pause("journal read")
         position = len(self._commits)
+        if after == position:
+            if self._nothing_new.position != position:
+                self._nothing_new = Tail((), position, is_whole=False)
+            return self._nothing_new
         is_gone = after is not None and after < self._compacted_at and self._world.happens(0.5)
         if after is None or is_gone:
             return Tail(list(self._whole), position, is_whole=True)
@@ -173,8 +192,7 @@ class SimLog:
         return Tail(events, position, is_whole=False)
 
     def append(self, events: Sequence[Event], position: int) -> None:
-        kinds = " ".join(describe(event.body) for event in events)
-        self._world.pause(f"journal append {kinds} at {position}")
+        self._world.pause("journal append {} at {}", events, position)
         if self._world.happens(0.02):
             raise CommitUnknown
         if self._world.happens(0.02):
@@ -196,7 +214,7 @@ class SimLog:
 
     def replace(self, events: Sequence[Event], position: int) -> None:
         """A compaction, see DeltaEventLog.replace."""
-        self._world.pause(f"journal compact at {position}")
+        self._world.pause("journal compact at {}", position)
         if position != len(self._commits):
             raise CommitConflict
         self._commits.append(())
@@ -221,6 +239,11 @@ class SimLog:
                 self.land(events, position)
             except CommitConflict:
                 return
+
+
+def _shown(value: Any) -> Any:
+    """What a trace says about a value: of events, in a few characters what they are."""
+    return " ".join(describe(event.body) for event in value) if isinstance(value, list) else value
 
 
 def describe(body: Any) -> str:
@@ -263,7 +286,7 @@ class SimClock:
         process = self._world.acting
         if process:
             process.wakes_at = self._world.elapsed + seconds
-        self._world.pause(f"slept {seconds:.3f}")
+        self._world.pause("slept {:.3f}", seconds)
 
 
 class SimHeartbeats:
@@ -347,13 +370,13 @@ class SimSource:
     process: Process
 
     def check(self, window: Window) -> TableFacts:
-        self.world.pause(f"source check {window.upstream}")
+        self.world.pause("source check {}", window.upstream)
         if self._is_lost(window):
             raise SourceError("FM-SOURCE-006", "data files are gone", where=window.upstream)
         return facts_of(window.upstream, self.world.latest[window.upstream])
 
     def settled(self, window: Window, choice: Settlement) -> Window | None:
-        self.world.pause(f"source settle {window.upstream}")
+        self.world.pause("source settle {}", window.upstream)
         if not self._is_lost(window):
             return None
         if choice == "snapshot":
@@ -377,7 +400,7 @@ class SimSource:
 
     def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:
         """See `QuerySource.look`."""
-        self.world.pause(f"look into {window.upstream}")
+        self.world.pause("look into {}", window.upstream)
         return time_facts(value_of(window.start_mark), self.world.latest[window.upstream])
 
 
@@ -392,20 +415,20 @@ class SimSink:
     windows: tuple[Window, ...]
     previous: SinkDone | None
 
-    @property
+    @cached_property
     def _target(self) -> DeltaTarget:
         return target_of(self.world.targets, self.spec.target, self.previous)
 
     def committed(self, receipt: Receipt) -> WriteResult | None:
-        self.world.pause(f"sink look {self.spec.name}")
+        self.world.pause("sink look {}", self.spec.name)
         return self._target.committed(receipt)
 
     def loss(self, receipt: Receipt) -> SinkError | None:
-        self.world.pause(f"sink search {self.spec.name}")
+        self.world.pause("sink search {}", self.spec.name)
         return self._target.loss(receipt)
 
     def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
-        self.world.pause(f"sink settle {choice} {self.spec.name}")
+        self.world.pause("sink settle {} {}", choice, self.spec.name)
         return self._target.settled(choice, receipt, next_app_id)
 
     def write(self, frame: Frame, receipt: Receipt) -> WriteResult:
@@ -415,7 +438,7 @@ class SimSink:
                 return earlier
             seen = self._target.seen(receipt, self.windows)
             stored = self._stored(receipt)
-            self.world.pause(f"sink commit {frame.pipeline}/{frame.write} #{receipt.seq}")
+            self.world.pause("sink commit {}/{} #{}", frame.pipeline, frame.write, receipt.seq)
             if self.world.happens(0.03):
                 raise UserError("the sink's commit failed")
             if self._stored(receipt) == stored and self._is_undisturbed(seen):
@@ -457,8 +480,12 @@ class SimEngine:
     process: Process
     spark: Any = None
 
-    def source(self) -> SimSource:
+    @cached_property
+    def _source(self) -> SimSource:
         return SimSource(self.world, self.process)
+
+    def source(self) -> SimSource:
+        return self._source
 
     def sink(
         self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None
@@ -467,6 +494,16 @@ class SimEngine:
 
     def is_lost_file(self, error: BaseException) -> bool:
         return False
+
+
+class NoFiles(Storage):
+    """A storage without a file: batches of schedules put nothing aside."""
+
+    def names(self, folder: str) -> list[str]:
+        raise FileNotFoundError(folder)
+
+
+NO_FILES = NoFiles()
 
 
 class SimCoordinator(Coordinator):
@@ -480,6 +517,7 @@ class SimCoordinator(Coordinator):
         self._clock = SimClock(world)
         self._holder = Holder("sim", "boot", process.pid, "start")
         self._is_gone = self._is_known_dead
+        self.storage = NO_FILES
         self._log = world.log
         self._heartbeats = world.heartbeats
         self._projector = None
@@ -495,6 +533,12 @@ class SimCoordinator(Coordinator):
     def stored_name(self, name: str) -> str:
         return name  # nothing here moves, and no disk has to be asked
 
+    def _journal(self) -> Journal:
+        return Journal(self._log, actor=self.actor, clock=self._clock, op_ids=self._world.new_id)
+
+    def _new_batch_id(self) -> str:
+        return f"batch_{self._world.new_id()}"
+
     def _learn(self, names: Iterable[str], *, journals: bool) -> None:
         """See `stored_name`."""
 
@@ -504,7 +548,7 @@ class SimCoordinator(Coordinator):
     def _probe(
         self, upstream: str, mark: Mark | None, request: PlanRequest, options: UpstreamOptions
     ) -> Probe:
-        self._world.pause(f"probe {upstream}")
+        self._world.pause("probe {}", upstream)
         latest = self._world.latest[upstream]
         facts = facts_of(upstream, latest)
         if upstream == WITHOUT_VERSIONS:
@@ -518,7 +562,7 @@ class SimCoordinator(Coordinator):
         return Probe(facts, tuple(version_of(v) for v in range(mark.version + 1, last + 1)))
 
     def _reset_of(self, upstream: str, scope: str, version: int | None) -> Reset:
-        self._world.pause(f"look at {upstream} for a reset")
+        self._world.pause("look at {} for a reset", upstream)
         if version is None:
             return Reset(scope, upstream, NOTHING_PROCESSED)
         facts = facts_of(upstream, version)
@@ -534,13 +578,13 @@ class SimCoordinator(Coordinator):
     ) -> Reset:
         if to is None:
             return super().planned_reset(upstream, scope=scope, to_version=to_version)
-        self._world.pause(f"look at {upstream} for a reset")
+        self._world.pause("look at {} for a reset", upstream)
         latest = self._world.latest[upstream]
         probe = Probe(facts_of(upstream, latest), query=QUERY)
         return reset_to_value(upstream, scope, to, probe, TimeMark("date", day_of(latest)))
 
     def _probe_between(self, upstream: str, after: int, mark: Mark | None) -> Probe:
-        self._world.pause(f"probe {upstream} from {after}")
+        self._world.pause("probe {} from {}", upstream, after)
         facts = facts_of(upstream, self._world.latest[upstream])
         last = mark.version if mark else after
         if upstream == WITHOUT_VERSIONS:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from floodmark.control.events import (
     Advanced,
     Event,
     Reset,
 )
 from floodmark.control.rules.parts import with_batch, with_progress
+from floodmark.model.copying import replace
 from floodmark.model.marks import decoded
 from floodmark.model.state import Advance, Mark, PlannedBatch, State
 from floodmark.model.window import NOTHING_PROCESSED

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from floodmark.model.copying import replace
 from floodmark.model.state import PlannedBatch, Run, State
 from floodmark.model.window import Window
 
 
-def with_batch(state: State, batch: PlannedBatch) -> State:
+def with_batch(state: State, batch: PlannedBatch, **more: Any) -> State:
+    """The state with a batch as it is now; `more` are other fields that change with it."""
     one = {batch.batch_id}
     open_ids = state.open_ids | one if batch.is_open else state.open_ids - one
-    return replace(state, batches={**state.batches, batch.batch_id: batch}, open_ids=open_ids)
+    batches = {**state.batches, batch.batch_id: batch}
+    return replace(state, batches=batches, open_ids=open_ids, **more)
 
 
-def with_run(state: State, run: Run) -> State:
+def with_run(state: State, run: Run, **more: Any) -> State:
+    """The state with a run as it is now; `more` are other fields that change with it."""
     batch = state.batches[run.batch_id]
-    return with_batch(state, replace(batch, runs={**batch.runs, run.pipeline: run}))
+    return with_batch(state, replace(batch, runs={**batch.runs, run.pipeline: run}), **more)
 
 
 def with_progress(

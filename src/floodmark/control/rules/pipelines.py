@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from floodmark.control.events import (
     Event,
     Paused,
@@ -13,6 +11,7 @@ from floodmark.control.events import (
     Resumed,
 )
 from floodmark.control.rules.parts import is_paused, with_batch
+from floodmark.model.copying import replace
 from floodmark.model.receipt import app_prefix
 from floodmark.model.state import PlannedBatch, SinkDone, State
 

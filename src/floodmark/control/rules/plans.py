@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from floodmark.control.events import (
     Cancelled,
     Event,
@@ -11,6 +9,7 @@ from floodmark.control.events import (
 )
 from floodmark.control.rules.parts import located, with_batch
 from floodmark.model import cursor_marks
+from floodmark.model.copying import replace
 from floodmark.model.cursor_marks import is_after
 from floodmark.model.marks import decoded_if_any
 from floodmark.model.state import Mark, PlannedBatch, State

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from floodmark.control.events import (
     Created,
     Event,
@@ -12,6 +10,7 @@ from floodmark.control.events import (
     Registered,
 )
 from floodmark.control.rules.parts import located
+from floodmark.model.copying import replace
 from floodmark.model.state import Pipeline, PlannedBatch, State
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from floodmark.control.events import (
     Amended,
     Event,
@@ -21,6 +19,7 @@ from floodmark.control.rules.parts import (
     with_progress,
     with_run,
 )
+from floodmark.model.copying import replace
 from floodmark.model.state import PlannedBatch, Run, State
 from floodmark.model.window import Window
 
@@ -85,7 +84,7 @@ def leased(state: State, event: Event) -> State:
         sinks=before.sinks if before else {},
     )
     epochs = {**state.epochs, body.pipeline: body.epoch}
-    return replace(with_run(state, run), epochs=epochs)
+    return with_run(state, run, epochs=epochs)
 
 
 def check_fence(state: State, batch_id: str, pipeline: str, epoch: int) -> str | None:
@@ -181,7 +180,7 @@ def sink_written(state: State, event: Event) -> State:
     run = state.batches[body.batch_id].runs[body.pipeline]
     run = replace(run, sinks={**run.sinks, body.sink.write_name: body.sink})
     sinks = {**state.sinks, body.sink.app_id: body.sink}
-    return replace(with_run(state, run), sinks=sinks)
+    return with_run(state, run, sinks=sinks)
 
 
 def succeeded(state: State, event: Event) -> State:
