@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from floodmark.engines import kafka_server
 from floodmark.engines.java import SHORT_RUN
+from floodmark.engines.kafka_server import KafkaServer
 from floodmark.engines.postgres_server import PostgresServer, running
 
 if TYPE_CHECKING:
@@ -55,6 +57,13 @@ def postgres() -> Iterator[PostgresServer]:
         yield PostgresServer(*address, *secret, said.get("dbname", said["user"]))
         return
     with running() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaServer]:
+    """The one Kafka broker of the run; tests have topics of their own, and let it live."""
+    with kafka_server.running() as server:
         yield server
 
 
@@ -141,6 +150,7 @@ PLACES = (
     ("tests/properties/test_transforms.py", f"{SPARK} transforms"),
     ("tests/examples/test_transforms_guide.py", f"{SPARK} transforms"),
     ("tests/services/", "postgres"),
+    ("tests/streaming/", "streams"),
     ("tests/cli/", "commands"),
 )
 """Where tests of a group are; one that is elsewhere only starts what it needs once more."""

@@ -1,0 +1,278 @@
+"""Kafka's topics, offsets and records. The client is imported on first use.
+
+Settings are those of librdkafka: `bootstrap.servers`, `security.protocol`, `sasl.username`, ...
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from floodmark.errors import SetupError, StreamError
+from floodmark.model.offsets import Offsets, TopicPartition
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka import KafkaError
+
+ANSWER_SECONDS = 15.0
+SEND_SECONDS = 60.0
+POLL_SECONDS = 0.02
+
+# Losses of connections come back as errors of calls; on the terminal they help nobody.
+_QUIET = {"log_level": 0, "log.connection.close": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record to send; without a partition the key decides, as for every producer of Kafka."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class KafkaAdmin:
+    """Looks at topics, and changes them when told to; connects when first asked.
+
+    Every method raises StreamError FM-STREAM-020 where the broker does not answer or refuses
+    (`retryable` as the client says), FM-STREAM-021 for a topic that is not there. Making one raises
+    SetupError FM-SETUP-010 without the client.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], *, answer_seconds: float = ANSWER_SECONDS
+    ) -> None:
+        _require_client()
+        from confluent_kafka.admin import AdminClient
+
+        self._brokers = str(settings.get("bootstrap.servers", ""))
+        self._seconds = answer_seconds
+        self._client = AdminClient({**_QUIET, **settings})
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str | None]:
+        """The id of each topic, new whenever one is made; None where the broker knows no ids."""
+        return {name: _id(found) for name, found in self._described(topics).items()}
+
+    def partitions(self, topics: Sequence[str]) -> frozenset[TopicPartition]:
+        """Every partition that the topics have."""
+        return frozenset(
+            (name, partition.id)
+            for name, found in self._described(topics).items()
+            for partition in found.partitions
+        )
+
+    def earliest(self, topics: Sequence[str]) -> Offsets:
+        """The first offset of each partition that can still be read."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(topics, OffsetSpec.earliest(), committed=False)
+
+    def latest(self, topics: Sequence[str], *, committed: bool = False) -> Offsets:
+        """The offset behind the last record of each partition; with `committed` behind the last one
+        that no open transaction precedes, which is where a reader of committed records stops.
+        """
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(topics, OffsetSpec.latest(), committed=committed)
+
+    def create_topic(
+        self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Make a topic of one replica; FM-STREAM-020 if it is already there."""
+        from confluent_kafka.admin import NewTopic
+
+        wish = NewTopic(topic, partitions, 1, config=dict(settings or {}))
+        self._wait(self._client.create_topics([wish], operation_timeout=self._seconds))
+        self._until(topic, partitions)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its records."""
+        self._wait(self._client.delete_topics([topic], operation_timeout=self._seconds))
+        self._until(topic, 0)
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Let a topic have `total` partitions."""
+        from confluent_kafka.admin import NewPartitions
+
+        wish = NewPartitions(topic, total)
+        self._wait(self._client.create_partitions([wish], operation_timeout=self._seconds))
+        self._until(topic, total)
+
+    def delete_records(self, before: Offsets) -> None:
+        """Delete what lies before these offsets, as retention would."""
+        from confluent_kafka import TopicPartition as Place
+
+        places = [Place(topic, partition, offset) for (topic, partition), offset in before.items()]
+        self._wait(self._client.delete_records(places, request_timeout=self._seconds))
+
+    def _until(self, topic: str, partitions: int) -> None:
+        """Wait until the broker shows what the controller has decided, which takes a moment."""
+        deadline = time.monotonic() + self._seconds
+        while self._count(topic) != partitions:
+            if time.monotonic() > deadline:
+                raise _late(self._brokers)
+            time.sleep(POLL_SECONDS)
+
+    def _count(self, topic: str) -> int:
+        try:
+            return len(self.partitions([topic]))
+        except StreamError as error:
+            if error.code != "FM-STREAM-021":
+                raise
+            return 0
+
+    def _described(self, topics: Sequence[str]) -> dict[str, Any]:
+        from confluent_kafka import TopicCollection
+
+        wanted = TopicCollection(list(dict.fromkeys(topics)))
+        return self._wait(self._client.describe_topics(wanted, request_timeout=self._seconds))
+
+    def _offsets(self, topics: Sequence[str], spec: Any, *, committed: bool) -> Offsets:
+        from confluent_kafka import IsolationLevel
+        from confluent_kafka import TopicPartition as Place
+
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        wanted = {Place(*partition): spec for partition in self.partitions(topics)}
+        asked = self._client.list_offsets(
+            wanted, isolation_level=level, request_timeout=self._seconds
+        )
+        answers = self._wait(asked)
+        return Offsets.of({(p.topic, p.partition): said.offset for p, said in answers.items()})
+
+    def _wait(self, asked: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
+        with _told(self._brokers):
+            # The client gives up by itself after the time it was told; this is for one that hangs.
+            return {name: future.result(2 * self._seconds) for name, future in asked.items()}
+
+
+class KafkaProducer:
+    """Sends records and knows that they arrived: idempotent, acknowledged by all replicas."""
+
+    def __init__(self, settings: Mapping[str, Any], *, send_seconds: float = SEND_SECONDS) -> None:
+        _require_client()
+        from confluent_kafka import Producer
+
+        self._brokers = str(settings.get("bootstrap.servers", ""))
+        sure = {"enable.idempotence": True, "message.timeout.ms": int(send_seconds * 1000)}
+        self._client = Producer({**_QUIET, **sure, **settings})
+
+    def send(self, records: Iterable[Record]) -> int:
+        """Send all and wait until each is acknowledged; the number of them.
+
+        Raises StreamError FM-STREAM-022 if one was not: others may have arrived, so whoever sends
+        again sends some twice.
+        """
+        refused: list[KafkaError] = []
+        sent = 0
+
+        def delivered(error: KafkaError | None, _message: object) -> None:
+            if error is not None:
+                refused.append(error)
+
+        with _told(self._brokers, code="FM-STREAM-022"):
+            for record in records:
+                self._enqueue(record, delivered)
+                sent += 1
+            self._client.flush()
+        if refused:
+            raise _failed("FM-STREAM-022", refused[0], self._brokers, count=len(refused))
+        return sent
+
+    def _enqueue(self, record: Record, delivered: Callable[..., None]) -> None:
+        more: dict[str, Any] = {} if record.partition is None else {"partition": record.partition}
+        if record.headers:
+            more["headers"] = list(record.headers)
+        while True:
+            try:
+                self._client.produce(
+                    record.topic, record.value, record.key, on_delivery=delivered, **more
+                )
+            except BufferError:
+                self._client.poll(0.1)
+            else:
+                self._client.poll(0)
+                return
+
+
+@contextmanager
+def _told(brokers: str, code: str = "FM-STREAM-020") -> Iterator[None]:
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        raise _failed(code, error.args[0], brokers) from error
+    except TimeoutError as error:
+        raise _late(brokers) from error
+
+
+def _late(brokers: str) -> StreamError:
+    return StreamError(
+        "FM-STREAM-020",
+        _TITLES["FM-STREAM-020"],
+        where=brokers,
+        found="no answer in time",
+        state=_STATE,
+        next=_NEXT,
+        retryable=True,
+    )
+
+
+def _failed(code: str, error: KafkaError, brokers: str, count: int = 1) -> StreamError:
+    from confluent_kafka import KafkaError as Known
+
+    absent = (Known.UNKNOWN_TOPIC_OR_PART, Known._UNKNOWN_TOPIC)
+    if code == "FM-STREAM-020" and error.code() in absent:
+        code = "FM-STREAM-021"
+    return StreamError(
+        code,
+        _TITLES[code],
+        where=brokers,
+        found=f"{error.name()}: {error.str()}" + (f" ({count} records)" if count > 1 else ""),
+        state=_STATE,
+        next="create the topic, or name the one that is meant" if code.endswith("21") else _NEXT,
+        retryable=_is_retryable(error),
+    )
+
+
+_STATE = "nothing of the stream has changed"
+_NEXT = "look at the broker and at what it allows, then run the same command again"
+_TITLES = {
+    "FM-STREAM-020": "Kafka could not be asked",
+    "FM-STREAM-021": "a topic of Kafka is not there",
+    "FM-STREAM-022": "records could not be sent to Kafka",
+}
+
+
+def _is_retryable(error: KafkaError) -> bool:
+    from confluent_kafka import KafkaError as Known
+
+    # Losses of the connection are the client's own errors, which it does not class as retriable.
+    lost = (Known._TRANSPORT, Known._ALL_BROKERS_DOWN, Known._TIMED_OUT, Known._MSG_TIMED_OUT)
+    return bool(error.retriable()) or error.code() in lost
+
+
+def _id(described: Any) -> str | None:
+    found = described.topic_id
+    has_none = found.get_most_significant_bits() == 0 and found.get_least_significant_bits() == 0
+    return None if has_none else str(found)
+
+
+def _require_client() -> None:
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError as error:
+        raise SetupError(
+            "FM-SETUP-010",
+            "the Kafka client is not installed",
+            found=str(error),
+            state="nothing was started",
+            next="pip install 'floodmark[kafka]'",
+        ) from error
