@@ -110,7 +110,7 @@ class KafkaAdmin:
         from confluent_kafka import TopicPartition as Place
 
         places = [Place(topic, partition, offset) for (topic, partition), offset in before.items()]
-        self._wait(self._client.delete_records(places, request_timeout=self._seconds))
+        self._settled(lambda: self._client.delete_records(places, request_timeout=self._seconds))
 
     def _until(self, topic: str, partitions: int) -> None:
         """Wait until the broker shows what the controller has decided, which takes a moment."""
@@ -140,11 +140,27 @@ class KafkaAdmin:
 
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         wanted = {Place(*partition): spec for partition in self.partitions(topics)}
-        asked = self._client.list_offsets(
-            wanted, isolation_level=level, request_timeout=self._seconds
+        answers = self._settled(
+            lambda: self._client.list_offsets(
+                wanted, isolation_level=level, request_timeout=self._seconds
+            )
         )
-        answers = self._wait(asked)
         return Offsets.of({(p.topic, p.partition): said.offset for p, said in answers.items()})
+
+    def _settled(self, ask: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
+        """Ask again while leaders move: the client then looks for them anew."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + self._seconds
+        while time.monotonic() < deadline:
+            asked = ask()
+            try:
+                return {name: future.result(2 * self._seconds) for name, future in asked.items()}
+            except KafkaException as error:
+                if error.args[0].code() not in _moving():
+                    break
+            time.sleep(POLL_SECONDS)
+        return self._wait(asked)
 
     def _wait(self, asked: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
         with _told(self._brokers):
@@ -256,7 +272,20 @@ def _is_retryable(error: KafkaError) -> bool:
 
     # Losses of the connection are the client's own errors, which it does not class as retriable.
     lost = (Known._TRANSPORT, Known._ALL_BROKERS_DOWN, Known._TIMED_OUT, Known._MSG_TIMED_OUT)
-    return bool(error.retriable()) or error.code() in lost
+    busy = (Known.REQUEST_TIMED_OUT, Known.NETWORK_EXCEPTION, Known.NOT_ENOUGH_REPLICAS)
+    return bool(error.retriable()) or error.code() in (*lost, *busy, *_moving())
+
+
+def _moving() -> tuple[int, ...]:
+    """What is said of a partition whose leader the client does not know any more."""
+    from confluent_kafka import KafkaError as Known
+
+    return (
+        Known.NOT_LEADER_FOR_PARTITION,
+        Known.LEADER_NOT_AVAILABLE,
+        Known.FENCED_LEADER_EPOCH,
+        Known.UNKNOWN_LEADER_EPOCH,
+    )
 
 
 def _id(described: Any) -> str | None:
