@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -254,15 +253,6 @@ def test_what_cannot_be_looked_at_is_never_taken_for_missing(folder: Path, name:
     error = failure(folder)
 
     assert (error.code, error.retryable) == ("FM-STREAM-032", True)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_that_may_not_be_read_is_never_taken_for_missing(folder: Path) -> None:
-    folder.chmod(0)
-    try:
-        assert failure(folder).code == "FM-STREAM-032"
-    finally:
-        folder.chmod(0o700)
 
 
 def test_a_store_that_nobody_knows_is_never_taken_for_missing() -> None:
