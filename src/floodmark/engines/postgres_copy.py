@@ -6,7 +6,7 @@ is sent, so that an error can name the row and the column, and nothing is rounde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,9 @@ _INTEGERS = {"int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64()}
 _TEXTS = frozenset(("text", "varchar", "bpchar"))
 _MAX_DIGITS = 76
 """Of a decimal of Arrow."""
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""0001-01-01 and 9999-12-31, in days since 1970."""
+_DAY_MICROS = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +79,27 @@ def wire_type(kind: pa.DataType, column: PgColumn) -> pa.DataType | None:
     return None if known or not (is_any or _is_text(kind)) else pa.string()
 
 
+Refuse = Callable[[MisfitError], None]
+"""Is told of a row that is left out, with the first value in it that does not fit."""
+
+
 def copy_rows(
     cursor: Cursor,
     table: str,
     columns: Sequence[PgColumn],
     sources: Sequence[str],
     batches: Iterable[pa.RecordBatch],
+    *,
+    refuse: Refuse | None = None,
 ) -> int:
     """Copy `sources` of every batch into `columns` of the quoted `table`; returns the rows written.
 
     Raises MisfitError at the first value that does not fit; the transaction is then to be given up.
+    With `refuse` rows with such a value are left out and told instead, and so are texts that are no
+    UTF-8, which the server would refuse, and dates outside of the years 1 to 9999, which hardly any
+    client can read back.
     """
-    fits = _Fitting(columns, sources)
+    fits = _Fitting(columns, sources, refuse)
     names = ", ".join(quoted(column.name) for column in columns)
     fitted = fits.batches(batches)
     if _is_binary(fits.schema, columns):
@@ -100,9 +112,12 @@ def copy_rows(
 class _Fitting:
     """Casts batches to the wire types, counting rows."""
 
-    def __init__(self, columns: Sequence[PgColumn], sources: Sequence[str]) -> None:
+    def __init__(
+        self, columns: Sequence[PgColumn], sources: Sequence[str], refuse: Refuse | None
+    ) -> None:
         self._columns = columns
         self._sources = sources
+        self._refuse = refuse
         self.schema: pa.Schema | None = None
         """Known from the first batch on."""
 
@@ -133,29 +148,60 @@ class _Fitting:
             batch = next(rest, None)
 
     def _cast(self, batch: pa.RecordBatch, before: int) -> pa.RecordBatch:
-        arrays = []
+        arrays, misfits = [], dict[int, MisfitError]()
         for column, source, field in zip(
             self._columns, self._sources, self.schema or (), strict=True
         ):
             array = batch.column(batch.schema.get_field_index(source))
-            arrays.append(_checked(array, column, field.type, before))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            cast, found = _fitted_array(array, column, field.type, is_strict=bool(self._refuse))
+            for row, why in found:
+                misfits.setdefault(row, MisfitError(column.name, before + row + 1, why))
+                if self._refuse is None:
+                    raise misfits[row]
+            arrays.append(cast)
+        fitted = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return self._without(fitted, misfits) if misfits else fitted
+
+    def _without(self, batch: pa.RecordBatch, misfits: Mapping[int, MisfitError]) -> pa.RecordBatch:
+        for row in sorted(misfits):
+            (self._refuse or _raised)(misfits[row])
+        is_good = pc.invert(pc.is_in(pa.array(range(batch.num_rows)), pa.array(list(misfits))))
+        return batch.filter(is_good)
 
 
-def _checked(array: pa.Array, column: PgColumn, wire: pa.DataType, before: int) -> pa.Array:
+def _raised(misfit: MisfitError) -> None:
+    raise misfit
+
+
+def _fitted_array(
+    array: pa.Array, column: PgColumn, wire: pa.DataType, *, is_strict: bool
+) -> tuple[pa.Array, Iterator[tuple[int, str]]]:
+    """The array in its wire type, with the rows that do not fit and why; those may be NULL in it."""
     if pa.types.is_integer(array.type) and pa.types.is_decimal(wire):
         # Arrow asks for room for every value of the type; the next cast looks at those there are.
         array = array.cast(pa.decimal128(20, 0))
+    bad: list[int] = []
     try:
         cast = array.cast(wire)
     except pa.ArrowInvalid:
-        row = before + _first_uncastable(array, wire) + 1
-        raise MisfitError(column.name, row, f"not exact as {column.shown}") from None
-    for why, is_bad in _faults(cast, column):
+        bad = list(_uncastable(array, wire, 0))
+        cast = _blanked(array, bad).cast(wire)
+    return cast, _misfits(cast, column, bad, is_strict=is_strict)
+
+
+def _misfits(
+    array: pa.Array, column: PgColumn, uncastable: Iterable[int], *, is_strict: bool
+) -> Iterator[tuple[int, str]]:
+    for row in uncastable:
+        yield row, f"not exact as {column.shown}"
+    if is_strict and pa.types.is_string(array.type):
+        broken = list(_broken_texts(array, 0))
+        yield from ((row, "not UTF-8") for row in broken)
+        array = _blanked(array, broken) if broken else array
+    for why, is_bad in (*_faults(array, column), *(_strict_faults(array) if is_strict else ())):
         if pc.any(is_bad).as_py():
-            row = before + pc.index(is_bad, pa.scalar(value=True)).as_py() + 1
-            raise MisfitError(column.name, row, why)
-    return cast
+            rows = pc.indices_nonzero(is_bad.fill_null(False))  # noqa: FBT003
+            yield from ((row, why) for row in rows.to_pylist())
 
 
 def _faults(array: pa.Array, column: PgColumn) -> Iterator[tuple[str, pa.Array]]:
@@ -170,17 +216,48 @@ def _faults(array: pa.Array, column: PgColumn) -> Iterator[tuple[str, pa.Array]]
         yield why, pc.greater(pc.utf8_length(array), column.length)
 
 
-def _first_uncastable(array: pa.Array, wire: pa.DataType) -> int:
-    low, high = 0, len(array)
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            array.slice(low, middle - low).cast(wire)
-        except pa.ArrowInvalid:
-            high = middle
-        else:
-            low = middle
-    return low
+def _strict_faults(array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    if pa.types.is_date(array.type):
+        days, unit = array.cast(pa.int32()), 1
+    elif pa.types.is_timestamp(array.type):
+        days, unit = array.cast(pa.int64()), _DAY_MICROS
+    else:
+        return
+    is_early = pc.less(days, _FIRST_DAY * unit)
+    is_late = pc.greater_equal(days, (_LAST_DAY + 1) * unit)
+    yield "outside of the years 1 to 9999", pc.or_(is_early, is_late)
+
+
+def _uncastable(array: pa.Array, wire: pa.DataType, before: int) -> Iterator[int]:
+    """Every row that cannot be cast, by bisection."""
+    try:
+        array.cast(wire)
+    except pa.ArrowInvalid:
+        if len(array) == 1:
+            yield before
+            return
+        middle = len(array) // 2
+        yield from _uncastable(array.slice(0, middle), wire, before)
+        yield from _uncastable(array.slice(middle), wire, before + middle)
+
+
+def _broken_texts(array: pa.Array, before: int) -> Iterator[int]:
+    """Every row whose bytes are no text, by bisection; readers of Kafka do not look at them."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        if len(array) == 1:
+            yield before
+            return
+        middle = len(array) // 2
+        yield from _broken_texts(array.slice(0, middle), before)
+        yield from _broken_texts(array.slice(middle), before + middle)
+
+
+def _blanked(array: pa.Array, rows: Sequence[int]) -> pa.Array:
+    """NULL in these rows."""
+    is_bad = pc.is_in(pa.array(range(len(array))), pa.array(rows, pa.int64()))
+    return pc.if_else(is_bad, pa.scalar(None, array.type), array)
 
 
 def _is_binary(schema: pa.Schema | None, columns: Sequence[PgColumn]) -> bool:

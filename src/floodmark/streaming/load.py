@@ -1,0 +1,266 @@
+"""Rows of a batch into PostgreSQL, inside the transaction of the ledger: the driver's path.
+
+Everything goes by one COPY. Values that do not fit are left out as they pass by; what only the
+server refuses is found by bisection with savepoints. Either becomes a dead letter of the same
+transaction.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from floodmark import failpoints
+from floodmark.engines.arrow_frames import BATCH_ROWS
+from floodmark.engines.postgres import run, said, sqlstate
+from floodmark.engines.postgres_copy import MisfitError, PgColumn, copy_rows
+from floodmark.errors import StreamError
+from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
+from floodmark.streaming.faults import fault
+from floodmark.streaming.refusals import ROLLED_BACK
+from floodmark.streaming.savepoints import savepoint
+from floodmark.streaming.target import TargetSpec, data_columns, prepared
+from floodmark.streaming.upsert import Upsert
+
+if TYPE_CHECKING:
+    from floodmark.engines.postgres import Cursor
+
+Position = tuple[str, int, int]
+"""Topic, partition, offset."""
+Originals = Callable[[Sequence[Position]], Mapping[Position, tuple[bytes | None, bytes | None]]]
+"""Key and value of some records, as Kafka has them."""
+
+MISFIT = "value"
+"""The reason of a dead letter whose value does not fit; others have the server's SQLSTATE."""
+_ORDER = ("_topic", "_partition", "_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a row is not written."""
+
+    reason: str
+    detail: str
+    column: str | None
+
+
+class Refusals(dict[int, Refusal]):
+    """Rows of a frame, from 0, that are not written; told twice, a row is refused once."""
+
+    def misfit(self, error: MisfitError, first: int = 0) -> None:
+        """A value of a row, counted from `first`."""
+        self[first + error.row - 1] = Refusal(MISFIT, error.why, error.column)
+
+    def server(self, row: int, error: BaseException) -> None:
+        """What the server said of a row, without its values."""
+        diagnosis = getattr(error, "diag", None)
+        constraint = getattr(diagnosis, "constraint_name", None)
+        detail = f"{said(error)}; constraint {constraint}" if constraint else said(error)
+        self[row] = Refusal(
+            sqlstate(error) or MISFIT, detail, getattr(diagnosis, "column_name", None)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresLoad:
+    """Writes Arrow tables: the data columns, and beside them where each row comes from (METADATA).
+
+    append     every row.
+    upsert     by the keys; of several rows of one key the last by topic, partition and offset.
+    overwrite  instead of all rows that are there.
+
+    Rows that are refused become dead letters with the bytes of `_key` and `_value`, or those that
+    `originals` gives, or else the row as JSON. With `fail_fast` the first one is FM-STREAM-009.
+    """
+
+    spec: TargetSpec
+    fail_fast: bool = False
+    originals: Originals | None = None
+
+    def apply(
+        self,
+        cursor: Cursor,
+        table: pa.Table,
+        rejects: Sequence[DeadLetter] = (),
+        dropped: int = 0,
+    ) -> Loaded:
+        """Write a frame; `rejects` and `dropped` are records of the batch that are not in it.
+
+        To be called by `Ledger.commit`, which stores the dead letters and checks the counts. Raises
+        FM-STREAM-008 if the target does not take such rows.
+        """
+        target = prepared(cursor, self.spec, table.schema)
+        if self.spec.mode == "overwrite":
+            run(cursor, f"DELETE FROM {target.quoted}")
+        refused = Refusals()
+        if self.spec.mode == "upsert":
+            table = in_order(table)
+            upsert = Upsert(cursor, target)
+            columns, sources = upsert.stage()
+            into = RowCopy(cursor, upsert.stage_table, columns, sources, upsert.numbered(table))
+            duplicates = upsert.merge(refused, into.copy(refused))
+            written = table.num_rows - len(refused)
+        else:
+            copy = RowCopy(cursor, target.quoted, target.columns, target.sources, table)
+            written, duplicates = copy.copy(refused), 0
+        letters = [*rejects, *self._letters(table, refused)]
+        received = table.num_rows + len(rejects) + dropped
+        counts = LoadCounts(received, written, len(letters), dropped, duplicates)
+        return Loaded(counts, letters)
+
+    def _letters(self, table: pa.Table, refused: Refusals) -> Iterator[DeadLetter]:
+        if not refused:
+            return
+        rows = sorted(refused)
+        records = table.take(pa.array(rows))
+        letters = [letter_of(records, at, refused[row]) for at, row in enumerate(rows)]
+        if self.fail_fast:
+            raise _first_refused(self.spec, letters[0])
+        yield from letters if self.originals is None else _with_originals(letters, self.originals)
+
+
+class RowCopy:
+    """Copies a table into another one of the database, leaving out the rows that it refuses."""
+
+    def __init__(
+        self,
+        cursor: Cursor,
+        into: str,
+        columns: Sequence[PgColumn],
+        sources: Sequence[str],
+        table: pa.Table,
+    ) -> None:
+        self._cursor = cursor
+        self._into = into
+        self._columns = columns
+        self._sources = sources
+        self._table = table
+
+    def copy(self, refused: Refusals) -> int:
+        """Returns how many rows were written; errors that are no row's fault are raised."""
+        return self._part(0, self._table.num_rows, refused)
+
+    def _part(self, start: int, stop: int, refused: Refusals) -> int:
+        import psycopg
+
+        if start == stop:
+            return 0
+        try:
+            with savepoint(self._cursor):
+                return self._copied(start, stop, refused)
+        except (psycopg.Error, UnicodeError) as error:
+            if fault(error) != "row":
+                raise
+            if stop - start == 1:
+                refused.server(start, error)
+                return 0
+        middle = (start + stop) // 2
+        return self._part(start, middle, refused) + self._part(middle, stop, refused)
+
+    def _copied(self, start: int, stop: int, refused: Refusals) -> int:
+        part = self._table.slice(start, stop - start)
+        return copy_rows(
+            self._cursor,
+            self._into,
+            self._columns,
+            self._sources,
+            _batches(part),
+            refuse=lambda misfit: refused.misfit(misfit, start),
+        )
+
+
+def in_order(table: pa.Table) -> pa.Table:
+    """The rows by topic, partition and offset, as far as the frame tells them; usually they are."""
+    order = [name for name in _ORDER if name in table.schema.names]
+    if not order or table.num_rows < 2 or _is_sorted(table, order):
+        return table
+    return table.take(pc.sort_indices(table, [(name, "ascending") for name in order]))
+
+
+def _is_sorted(table: pa.Table, order: Sequence[str]) -> bool:
+    """Whether each row is behind the one before it, compared column by column."""
+    is_behind = pa.scalar(value=True)
+    for name in reversed(order):
+        before, after = (table.column(name).slice(at, table.num_rows - 1) for at in (0, 1))
+        same = pc.and_(pc.equal(before, after), is_behind)
+        is_behind = pc.or_(pc.less(before, after), same)
+    return bool(pc.all(is_behind).as_py())
+
+
+def letter_of(records: pa.Table, row: int, refusal: Refusal) -> DeadLetter:
+    """The dead letter of one row."""
+
+    def value(name: str) -> Any:
+        return records.column(name)[row].as_py() if name in records.schema.names else None
+
+    has_bytes = "_value" in records.schema.names
+    return DeadLetter(
+        topic=value("_topic"),
+        partition=value("_partition"),
+        offset=value("_offset"),
+        reason=refusal.reason,
+        detail=refusal.detail,
+        key=value("_key"),
+        value=value("_value") if has_bytes else _as_json(records, row),
+        column=refusal.column,
+        event_time=value("_timestamp"),
+    )
+
+
+def _as_json(records: pa.Table, row: int) -> bytes:
+    said = {name: _plain(records.column(name)[row]) for name in data_columns(records.schema)}
+    return json.dumps(said, ensure_ascii=False).encode("utf-8", "surrogateescape")
+
+
+def _plain(value: pa.Scalar) -> Any:
+    """A value that JSON has, or its text; dates beyond Python's, and broken UTF-8, included."""
+    try:
+        plain = value.as_py()
+    except (ValueError, OverflowError):
+        try:
+            return str(value.cast(pa.string()).as_py())
+        except (ValueError, pa.ArrowInvalid):
+            raw = value.as_buffer() if hasattr(value, "as_buffer") else None
+            return None if raw is None else raw.to_pybytes().decode("utf-8", "surrogateescape")
+    if plain is None or isinstance(plain, bool | int | float | str):
+        return plain
+    return base64.b64encode(plain).decode() if isinstance(plain, bytes) else str(plain)
+
+
+def _with_originals(letters: Sequence[DeadLetter], originals: Originals) -> Iterator[DeadLetter]:
+    known = {
+        (letter.topic, letter.partition, letter.offset): letter
+        for letter in letters
+        if letter.topic is not None and letter.partition is not None and letter.offset is not None
+    }
+    found = originals([(str(t), int(p or 0), int(o or 0)) for t, p, o in known])
+    for letter in letters:
+        at = (str(letter.topic), int(letter.partition or 0), int(letter.offset or 0))
+        key, value = found.get(at, (letter.key, letter.value))
+        yield replace(letter, key=key, value=value)
+
+
+def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    for batch in table.to_batches(max_chunksize=BATCH_ROWS):
+        yield batch
+        failpoints.reached("stream.mid_copy")
+
+
+def _first_refused(spec: TargetSpec, letter: DeadLetter) -> StreamError:
+    place = f"{letter.topic}-{letter.partition} offset {letter.offset}"
+    column = f"column {letter.column}: " if letter.column else ""
+    return StreamError(
+        "FM-STREAM-009",
+        "a record was refused, and the stream is to stop at the first one",
+        where=f"table {spec.table}, record {place}",
+        found=f"{column}{letter.detail}",
+        allowed="failFast: false, which makes dead letters of such records",
+        state=ROLLED_BACK,
+        next="mend the record, the table or the setting, then: floodmark stream run",
+    )

@@ -1,0 +1,167 @@
+"""The table that a stream writes to: what it is, and whether the rows of the stream go into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from floodmark.engines.postgres import MAX_NAME_BYTES, quoted, run
+from floodmark.engines.postgres_copy import PgColumn, created_type, wire_type
+from floodmark.errors import SinkError, StreamError
+from floodmark.model.names import matching
+from floodmark.sinks.postgres_target import PgTable, PostgresTarget
+from floodmark.streaming.tables import WriteMode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from floodmark.engines.postgres import Connection, Cursor
+
+METADATA = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_value")
+"""Columns of a frame that say where a row comes from; they are never written to the target."""
+
+_REQUIRED = """SELECT attname FROM pg_attribute WHERE attrelid = $1 AND attnum > 0
+  AND NOT attisdropped AND attnotnull AND NOT atthasdef AND attidentity = '' AND attgenerated = ''"""
+_UNIQUE = """SELECT array_agg(a.attname::text) FROM pg_index i
+  JOIN pg_attribute a ON a.attrelid = i.indrelid
+  AND a.attnum = ANY((string_to_array(i.indkey::text, ' ')::int2[])[1:i.indnkeyatts])
+  WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid AND i.indimmediate
+  AND i.indpred IS NULL AND i.indexprs IS NULL GROUP BY i.indexrelid"""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSpec:
+    """What is said about a target."""
+
+    table: str
+    """As in SQL: `events`, `sales.events`, `"Odd".events`."""
+    mode: WriteMode = "append"
+    keys: tuple[str, ...] = ()
+    creates_table: bool = False
+    adds_columns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table that takes the rows of a stream: `columns` of it are filled from `sources`."""
+
+    quoted: str
+    columns: tuple[PgColumn, ...]
+    sources: tuple[str, ...]
+    keys: tuple[str, ...]
+    """As the table spells them."""
+
+
+def data_columns(schema: pa.Schema) -> list[str]:
+    """The columns of a frame that go to the target."""
+    return [name for name in schema.names if name not in METADATA]
+
+
+def prepared(cursor: Cursor, spec: TargetSpec, schema: pa.Schema) -> Target:
+    """The target, created or widened if that is asked for; raises FM-STREAM-008 if rows do not fit."""
+    table = _found(cursor, spec)
+    if table.oid is None:
+        if not spec.creates_table:
+            raise unfit(spec, "there is no such table", "a table, or createTable: true")
+        _create(cursor, spec, table, schema)
+        table = _found(cursor, spec)
+    elif spec.adds_columns and _add_columns(cursor, spec, table, schema):
+        table = _found(cursor, spec)
+    return _checked(cursor, spec, table, schema)
+
+
+def unfit(spec: TargetSpec, found: str, allowed: str) -> StreamError:
+    """FM-STREAM-008."""
+    return StreamError(
+        "FM-STREAM-008",
+        "the rows of a stream do not fit the target",
+        where=f"table {spec.table}",
+        found=found,
+        allowed=allowed,
+        state="nothing of this batch was written",
+        next="change the table or the schema of the stream, then: floodmark stream run",
+    )
+
+
+def _found(cursor: Cursor, spec: TargetSpec) -> PgTable:
+    def no_connection() -> Connection:
+        raise NotImplementedError("the look goes through the cursor of the transaction")
+
+    try:
+        return PostgresTarget(spec.table, None, no_connection).table(cursor)
+    except SinkError as error:
+        raise unfit(spec, error.found or error.title, error.allowed or "a table") from error
+
+
+def _create(cursor: Cursor, spec: TargetSpec, table: PgTable, schema: pa.Schema) -> None:
+    names = data_columns(schema)
+    columns = _definitions(spec, schema, names)
+    if spec.mode == "upsert":
+        keys = ", ".join(quoted(_required_name(spec, key, names)) for key in spec.keys)
+        columns.append(f"PRIMARY KEY ({keys})")
+    run(cursor, f"CREATE TABLE {table.quoted} ({', '.join(columns)})")
+
+
+def _add_columns(cursor: Cursor, spec: TargetSpec, table: PgTable, schema: pa.Schema) -> bool:
+    there = [column.name for column in table.columns]
+    new = [name for name in data_columns(schema) if matching(name, there) is None]
+    if new:
+        added = ", ".join(f"ADD COLUMN {one}" for one in _definitions(spec, schema, new))
+        run(cursor, f"ALTER TABLE {table.quoted} {added}")
+    return bool(new)
+
+
+def _definitions(spec: TargetSpec, schema: pa.Schema, names: Sequence[str]) -> list[str]:
+    definitions = []
+    for name in names:
+        kind = created_type(schema.field(name).type)
+        if kind is None:
+            found = f"column {name} is of type {schema.field(name).type}"
+            raise unfit(spec, found, "plain values; others as text, by to_json")
+        if not name or len(name.encode()) > MAX_NAME_BYTES:
+            raise unfit(spec, f"the column name {name[:100]!r}", f"1 to {MAX_NAME_BYTES} bytes")
+        definitions.append(f"{quoted(name)} {kind}")
+    return definitions
+
+
+def _checked(cursor: Cursor, spec: TargetSpec, table: PgTable, schema: pa.Schema) -> Target:
+    """Every difference between the frame and the table, at once."""
+    by_name = {column.name: column for column in table.columns}
+    columns, different = [], []
+    for name in data_columns(schema):
+        known = matching(name, list(by_name))
+        kind = schema.field(name).type
+        if known is None:
+            different.append(f"{name}: not in the table")
+        elif wire_type(kind, by_name[known]) is None:
+            different.append(f"{name}: {kind} in the stream, {by_name[known].shown} in the table")
+        else:
+            columns.append(by_name[known])
+    filled = {column.name for column in columns}
+    for (name,) in run(cursor, _REQUIRED, (table.oid,)):
+        if name not in filled:
+            different.append(f"{name}: NOT NULL without a default, and not in the stream")
+    if different:
+        raise unfit(spec, "; ".join(different), "columns of types that go into one another exactly")
+    keys = tuple(_required_name(spec, key, list(filled)) for key in spec.keys)
+    if spec.mode == "upsert":
+        _check_keys(cursor, spec, table, keys)
+    return Target(table.quoted, tuple(columns), tuple(data_columns(schema)), keys)
+
+
+def _required_name(spec: TargetSpec, key: str, names: Sequence[str]) -> str:
+    found = matching(key, names)
+    if found is None:
+        raise unfit(spec, f"the key {key} is not a column of the stream", ", ".join(names))
+    return found
+
+
+def _check_keys(cursor: Cursor, spec: TargetSpec, table: PgTable, keys: Sequence[str]) -> None:
+    if not keys:
+        raise unfit(spec, "an upsert without keys", "the columns of a primary key or unique index")
+    unique = [set(names) for (names,) in run(cursor, _UNIQUE, (table.oid,))]
+    if set(keys) not in unique:
+        there = "; ".join(", ".join(sorted(names)) for names in unique) or "none"
+        found = f"no unique index on ({', '.join(keys)}); there is: {there}"
+        raise unfit(spec, found, "a primary key or unique index on exactly the keys")
