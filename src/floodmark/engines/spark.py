@@ -14,7 +14,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from floodmark.engines import jars, java
+from floodmark.engines import jars, java, spawnless
 from floodmark.errors import SetupError
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def local_session(
     """A Delta-enabled Spark on this machine; `conf` adds to and overrides the defaults.
 
     Fetches the Delta jars on first use, and those of `connectors` (`"kafka"`, `"postgres"`); of
-    connectors that are not named it has those that were fetched before. Called again, it returns the session that is active,
-    whose settings stay as they are. Raises SetupError: FM-SETUP-001 no Java, 002 and 004 jars,
+    connectors that are not named it has those that were fetched before. Called again, it returns
+    the session that is active, whose settings stay as they are. Raises SetupError: FM-SETUP-001 no Java, 002 and 004 jars,
     003 no pyspark, 005 if the active session has no Delta.
     """
     active = _active_session()
@@ -53,6 +53,7 @@ def local_session(
         **(conf or {}),
     }
     settings["spark.driver.extraJavaOptions"] = _java_options(conf or {})
+    settings |= spawnless.settings(settings)
     with _environment(JAVA_HOME=str(java.home(java.find())), PYSPARK_PYTHON=sys.executable):
         return _start(settings)
 
