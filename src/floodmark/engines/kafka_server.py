@@ -189,9 +189,10 @@ class KafkaServer:
 
     def _format(self, java_command: list[str]) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._properties]
+        tool = ["kafka.tools.StorageTool", "format", "-c", self._properties]
         ran = subprocess.run(
-            [*java_command, *tool],
+            # One word: an id may begin with a dash.
+            [*java_command, *tool, f"--cluster-id={cluster}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
