@@ -217,6 +217,7 @@ CODES: dict[str, str] = {
     "FM-STREAM-033": "the checkpoint is not that of the stream, which keeps state",
     "FM-STREAM-034": "the target knows nothing of a stream whose checkpoint has commits",
     "FM-STREAM-035": "the target is behind its checkpoint, or at other offsets: it was restored",
+    "FM-STREAM-043": "a stream is to be run in a way that this version does not have",
     "FM-CLI-001": "the command line failed in a way that nobody foresaw",
     "FM-CLI-002": "the command was interrupted",
 }

@@ -59,8 +59,12 @@ STREAM_POINTS = (
     "stream.before_tracker",
     "stream.before_commit",
     "stream.after_commit",
+    "stream.after_return",
 )
 """Points that only a batch of a stream reaches; it has crash tests of its own."""
+
+RELAY_POINTS = ("dlq.before_relay", "dlq.after_send")
+"""Points that only messages to a dead-letter topic reach; they have crash tests of their own."""
 
 _seen: Counter[str] = Counter()
 _guard = threading.Lock()
@@ -76,6 +80,7 @@ def every_point() -> tuple[str, ...]:
         *NODE_POINTS,
         *DATABASE_POINTS,
         *STREAM_POINTS,
+        *RELAY_POINTS,
     )
 
 

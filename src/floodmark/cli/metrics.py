@@ -53,7 +53,7 @@ def metrics(
     if serve is not None:
         if out is not None:
             raise _refused("--out and --serve are given", "one of them")
-        return _serve(call, *_address(serve), after)
+        return _serve(call, *address(serve), after)
     if out is not None:
         return _write(call, out, after)
     samples = call.project.coordinator.metrics(after)
@@ -146,8 +146,8 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _address(text: str) -> tuple[str, int]:
-    """Host and port; raises FM-CONFIG-007."""
+def address(text: str) -> tuple[str, int]:
+    """Host and port of `--serve`; raises FM-CONFIG-007."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 65_535:
         raise _refused(f"--serve is {text}", "PORT or HOST:PORT, a port of 0 to 65535")

@@ -1,30 +1,59 @@
-"""Verbs about streams: `floodmark stream validate`."""
+"""Verbs about streams: validate, run, status, cleanup, reset."""
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from floodmark.cli import screens
-from floodmark.cli.call import Call
-from floodmark.cli.screen import Screen
-from floodmark.cli.verb import group, verb
-from floodmark.errors import ConfigError
+from floodmark.cli.call import Call, print_error, print_traceback
+from floodmark.cli.metrics import address
+from floodmark.cli.screen import Row, Screen, duration, number
+from floodmark.cli.verb import at_least, group, verb
+from floodmark.errors import ConfigError, StreamError
 
 if TYPE_CHECKING:
+    from floodmark.config.connections import ConnectionModel
     from floodmark.config.stream_files import LoadedStream
+    from floodmark.streaming.access import Access
+    from floodmark.streaming.batches import Claim
+    from floodmark.streaming.crew import StreamOutcome
+    from floodmark.streaming.metrics import StreamNumbers
+    from floodmark.streaming.runner import BatchDone, StreamRunner
+    from floodmark.streaming.status import StreamStatus
 
 _STREAM_HELP = "A JSON or YAML file, or the pipelineId of a stream of the project."
+_STATES = "what is committed stays; the next run goes on behind it"
 
 StreamArgument = Annotated[str, typer.Argument(metavar="STREAM", help=_STREAM_HELP)]
+StreamArguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[STREAM]...", help=f"{_STREAM_HELP} All of the project if omitted."),
+]
+ServeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--serve",
+        metavar="[HOST:]PORT",
+        help="Answer /healthz and /metrics meanwhile; on this machine only without HOST.",
+    ),
+]
 
 
 def attach(app: typer.Typer) -> None:
     """Add the verbs to the command line."""
     streams = group("Streams: from Kafka to a table, exactly once.")
     verb(streams, "validate")(validate)
+    verb(streams, "run")(run)
+    verb(streams, "status")(status)
+    verb(streams, "cleanup")(cleanup)
+    verb(streams, "reset")(reset)
     app.add_typer(streams, name="stream")
 
 
@@ -53,6 +82,313 @@ def _draw_validated(screen: Screen, loaded: LoadedStream) -> None:
         f"  offsets in the {stream.streaming.offsets_in}, {len(loaded.table.fields)} columns"
     )
     screens.warnings(screen, loaded.warnings)
+
+
+# run --------------------------------------------------------------------------------------------
+
+
+def run(
+    call: Call,
+    streams: StreamArguments = None,
+    serve: ServeOption = None,
+    skip_to_earliest: Annotated[
+        bool,
+        typer.Option(
+            "--skip-to-earliest",
+            help="Go on behind records that are gone from Kafka; the loss is recorded.",
+        ),
+    ] = False,
+) -> int:
+    """Run streams until they are done or stopped; SIGTERM and Ctrl-C end them after their batch."""
+    from floodmark.engines.spark import local_session
+    from floodmark.streaming.crew import SharedSession, Told, run_together
+    from floodmark.streaming.health import served
+    from floodmark.streaming.metrics import StreamNumbers
+    from floodmark.streaming.parts import runner_of
+
+    found = [access(call, stream) for stream in streams_named(call, streams)]
+    session = SharedSession(lambda: local_session(connectors=["kafka"]))
+    call.what_stays, call.next = _STATES, "floodmark stream run"
+    numbers = [StreamNumbers(each.stream.settings.pipeline_id) for each in found]
+    runners: list[StreamRunner] = [
+        runner_of(
+            each,
+            session,
+            watcher=Told([told, StreamProgress(call, told.stream_id)]),
+            skips_to_earliest=skip_to_earliest,
+        )
+        for each, told in zip(found, numbers, strict=True)
+    ]
+    with ExitStack() as stack:
+        if serve is not None:
+            host, port = address(serve)
+            taken = stack.enter_context(_served(served, numbers, host, port))
+            call.errors.line(f"health and metrics: http://{host}:{taken}/healthz, /metrics")
+        stopped = stack.enter_context(stop_on_signals(call))
+        outcomes = run_together(runners, numbers, stopped)
+    return _show_run(call, outcomes)
+
+
+@contextmanager
+def _served(serve: Any, numbers: Sequence[StreamNumbers], host: str, port: int) -> Iterator[int]:
+    with ExitStack() as stack:
+        try:
+            taken: int = stack.enter_context(serve(numbers, host, port))
+        except OSError as error:
+            raise ConfigError(
+                "FM-CONFIG-020",
+                "health and metrics cannot be served",
+                where=f"{host}:{port}",
+                found=error.strerror or str(error),
+                state="nothing was started",
+                next="floodmark stream run --serve PORT, with a port that is free",
+            ) from error
+        yield taken
+
+
+@contextmanager
+def stop_on_signals(call: Call) -> Iterator[Any]:
+    """Whether SIGTERM or Ctrl-C has come; the second one interrupts at once."""
+    seen: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+        call.errors.line("stopping after the batch that is under way; once more ends it now")
+
+    before = {each: signal.signal(each, note) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield lambda: bool(seen)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+class StreamProgress:
+    """Tells of one stream on standard error, a line for each batch."""
+
+    def __init__(self, call: Call, stream_id: str) -> None:
+        self._screen, self._name = call.errors, stream_id
+        self._is_idle = False
+
+    def claimed(self, claim: Claim) -> None:
+        """The stream is taken."""
+        begins = "begins" if claim.end_offsets is None else f"goes on after batch {claim.batch_id}"
+        self._screen.line(f"{self._name}: {begins} (epoch {claim.epoch})")
+
+    def starting_session(self) -> None:
+        """Spark starts."""
+        self._screen.line(f"{self._name}: starting Spark ...")
+
+    def committed(self, batch: BatchDone) -> None:
+        """A batch is committed."""
+        self._is_idle = False
+        counts = batch.counts
+        lost = [f"{counts.dead_lettered:,} dead letters"] if counts.dead_lettered else []
+        lost += [f"{counts.dropped:,} dropped"] if counts.dropped else []
+        what = f"{counts.written:,} of {counts.received:,} records written"
+        told = "was applied before" if batch.is_repeated else ", ".join([what, *lost])
+        self._screen.line(
+            f"{self._name}: batch {batch.batch_id}: {told} in {duration(batch.seconds)},"
+            f" {batch.records_behind:,} behind"
+        )
+
+    def waiting(self, error: StreamError, attempt: int, seconds: float) -> None:
+        """An attempt failed and is repeated."""
+        self._screen.line(
+            f"{self._name}: attempt {attempt} failed ({error.code}: {error.found or error.title}),"
+            f" the next one in {duration(seconds)}"
+        )
+
+    def idle(self, records_behind: int) -> None:
+        """There is nothing to read: told once."""
+        if not self._is_idle and not records_behind:
+            self._screen.line(f"{self._name}: nothing new")
+        self._is_idle = True
+
+    def breaker(self, state: str) -> None:
+        """The circuit breaker is in another state."""
+        self._screen.line(f"{self._name}: circuit breaker {state.replace('_', ' ')}")
+
+
+def _show_run(call: Call, outcomes: Sequence[StreamOutcome]) -> int:
+    for outcome in outcomes:
+        if outcome.unexpected is not None and call.is_verbose:
+            print_traceback(call.errors, outcome.unexpected)
+    document = {"streams": [_outcome(outcome) for outcome in outcomes]}
+
+    def draw(screen: Screen) -> None:
+        rows = [Row([o.stream_id, o.status, *map(number, o.totals.as_tuple())]) for o in outcomes]
+        header = ["stream", "status", "batches", "received", "written", "dead letters", "dropped"]
+        screen.table(header, rows)
+        for outcome in outcomes:
+            if outcome.error is not None:
+                print_error(call.errors, outcome.error)
+
+    call.show(document, draw)
+    for outcome in outcomes:
+        if outcome.unexpected is not None:
+            raise outcome.unexpected
+    return max((outcome.error.exit_code for outcome in outcomes if outcome.error), default=0)
+
+
+def _outcome(outcome: StreamOutcome) -> dict[str, Any]:
+    totals = outcome.totals
+    return {
+        "stream": outcome.stream_id,
+        "status": outcome.status,
+        "batches": totals.batches,
+        "received": totals.received,
+        "written": totals.written,
+        "dead_lettered": totals.dead_lettered,
+        "dropped": totals.dropped,
+        "last_batch_id": totals.last_batch_id,
+        "error": outcome.error.as_dict() if outcome.error else None,
+    }
+
+
+# status -----------------------------------------------------------------------------------------
+
+
+def status(call: Call, streams: StreamArguments = None) -> int:
+    """Where streams stand: last batch, rate, lag, dead letters, who runs them."""
+    from floodmark.streaming.status import status_of
+
+    found = [status_of(access(call, stream)) for stream in streams_named(call, streams)]
+    document = {"streams": [each.as_dict() for each in found]}
+    call.show(document, lambda screen: _draw_status(screen, found))
+    return 0
+
+
+def _draw_status(screen: Screen, found: Sequence[StreamStatus]) -> None:
+    rows = [
+        Row(
+            [
+                each.stream_id,
+                number(each.row.batch_id if each.row else None),
+                _ago(each.seconds_since_last_batch),
+                number(each.records_last_minute),
+                number(each.records_behind),
+                number(each.dead_letters),
+                number(each.outbox),
+            ],
+            _note(each),
+        )
+        for each in found
+    ]
+    header = ["stream", "batch", "last", "records/min", "behind", "dead letters", "outbox"]
+    screen.table(header, rows)
+
+
+def _ago(seconds: float | None) -> str:
+    return "never" if seconds is None else f"{duration(seconds)} ago"
+
+
+def _note(each: StreamStatus) -> str | None:
+    if each.row is None:
+        return "has not run yet"
+    told = [f"held by {each.row.holder}, epoch {each.row.epoch}"]
+    told += [] if each.row.exactly_once else ["exactly once is switched off"]
+    told += [each.brokers] if each.brokers else []
+    return "; ".join(told)
+
+
+# cleanup and reset ------------------------------------------------------------------------------
+
+
+def cleanup(
+    call: Call,
+    streams: StreamArguments = None,
+    days: Annotated[
+        int, typer.Option("--retention-days", metavar="N", help="What is older is removed.")
+    ] = 30,
+) -> int:
+    """Remove old rows of batch_tracker; what is removed is still known to be applied."""
+    from floodmark.streaming.parts import ledger_of
+
+    at_least(0, "--retention-days", days)
+    removed = {}
+    for each in streams_named(call, streams):
+        ledger = ledger_of(access(call, each))
+        try:
+            removed[each.settings.pipeline_id] = ledger.cleanup(days)
+        finally:
+            ledger.close()
+    document = {"removed": removed, "retention_days": days}
+
+    def draw(screen: Screen) -> None:
+        for name, count in removed.items():
+            screen.line(f"{name}: {count:,} rows older than {days} days removed")
+
+    call.show(document, draw)
+    return 0
+
+
+def reset(
+    call: Call,
+    stream: StreamArgument,
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="OFFSETS", help="earliest, latest, or JSON by partition."),
+    ],
+    is_sure: Annotated[
+        bool, typer.Option("--yes", help="Records may be written again, or skipped.")
+    ] = False,
+) -> int:
+    """Let a stream go on at other offsets; every other runner of it is fenced."""
+    from floodmark.streaming.moving import moved_to
+
+    each = access(call, stream_named(call, stream))
+    if not is_sure:
+        raise ConfigError(
+            "FM-CONFIG-007",
+            "a reset may write records again, or skip some",
+            allowed="--yes",
+            state="nothing was changed",
+            next=f"floodmark stream reset {stream} --to {to} --yes",
+        )
+    before, after = moved_to(each, to)
+    name = each.stream.settings.pipeline_id
+    document = {
+        "stream": name,
+        "before": before.as_mapping() if before else None,
+        "after": after.as_mapping(),
+    }
+    call.show(document, lambda screen: screen.line(f"{name}: goes on at {after}"))
+    return 0
+
+
+# Which streams ----------------------------------------------------------------------------------
+
+
+def access(call: Call, stream: LoadedStream) -> Access:
+    """How a stream reaches Kafka and its database."""
+    from floodmark.streaming.parts import access_of
+
+    return access_of(stream, _connections(call, stream))
+
+
+def _connections(call: Call, stream: LoadedStream) -> Mapping[str, ConnectionModel]:
+    names = (stream.settings.extract.connection, stream.settings.load.connection)
+    return call.project.settings.connections if any(names) else {}
+
+
+def streams_named(call: Call, names: Sequence[str] | None) -> list[LoadedStream]:
+    """The streams of some names; all of the project without any."""
+    from floodmark.config.stream_files import streams_of
+
+    found = [stream_named(call, name) for name in names or ()]
+    found = found or list(streams_of(call.project.file).values())
+    if not found:
+        raise ConfigError(
+            "FM-CONFIG-008",
+            "the project has no streams",
+            allowed="a file, or streams in the project",
+            state="nothing was read or written",
+            next="floodmark stream run FILE",
+        )
+    return found
 
 
 def stream_named(call: Call, name: str) -> LoadedStream:

@@ -11,9 +11,6 @@ from floodmark.config.stream_fields import interval_seconds
 from floodmark.config.stream_types import StreamSchema
 from floodmark.config.streams import AggregateSettings, StreamPipeline
 
-METADATA_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp")
-"""Columns of a record beside its payload: a table may have them."""
-
 _RUN = "streamingConfigJson"
 _PARAMS = "connectionParams"
 
@@ -280,7 +277,7 @@ def _columns(stream: StreamPipeline, schemas: StreamSchemas) -> Iterator[Finding
     payload, run = schemas.payload, stream.streaming
     if payload is None:
         return
-    known = [*payload.names, *METADATA_COLUMNS]
+    known = list(payload.names)
     if run.watermark is not None:
         yield from _event_time(stream, payload)
     if schemas.table is not None and run.aggregate is None:

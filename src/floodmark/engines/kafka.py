@@ -6,6 +6,7 @@ Settings are those of librdkafka: `bootstrap.servers`, `security.protocol`, `sas
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 15.0
 SEND_SECONDS = 60.0
+FAR_OFFSETS = 500
+"""Further ahead than this, seeking is quicker than reading on."""
 POLL_SECONDS = 0.02
 
 # Losses of connections come back as errors of calls; on the terminal they help nobody.
@@ -215,6 +218,63 @@ class KafkaProducer:
             else:
                 self._client.poll(0)
                 return
+
+
+def records_at(
+    settings: Mapping[str, Any],
+    positions: Sequence[tuple[str, int, int]],
+    *,
+    answer_seconds: float = ANSWER_SECONDS,
+) -> dict[tuple[str, int, int], tuple[bytes | None, bytes | None]]:
+    """Key and value of some records by topic, partition and offset; what is gone is left out.
+
+    Raises StreamError FM-STREAM-020 where the broker does not answer.
+    """
+    _require_client()
+    from confluent_kafka import Consumer
+
+    # Librdkafka wants a group; partitions are assigned, so it joins none.
+    own = {"group.id": "floodmark", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer({**_QUIET, **settings, **own})
+    found: dict[tuple[str, int, int], tuple[bytes | None, bytes | None]] = {}
+    by_partition: dict[TopicPartition, list[int]] = {}
+    for topic, partition, offset in sorted(set(positions)):
+        by_partition.setdefault((topic, partition), []).append(offset)
+    try:
+        with _told(str(settings.get("bootstrap.servers", ""))):
+            for place, offsets in by_partition.items():
+                for offset, key, value in _fetched(consumer, place, offsets, answer_seconds):
+                    found[(*place, offset)] = (key, value)
+    finally:
+        consumer.close()
+    return found
+
+
+def _fetched(
+    consumer: Any, place: TopicPartition, offsets: Sequence[int], seconds: float
+) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    from confluent_kafka import KafkaError as Known
+    from confluent_kafka import KafkaException
+    from confluent_kafka import TopicPartition as Place
+
+    wanted = deque(offsets)
+    consumer.assign([Place(*place, wanted[0])])
+    while wanted:
+        message = consumer.poll(seconds)
+        if message is None:
+            raise TimeoutError
+        error = message.error()
+        if error is not None and error.code() == Known._PARTITION_EOF:
+            return
+        if error is not None:
+            raise KafkaException(error)
+        passed = message.offset()
+        if passed == wanted[0]:
+            yield passed, message.key(), message.value()
+        while wanted and wanted[0] <= passed:
+            wanted.popleft()
+        if wanted and wanted[0] > passed + FAR_OFFSETS:
+            consumer.seek(Place(*place, wanted[0]))
 
 
 @contextmanager

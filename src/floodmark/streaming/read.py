@@ -47,7 +47,7 @@ class Wanted:
     end: Offsets
     payload: StreamSchema
     columns: Sequence[str]
-    """Of the target; also places of records, such as `_offset`."""
+    """Of the target."""
     event_time: str | None = None
     """The column with the time of the event."""
     late_before: datetime | None = None
@@ -106,14 +106,7 @@ def _field(name: str) -> Column:
 
 
 def _target_columns(wanted: Wanted) -> list[Column]:
-    from pyspark.sql import functions as f
-
-    places = dict(zip(PLACE, ("topic", "partition", "offset", "timestamp"), strict=True))
-    return [
-        (_field(name) if wanted.payload.field(name) else f.col(places[name])).alias(name)
-        for name in wanted.columns
-        if name not in PLACE
-    ]
+    return [_field(name).alias(name) for name in wanted.columns]
 
 
 def _place_columns() -> list[Column]:

@@ -1,0 +1,132 @@
+"""What is known of a stream without running it: its row, its tracker, and how far Kafka is ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from floodmark.engines.postgres import Connect, cursor_of, quoted_table, run
+from floodmark.errors import FloodmarkError
+from floodmark.model.offsets import records
+from floodmark.streaming.access import Access
+from floodmark.streaming.batches import StreamRow
+from floodmark.streaming.faults import database_error
+from floodmark.streaming.parts import ledger_of, source_of, tracker_schema
+from floodmark.streaming.tables import DEAD_LETTERS, OUTBOX, TRACKER
+
+_TRACKED = """SELECT count(*), max(processed_at),
+ coalesce(sum(record_count) FILTER (WHERE processed_at > now() - interval '1 minute'), 0),
+ count(*) FILTER (WHERE processed_at > now() - interval '1 minute'),
+ coalesce(sum(record_count), 0), coalesce(sum(written), 0), coalesce(sum(dead_lettered), 0),
+ coalesce(sum(dropped), 0), extract(epoch FROM now() - max(processed_at))
+ FROM {} WHERE pipeline_id = $1"""
+
+
+@dataclass(frozen=True)
+class StreamStatus:
+    """One stream, as its database and its brokers tell it."""
+
+    stream_id: str
+    row: StreamRow | None
+    """None before the first run."""
+    batches: int = 0
+    last_processed_at: datetime | None = None
+    seconds_since_last_batch: float | None = None
+    records_last_minute: int = 0
+    batches_last_minute: int = 0
+    tracked: Mapping[str, int] | None = None
+    """Records of the batches that the tracker still holds, by what became of them."""
+    dead_letters: int = 0
+    outbox: int = 0
+    records_behind: int | None = None
+    """None where the brokers could not be asked, or the stream has not begun."""
+    brokers: str | None = None
+    """Why they could not be asked."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        row = self.row
+        return {
+            "stream": self.stream_id,
+            "has_begun": row is not None and row.end_offsets is not None,
+            "last_batch_id": row.batch_id if row else None,
+            "last_processed_at": _iso(self.last_processed_at),
+            "seconds_since_last_batch": self.seconds_since_last_batch,
+            "records_behind": self.records_behind,
+            "records_last_minute": self.records_last_minute,
+            "batches_last_minute": self.batches_last_minute,
+            "batches": self.batches,
+            "records": dict(self.tracked or {}),
+            "dead_letters": self.dead_letters,
+            "outbox": self.outbox,
+            "end_offsets": row.end_offsets.as_mapping() if row and row.end_offsets else None,
+            "event_watermark": _iso(row.event_watermark) if row else None,
+            "epoch": row.epoch if row else None,
+            "holder": row.holder if row else None,
+            "incarnation": row.incarnation if row else None,
+            "exactly_once": row.exactly_once if row else None,
+            "brokers": self.brokers,
+        }
+
+
+def status_of(access: Access, *, asks_brokers: bool = True) -> StreamStatus:
+    """The status of a stream; raises StreamError if its database cannot be asked.
+
+    Brokers that cannot be asked are told in the answer.
+    """
+    stream_id = access.stream.settings.pipeline_id
+    ledger = ledger_of(access)
+    try:
+        row = ledger.stored()
+    finally:
+        ledger.close()
+    found = _numbers(access.database(), stream_id, tracker_schema(access))
+    behind, why = _behind(access, row) if asks_brokers else (None, None)
+    return StreamStatus(stream_id, row, **found, records_behind=behind, brokers=why)
+
+
+def _numbers(connect: Connect, stream_id: str, schema: str) -> dict[str, Any]:
+    import psycopg
+
+    try:
+        with connect() as connection:
+            cursor = cursor_of(connection)
+            tracker = quoted_table(schema, TRACKER.name)
+            row = run(cursor, _TRACKED.format(tracker), (stream_id,)).fetchone() or (0,) * 9
+            others = {}
+            for name, table in (("dead_letters", DEAD_LETTERS), ("outbox", OUTBOX)):
+                statement = (
+                    f"SELECT count(*) FROM {quoted_table(schema, table.name)} WHERE stream_id = $1"
+                )
+                counted = run(cursor, statement, (stream_id,)).fetchone()
+                others[name] = int(counted[0]) if counted else 0
+    except psycopg.Error as error:
+        raise database_error(stream_id, error) from error
+    names = ("received", "written", "dead_lettered", "dropped")
+    return {
+        "batches": int(row[0]),
+        "last_processed_at": row[1],
+        "records_last_minute": int(row[2]),
+        "batches_last_minute": int(row[3]),
+        "tracked": dict(zip(names, map(int, row[4:8]), strict=True)),
+        "seconds_since_last_batch": None if row[8] is None else float(row[8]),
+        **others,
+    }
+
+
+def _behind(access: Access, row: StreamRow | None) -> tuple[int | None, str | None]:
+    if row is None or row.end_offsets is None:
+        return None, None
+    try:
+        latest = source_of(access).latest()
+        return records(row.end_offsets, row.end_offsets.updated(latest)), None
+    except FloodmarkError as error:
+        return None, error.in_one_line()
+    except ValueError:
+        return None, "a topic ends before the offsets that were read"
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()

@@ -1,0 +1,350 @@
+"""Streams from a real broker through Spark into a real PostgreSQL, run by the commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from floodmark.cli.main import main
+from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
+from floodmark.engines.postgres import connector
+from floodmark.model.offsets import Offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from floodmark.engines.kafka_server import KafkaServer
+    from floodmark.engines.postgres_server import PostgresServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
+
+
+@dataclass
+class Place:
+    """A stream of its own: topic, schema of the database, folder with its files."""
+
+    folder: Path
+    kafka: KafkaServer
+    postgres: PostgresServer
+    name: str
+    said: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def admin(self) -> KafkaAdmin:
+        return KafkaAdmin({"bootstrap.servers": self.kafka.bootstrap})
+
+    def send(self, *values: bytes | dict[str, Any], partition: int | None = None) -> None:
+        encoded = [json.dumps(v).encode() if isinstance(v, dict) else v for v in values]
+        records = [Record(self.name, value, b"k", partition) for value in encoded]
+        KafkaProducer({"bootstrap.servers": self.kafka.bootstrap}).send(records)
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        with connector(self.postgres.dsn)() as connection:
+            cursor = connection.cursor()
+            cursor.execute(statement.replace("$schema", f'"{self.name}"').encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def write(self, **parts: Any) -> Path:
+        said = json.loads(json.dumps(self.said))
+        for name, change in parts.items():
+            said[name] = {**said.get(name, {}), **change}
+        path = self.folder / "stream.json"
+        path.write_text(json.dumps(said, indent=2))
+        return path
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path,
+    kafka: KafkaServer,
+    postgres: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Place]:
+    name = f"s{uuid.uuid4().hex[:12]}"
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas/event.ddl").write_text("id BIGINT NOT NULL, at TIMESTAMP, kind STRING")
+    monkeypatch.setenv("FLOODMARK_CREDENTIAL_PG", postgres.password)
+    said = {
+        "pipelineId": name,
+        "extract": {
+            "topic": name,
+            "schemaName": "event",
+            "connectionParams": {
+                "kafka.bootstrap.servers": kafka.bootstrap,
+                "startingOffsets": "earliest",
+            },
+        },
+        "load": {
+            "table": f"{name}.events",
+            "createTable": True,
+            "connectionParams": {
+                "host": postgres.host,
+                "port": postgres.port,
+                "database": postgres.database,
+                "user": postgres.user,
+            },
+            "credentialId": "pg",
+        },
+        "streamingConfigJson": {"offsetStore": "database", "triggerMode": "availableNow"},
+    }
+    found = Place(tmp_path, kafka, postgres, name, said)
+    found.admin.create_topic(name, 2)
+    found.ask("CREATE SCHEMA $schema")
+    yield found
+    found.ask("DROP SCHEMA $schema CASCADE")
+    found.admin.delete_topic(name)
+
+
+Run = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def run(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Run:
+    def go(*arguments: str | Path) -> tuple[int, dict[str, Any]]:
+        capsys.readouterr()
+        code = main(["stream", *map(str, arguments), "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    return go
+
+
+def event(number: int, at: str = "2026-01-01T00:00:00Z") -> dict[str, Any]:
+    return {"id": number, "at": at, "kind": f"k{number % 3}"}
+
+
+def test_records_are_there_once_and_the_next_run_goes_on_behind_them(
+    place: Place, run: Run
+) -> None:
+    place.send(*map(event, range(25)))
+    path = place.write(streamingConfigJson={"maxRecordsPerTrigger": 10})
+
+    code, first = run("run", path)
+    place.send(*map(event, range(25, 30)))
+    again, second = run("run", path)
+    third = run("run", path)[1]
+
+    assert (code, again) == (0, 0)
+    assert first["streams"][0]["written"] == 25
+    assert first["streams"][0]["batches"] >= 3
+    assert second["streams"][0]["written"] == 5
+    assert third["streams"][0]["batches"] == 0
+    assert place.ask("SELECT array_agg(id ORDER BY id) FROM $schema.events") == [(list(range(30)),)]
+
+
+def test_what_cannot_be_written_is_a_dead_letter_with_its_bytes(place: Place, run: Run) -> None:
+    place.ask(
+        "CREATE TABLE $schema.events (id bigint PRIMARY KEY, at timestamptz, kind varchar(5))"
+    )
+    long = {"id": 5, "kind": "too long for it"}
+    place.send(event(1), b"poison", {"kind": "no id"}, event(1), long, event(2), partition=0)
+
+    code, document = run("run", place.write())
+
+    (stream,) = document["streams"]
+    assert code == 0
+    assert (stream["received"], stream["written"], stream["dead_lettered"]) == (6, 2, 4)
+    letters = place.ask(
+        "SELECT kafka_offset, reason, record_value FROM $schema.floodmark_dead_letters ORDER BY 1"
+    )
+    assert [(offset, reason) for offset, reason, _ in letters] == [
+        (1, "malformed"),
+        (2, "null"),
+        (3, "23505"),
+        (4, "value"),
+    ]
+    assert bytes(letters[0][2]) == b"poison"
+    assert [json.loads(bytes(value)) for _, _, value in letters[2:]] == [event(1), long]
+
+
+def test_fail_fast_stops_at_the_first_one_and_writes_nothing(place: Place, run: Run) -> None:
+    place.send(event(1), b"poison")
+
+    code, document = run("run", place.write(errorHandlingConfig={"failFast": True}))
+
+    assert code == 4
+    assert document["streams"][0]["error"]["code"] == "FM-STREAM-009"
+    assert place.ask("SELECT count(*) FROM $schema.floodmark_dead_letters") == [(0,)]
+
+
+def test_an_upsert_keeps_the_last_record_of_a_key(place: Place, run: Run) -> None:
+    place.send({"id": 1, "kind": "a"}, {"id": 1, "kind": "b"}, {"id": 2, "kind": "c"}, partition=1)
+    path = place.write(load={"writeMode": "upsert", "upsertKeys": ["id"]})
+    run("run", path)
+    place.send({"id": 2, "kind": "d"}, partition=1)
+
+    code, _ = run("run", path)
+
+    assert code == 0
+    assert place.ask("SELECT id, kind FROM $schema.events ORDER BY id") == [(1, "b"), (2, "d")]
+
+
+@pytest.mark.parametrize("strategy", ["drop", "sendToDLQ", "separateStream"])
+def test_late_records_are_judged_by_the_batch_before(place: Place, run: Run, strategy: str) -> None:
+    late: dict[str, Any] = {"strategy": strategy}
+    if strategy == "separateStream":
+        late["table"] = f"{place.name}.late_events"
+    path = place.write(
+        streamingConfigJson={
+            "watermark": {"eventTimeColumn": "at", "delayThreshold": "1 hour"},
+            "lateDataConfig": late,
+        }
+    )
+    place.send(event(1, "2026-01-01T12:00:00Z"), event(2, "2026-01-01T01:00:00Z"))
+    _, first = run("run", path)
+    place.send(event(3, "2026-01-01T10:59:59Z"), event(4, "2026-01-01T11:00:00Z"))
+
+    code, second = run("run", path)
+
+    assert code == 0
+    assert first["streams"][0]["written"] == 2
+    (stream,) = second["streams"]
+    kept = {"drop": (1, 0, 1), "sendToDLQ": (1, 1, 0), "separateStream": (2, 0, 0)}[strategy]
+    assert (stream["written"], stream["dead_lettered"], stream["dropped"]) == kept
+    assert place.ask("SELECT array_agg(id ORDER BY id) FROM $schema.events") == [([1, 2, 4],)]
+    if strategy == "separateStream":
+        assert place.ask("SELECT id FROM $schema.late_events") == [(3,)]
+
+
+def test_a_partition_that_is_added_begins_at_its_first_record(place: Place, run: Run) -> None:
+    place.send(event(1))
+    path = place.write()
+    run("run", path)
+    place.admin.add_partitions(place.name, 3)
+    place.send(event(2), partition=2)
+
+    code, document = run("run", path)
+
+    assert (code, document["streams"][0]["written"]) == (0, 1)
+
+
+def test_records_that_are_gone_are_told_and_skipped_only_when_said(place: Place, run: Run) -> None:
+    place.send(event(1), event(2), partition=0)
+    path = place.write(extract={**place.said["extract"], "connectionParams": {
+        **place.said["extract"]["connectionParams"], "startingOffsets": json.dumps(
+            {place.name: {"0": 0, "1": 0}})}})  # fmt: skip
+    run("run", path)
+    place.send(event(3), event(4), partition=0)
+    place.admin.delete_records(Offsets.of({(place.name, 0): 3}))
+
+    refused, document = run("run", path)
+    code, skipped = run("run", path, "--skip-to-earliest")
+
+    error = document["streams"][0]["error"]
+    assert (refused, error["code"]) == (4, "FM-STREAM-023")
+    assert "next is 2, there is 3" in error["found"]
+    assert (code, skipped["streams"][0]["written"]) == (0, 1)
+    notes = place.ask("SELECT note FROM $schema.batch_tracker WHERE note LIKE 'lost%'")
+    assert len(notes) == 1
+
+
+def test_a_topic_that_was_recreated_is_refused_until_a_reset(place: Place, run: Run) -> None:
+    place.send(event(1))
+    path = place.write()
+    run("run", path)
+    place.admin.delete_topic(place.name)
+    time.sleep(1)
+    place.admin.create_topic(place.name, 2)
+    place.send(event(2))
+
+    refused, document = run("run", path)
+    unsure, _ = run("reset", path, "--to", "earliest")
+    sure, _ = run("reset", path, "--to", "earliest", "--yes")
+    code, after = run("run", path)
+
+    assert (refused, document["streams"][0]["error"]["code"]) == (4, "FM-STREAM-024")
+    assert (unsure, sure, code) == (2, 0, 0)
+    assert after["streams"][0]["written"] == 1
+
+
+def test_a_stream_that_begins_at_latest_remembers_where_that_was(place: Place, run: Run) -> None:
+    place.send(event(1))
+    params = {**place.said["extract"]["connectionParams"], "startingOffsets": "latest"}
+    path = place.write(extract={**place.said["extract"], "connectionParams": params})
+
+    run("run", path)
+    place.send(event(2))
+    code, document = run("run", path)
+
+    assert (code, document["streams"][0]["written"]) == (0, 1)
+    assert place.ask("SELECT id FROM $schema.events") == [(2,)]
+
+
+def test_status_and_cleanup_tell_and_tidy(place: Place, run: Run) -> None:
+    place.send(*map(event, range(3)))
+    path = place.write()
+    run("run", path)
+    place.send(event(9))
+
+    code, document = run("status", path)
+    place.ask("UPDATE $schema.batch_tracker SET processed_at = now() - interval '40 days'")
+    cleaned = run("cleanup", path)[1]
+    after = run("run", path)[1]
+
+    (status,) = document["streams"]
+    assert code == 0
+    assert (status["records_behind"], status["records"]["written"]) == (1, 3)
+    assert cleaned["removed"][place.name] >= 1
+    assert after["streams"][0]["written"] == 1
+
+
+def started(place: Place, path: Path, **environment: str) -> subprocess.Popen[str]:
+    source = str(Path(__file__).parents[2] / "src")
+    return subprocess.Popen(
+        [sys.executable, "-m", "floodmark", "stream", "run", str(path), "--json"],
+        env={**os.environ, "PYTHONPATH": source, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["stream.before_commit", "stream.after_commit"])
+def test_a_killed_driver_loses_and_doubles_nothing(place: Place, run: Run, point: str) -> None:
+    place.send(*(event(i) if i % 10 else b"poison" for i in range(100)))
+    path = place.write(streamingConfigJson={"maxRecordsPerTrigger": 30})
+
+    killed = started(place, path, FLOODMARK_FAILPOINT=f"{point}:2")
+    killed.communicate(timeout=120)
+    before = place.ask("SELECT count(*) FROM $schema.events")[0][0]
+    code, _ = run("run", path)
+
+    assert killed.returncode == -signal.SIGKILL
+    assert 0 < before < 90
+    assert code == 0
+    ids = place.ask("SELECT array_agg(id ORDER BY id) FROM $schema.events")[0][0]
+    assert ids == [i for i in range(100) if i % 10]
+    assert place.ask("SELECT count(*) FROM $schema.floodmark_dead_letters") == [(10,)]
+    assert place.ask(
+        "SELECT sum(record_count), sum(written + dead_lettered + dropped)"
+        " FROM $schema.batch_tracker"
+    ) == [(100, 100)]
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_continuous_stream_after_its_batch(place: Place, run: Run) -> None:
+    place.send(*map(event, range(5)))
+    path = place.write(streamingConfigJson={"triggerMode": "continuous"})
+    running = started(place, path)
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        if place.ask("SELECT to_regclass('$schema.events')::text") != [(None,)]:
+            break
+        time.sleep(0.2)
+
+    running.send_signal(signal.SIGTERM)
+    out, _ = running.communicate(timeout=60)
+
+    assert running.returncode == 0
+    assert json.loads(out)["streams"][0]["written"] == 5
