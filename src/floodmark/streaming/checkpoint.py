@@ -27,6 +27,7 @@ from floodmark.model.offsets import Offsets
 OFFSETS, COMMITS, METADATA, INITIAL = "offsets", "commits", "metadata", "sources/0/0"
 VERSIONS: Mapping[str, tuple[int, ...]] = {OFFSETS: (1, 2), COMMITS: (1, 2), INITIAL: (1,)}
 """What each file may say in its first line."""
+ANY = "<stream>"
 NO_OFFSET = "-"
 """What stands for a source that has no offset yet."""
 
@@ -56,13 +57,13 @@ class Checkpoint:
         return None if self.last_batch == self.last_commit else self.last_batch
 
 
-def read_checkpoint(location: str) -> Checkpoint | None:
-    """The checkpoint at a path or URI; None if there is nothing.
+def read_checkpoint(location: str, stream: str = ANY) -> Checkpoint | None:
+    """The checkpoint at a path or URI; None if there is nothing. `stream` names it in commands.
 
     Raises StreamError: FM-STREAM-030 for a damaged file, 031 for a form that is not known, 032 if
     it could not be looked at.
     """
-    folder = _Folder(location)
+    folder = _Folder(location, stream)
     said = folder.read(METADATA)
     batches, commits = folder.numbers(OFFSETS), folder.numbers(COMMITS)
     if said is None:
@@ -84,12 +85,12 @@ def read_checkpoint(location: str) -> Checkpoint | None:
     )
 
 
-def batch_offsets(location: str, batch: int) -> tuple[Offsets, Offsets]:
+def batch_offsets(location: str, batch: int, stream: str = ANY) -> tuple[Offsets, Offsets]:
     """Where a batch that runs begins and ends, from the offset log.
 
     Raises as `read_checkpoint` does, and FM-STREAM-030 where the batch was not planned.
     """
-    folder = _Folder(location)
+    folder = _Folder(location, stream)
     end = _end(folder, batch)
     start = _initial(folder) if batch == 0 else _end(folder, batch - 1)
     if start is None:
@@ -199,8 +200,9 @@ def _offsets(folder: _Folder, name: str, text: str) -> Offsets:
 class _Folder:
     """Files of one checkpoint; "not there" and "could not be looked at" are different answers."""
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, stream: str) -> None:
         self.location = location
+        self._leave = f"floodmark stream rewind {stream} (leaves it, goes on at the target's end)"
         self._files = self._looked("", lambda _: _files_of(location))
 
     def read(self, name: str) -> bytes | None:
@@ -231,7 +233,7 @@ class _Folder:
             where=f"{self.location}/{name}",
             found=found,
             state="nothing was read or written; the target's own offsets are not affected",
-            next="floodmark stream rewind <stream> (leaves the checkpoint, goes on at the target)",
+            next=self._leave,
         )
 
     def unknown(self, name: str, found: str, allowed: str) -> NoReturn:
@@ -242,7 +244,7 @@ class _Folder:
             found=found,
             allowed=allowed,
             state="nothing was read or written; the target's own offsets are not affected",
-            next="floodmark stream rewind <stream> (leaves the checkpoint, goes on at the target)",
+            next=self._leave,
         )
 
     def _looked(self, name: str, look: Callable[[str], T]) -> T:

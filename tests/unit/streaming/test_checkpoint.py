@@ -52,7 +52,7 @@ def write(folder: Path, name: str, content: str | bytes) -> None:
 
 def failure(folder: Path) -> StreamError:
     with pytest.raises(StreamError) as caught:
-        read_checkpoint(str(folder))
+        read_checkpoint(str(folder), "clicks")
     return caught.value
 
 
@@ -215,7 +215,7 @@ def test_a_damaged_file_is_an_error_that_names_it(folder: Path, case: str) -> No
     assert error.code == "FM-STREAM-030"
     assert (error.where or "").startswith(str(folder))
     assert not error.retryable
-    assert "floodmark stream rewind" in (error.next or "")
+    assert (error.next or "").startswith("floodmark stream rewind clicks ")
 
 
 @pytest.mark.parametrize(
