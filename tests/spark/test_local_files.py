@@ -82,6 +82,11 @@ def configuration(spark: SparkSession) -> Any:
     return spark.sparkContext._jsc.hadoopConfiguration()
 
 
+def test_settings_of_yarn_are_not_sent_with_every_job(spark: SparkSession) -> None:
+    assert configuration(spark).get("yarn.resourcemanager.hostname") is None
+    assert configuration(spark).get("mapreduce.outputcommitter.factory.scheme.s3a")
+
+
 PLAIN = """\
 from pyspark.sql import SparkSession
 from floodmark.engines import spawnless

@@ -1,7 +1,8 @@
 """Local files of Spark without a process per file: two small classes of Java, compiled in a jar.
 
 Hadoop changes permissions and looks for links by starting `chmod` and `readlink`: on a local disk
-some 25 processes for every commit of Delta, a quarter of its time (docs/decisions/0027).
+some 25 processes for every commit of Delta, a quarter of its time. The jar also leaves out the
+settings of YARN, which are sent with every job (docs/decisions/0027).
 `python -m floodmark.engines.spawnless.build` compiles the jar again; a test compares it with the
 sources.
 """
@@ -38,14 +39,15 @@ def settings(conf: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def sources() -> list[Path]:
-    """The Java files, in one order."""
-    return sorted(JAR.parent.glob("*.java"))
+def sources(suffix: str) -> list[Path]:
+    """The files that the jar is made from, in one order."""
+    return sorted(JAR.parent.glob(f"*.{suffix}"))
 
 
 def digest() -> str:
     """Of all sources together."""
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources())).hexdigest()
+    files = sources("java") + sources("xml")
+    return hashlib.sha256(b"".join(source.read_bytes() for source in files)).hexdigest()
 
 
 def _can_load() -> bool:

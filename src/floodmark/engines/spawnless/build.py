@@ -27,7 +27,7 @@ def compile_into(folder: Path) -> None:
     """The classes, compiled against the Hadoop that pyspark brings."""
     hadoop = Path(pyspark.__file__).parent / "jars"
     path = ":".join(str(jar) for jar in sorted(hadoop.glob("hadoop-client-api-*.jar")))
-    files = [str(source) for source in sources()]
+    files = [str(source) for source in sources("java")]
     compiler = shutil.which("javac")
     if compiler is None:
         raise SystemExit(
@@ -38,13 +38,15 @@ def compile_into(folder: Path) -> None:
 
 
 def write(jar: Path, folder: Path) -> None:
-    """All classes of `folder`, and from which sources they are."""
+    """All classes of `folder`, settings, and from which sources they are."""
     with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as archive:
         manifest = f"Manifest-Version: 1.0\r\n{DIGEST}: \r\n {digest()}\r\n\r\n"
         archive.writestr(zipfile.ZipInfo("META-INF/MANIFEST.MF", _ANY_DAY), manifest)
         for each in sorted(folder.rglob("*.class")):
             name = zipfile.ZipInfo(each.relative_to(folder).as_posix(), _ANY_DAY)
             archive.writestr(name, each.read_bytes())
+        for each in sources("xml"):
+            archive.writestr(zipfile.ZipInfo(each.name, _ANY_DAY), each.read_bytes())
 
 
 if __name__ == "__main__":
