@@ -99,21 +99,25 @@ class Projector:
 
     def _refresh(self, state: State, only: Collection[str] | None) -> None:
         failpoints.reached("project.before")
-        self._ensure_tables()
+        opened = self._ensure_tables()
         for table in tables.TABLES:
             if only is None or table.name in only:
-                self._refresh_table(table, state)
+                self._refresh_table(table, state, opened.get(table.name))
                 failpoints.reached("project.between_tables")
         if only is None:
             self._pending = [p for p in self._pending if p.seq > state.seq]
         failpoints.reached("project.after")
 
-    def _ensure_tables(self) -> None:
-        """All tables are there from the first refresh on, so that they can be registered."""
-        if not self._has_tables:
-            for table in tables.TABLES:
-                _ = self._open(table) or self._create(table)
-            self._has_tables = True
+    def _ensure_tables(self) -> dict[str, Any]:
+        """All tables are there from the first refresh on, so that they can be registered.
+
+        Gives what the first one has opened for that, by name.
+        """
+        if self._has_tables:
+            return {}
+        opened = {table.name: self._open(table) or self._create(table) for table in tables.TABLES}
+        self._has_tables = True
+        return opened
 
     def rewrite(self, state: State, *, is_complete: bool) -> bool:
         """Write the tables anew; False, with nothing lost, if one shows more than `state`.
@@ -179,13 +183,17 @@ class Projector:
         shown = int(handle.transaction_version(MARKER) or 0)
         self._commit(handle, rows.cast(table.schema), shown, mode="overwrite", predicate=predicate)
 
-    def _refresh_table(self, table: PublishedTable, state: State) -> None:
-        """Bring one table to `state`, going on where its marker says it stands."""
+    def _refresh_table(self, table: PublishedTable, state: State, opened: Any = None) -> None:
+        """Bring one table to `state`, going on where its marker says it stands.
+
+        `opened` is a handle of just now: if others were quicker, its commit fails as any other.
+        """
         if not any(_concerns(table, pending) for pending in self._pending):
             return
         self._refuse_unwritable(table)
         for _ in range(ATTEMPTS):
-            handle = self._open(table) or self._create(table)
+            handle = opened or self._open(table) or self._create(table)
+            opened = None
             shown = int(handle.transaction_version(MARKER) or 0)
             news = [p for p in self._pending if shown < p.seq <= state.seq]
             if not news or self._write(partial(self._publish, table, handle, news, state)):
