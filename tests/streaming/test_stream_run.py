@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -16,10 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from floodmark import failpoints
 from floodmark.cli.main import main
-from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
+from floodmark.config.stream_files import load_stream
+from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record, records_at
 from floodmark.engines.postgres import connector
+from floodmark.engines.spark import local_session
+from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
+from floodmark.streaming.parts import access_of, runner_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -242,7 +248,8 @@ def test_records_that_are_gone_are_told_and_skipped_only_when_said(place: Place,
 
     error = document["streams"][0]["error"]
     assert (refused, error["code"]) == (4, "FM-STREAM-023")
-    assert "next is 2, there is 3" in error["found"]
+    assert "begins at 3, offset 2 is wanted" in error["found"]
+    assert f"floodmark stream run {path} --skip-to-earliest" in error["next"]
     assert (code, skipped["streams"][0]["written"]) == (0, 1)
     notes = place.ask("SELECT note FROM $schema.batch_tracker WHERE note LIKE 'lost%'")
     assert len(notes) == 1
@@ -330,6 +337,99 @@ def test_a_killed_driver_loses_and_doubles_nothing(place: Place, run: Run, point
         "SELECT sum(record_count), sum(written + dead_lettered + dropped)"
         " FROM $schema.batch_tracker"
     ) == [(100, 100)]
+
+
+def test_dead_letters_reach_their_topic_although_the_relay_is_cut_off(
+    place: Place, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = f"{place.name}-letters"
+    place.admin.create_topic(letters, 1)
+    dlq = {"dlqType": "kafka", "topic": letters}
+    path = place.write(errorHandlingConfig={"dlqConfig": dlq})
+    place.send(event(1), b"poison", partition=0)
+    monkeypatch.setenv("FLOODMARK_FAILPOINT", "dlq.after_send")
+    monkeypatch.setenv("FLOODMARK_FAILPOINT_ACTION", "raise")
+    failpoints.rearm()
+    with pytest.raises(failpoints.FailpointReached):
+        run_directly(path)
+    monkeypatch.delenv("FLOODMARK_FAILPOINT")
+    waiting = place.ask("SELECT count(*) FROM $schema.floodmark_outbox")
+
+    code, _ = run("run", path)
+
+    assert (waiting, code) == ([(1,)], 0)
+    assert place.ask("SELECT count(*) FROM $schema.floodmark_outbox") == [(0,)]
+    sent = records_at(
+        {"bootstrap.servers": place.kafka.bootstrap}, [(letters, 0, 0), (letters, 0, 1)]
+    )
+    told = [json.loads(value or b"") for _, value in sent.values()]
+    assert [(each["partition"], each["offset"]) for each in told] == [(0, 1), (0, 1)]
+    assert {each["value_base64"] for each in told} == {base64.b64encode(b"poison").decode()}
+    place.admin.delete_topic(letters)
+
+
+def run_directly(path: Path) -> None:
+    """Without threads: what a failpoint raises comes out."""
+    access = access_of(load_stream(path))
+    runner_of(access, local_session).run()
+
+
+def test_a_second_runner_takes_over_and_the_first_one_is_fenced(place: Place, run: Run) -> None:
+    place.send(event(1))
+    path = place.write()
+    first = runner_of(access_of(load_stream(path)), local_session)
+    first.ledger.ensure()
+    claim = first.claimed()
+    run("run", path)
+
+    with pytest.raises(StreamError) as caught:
+        list(first._batches(claim))
+
+    assert caught.value.code == "FM-STREAM-001"
+    assert caught.value.exit_code == 4
+    assert place.ask("SELECT count(*) FROM $schema.events") == [(1,)]
+
+
+def test_a_lost_connection_is_tried_again_until_it_works(place: Place, run: Run) -> None:
+    place.send(*map(event, range(3)))
+    retry = {"maxAttempts": 5, "initialDelaySeconds": 0}
+    path = place.write(errorHandlingConfig={"retryConfig": retry})
+    runner = runner_of(access_of(load_stream(path)), local_session)
+    load, tries = runner.load, []
+
+    class CutOff:
+        """Ends the connection of the first attempt, in the middle of the batch."""
+
+        def apply(self, cursor: Any, *arguments: Any) -> Any:
+            loaded = load.apply(cursor, *arguments)
+            tries.append(1)
+            if len(tries) == 1:
+                place.ask(f"SELECT pg_terminate_backend({cursor.connection.info.backend_pid})")
+            return loaded
+
+    runner.load = CutOff()
+
+    totals = runner.run()
+
+    assert (len(tries), totals.written) == (2, 3)
+    assert place.ask("SELECT array_agg(id ORDER BY id) FROM $schema.events") == [([0, 1, 2],)]
+
+
+def test_several_streams_run_in_one_process(place: Place, run: Run) -> None:
+    place.send(*map(event, range(4)))
+    (place.folder / "floodmark.yaml").write_text("project: shop\n")
+    (place.folder / "streams").mkdir()
+    for number in (1, 2):
+        said = json.loads(json.dumps(place.said))
+        said["pipelineId"] = f"{place.name}-{number}"
+        said["load"]["table"] = f"{place.name}.events{number}"
+        (place.folder / f"streams/{number}.json").write_text(json.dumps(said))
+
+    code, document = run("run", "--project", place.folder)
+
+    assert code == 0
+    assert [stream["written"] for stream in document["streams"]] == [4, 4]
+    assert place.ask("SELECT count(*) FROM $schema.events2") == [(4,)]
 
 
 @pytest.mark.slow

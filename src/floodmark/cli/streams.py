@@ -211,6 +211,12 @@ class StreamProgress:
         """The circuit breaker is in another state."""
         self._screen.line(f"{self._name}: circuit breaker {state.replace('_', ' ')}")
 
+    def counted(self, tracked: int | None, outbox: int | None) -> None:
+        """Messages that wait are told; rows of the tracker are no news."""
+        del tracked
+        if outbox:
+            self._screen.line(f"{self._name}: {outbox:,} messages wait for Kafka")
+
 
 def _show_run(call: Call, outcomes: Sequence[StreamOutcome]) -> int:
     for outcome in outcomes:

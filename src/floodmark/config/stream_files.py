@@ -42,6 +42,12 @@ class LoadedStream:
     table: StreamSchema
     root: Path
     warnings: tuple[ConfigError, ...] = field(default=(), compare=False)
+    is_of_project: bool = False
+
+    @property
+    def called(self) -> str:
+        """How commands name it: its file, or its id inside a project."""
+        return self.settings.pipeline_id if self.is_of_project else shown_path(self.path)
 
 
 def load_stream(path: Path) -> LoadedStream:
@@ -166,6 +172,6 @@ def streams_of(file: LoadedFile) -> dict[str, LoadedStream]:
         if schemas.payload is not None and schemas.table is not None:
             place = Path(file.place(*at).file or file.path)
             found[stream.pipeline_id] = LoadedStream(
-                place, stream, schemas.payload, schemas.table, file.root
+                place, stream, schemas.payload, schemas.table, file.root, is_of_project=True
             )
     return found

@@ -70,6 +70,11 @@ class Told:
         for watcher in self.watchers:
             watcher.breaker(state)
 
+    def counted(self, tracked: int | None, outbox: int | None) -> None:
+        """Rows of the tracker, messages of the outbox."""
+        for watcher in self.watchers:
+            watcher.counted(tracked, outbox)
+
 
 class SharedSession:
     """Starts the Spark session once, for whoever asks first."""

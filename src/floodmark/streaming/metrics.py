@@ -104,6 +104,12 @@ class StreamNumbers:
         with self._guard:
             self.breaker_state = state
 
+    def counted(self, tracked: int | None, outbox: int | None) -> None:
+        """Rows of the tracker, messages of the outbox; None: as before."""
+        with self._guard:
+            self.tracked = self.tracked if tracked is None else tracked
+            self.outbox = self.outbox if outbox is None else outbox
+
     def ended(self, error: str | None) -> None:
         """The runner is gone."""
         with self._guard:

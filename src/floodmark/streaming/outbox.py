@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from floodmark import failpoints
@@ -84,3 +85,23 @@ class Outbox:
                 return len(rows)
         except psycopg.Error as error:
             raise database_error(self.stream_id, error) from error
+
+
+@dataclass
+class Relay:
+    """Sends what waits in an outbox; its producer is made when there is something to send."""
+
+    outbox: Outbox
+    make_producer: Callable[[], Producer]
+
+    @cached_property
+    def _producer(self) -> Producer:
+        return self.make_producer()
+
+    def send(self) -> int:
+        """How many messages were sent; raises StreamError, and then what was not sent stays."""
+        return self.outbox.relay(self._producer) if self.outbox.waiting() else 0
+
+    def waiting(self) -> int:
+        """How many messages are there."""
+        return self.outbox.waiting()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from floodmark.config.connections import ConnectionModel
@@ -16,7 +15,7 @@ from floodmark.errors import StreamError
 from floodmark.streaming.access import Access, table_of
 from floodmark.streaming.late import late_rule
 from floodmark.streaming.ledger import Ledger
-from floodmark.streaming.outbox import Outbox
+from floodmark.streaming.outbox import Outbox, Producer, Relay
 from floodmark.streaming.runner import Nobody, StreamRunner, StreamWatcher
 from floodmark.streaming.source import KafkaSource
 from floodmark.streaming.tables import WriteMode
@@ -59,7 +58,7 @@ def source_of(access: Access) -> KafkaSource:
     settings, brokers = access.stream.settings, access.source()
     level = brokers.spark.get("kafka.isolation.level")
     return KafkaSource(
-        settings.pipeline_id,
+        access.stream.called,
         settings.extract.topics,
         KafkaAdmin(brokers.ours),
         reads_committed=level == "read_committed",
@@ -120,17 +119,13 @@ def _has_topic(settings: StreamPipeline) -> bool:
     return settings.errors.dlq.dlq_type == "kafka" or (late is not None and bool(late.dlq_topic))
 
 
-def _relay(access: Access) -> Callable[[], int]:
-    """What sends the messages of the outbox; its producer is made when there is something to send."""
-    outbox = outbox_of(access)
-
-    @cache
-    def producer() -> Any:
+def _relay(access: Access) -> Relay:
+    def producer() -> Producer:
         from floodmark.engines.kafka import KafkaProducer
 
         return KafkaProducer(access.dead_letters().ours)
 
-    return lambda: outbox.relay(producer()) if outbox.waiting() else 0
+    return Relay(outbox_of(access), producer)
 
 
 def _originals(access: Access) -> Originals:

@@ -41,9 +41,10 @@ from floodmark.streaming.breaker import Breaker
 from floodmark.streaming.late import late_rule
 from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.micro_batch import MicroBatch
+from floodmark.streaming.outbox import Relay
 from floodmark.streaming.read import LATE, Wanted, batch_frame
 from floodmark.streaming.retry import Retrying, RetryPolicy, Strategy
-from floodmark.streaming.source import KafkaSource, Next, gone, skipped
+from floodmark.streaming.source import KafkaSource, Next, skipped, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,6 +95,8 @@ class StreamWatcher(Protocol):
 
     def breaker(self, state: str) -> None: ...
 
+    def counted(self, tracked: int | None, outbox: int | None) -> None: ...
+
 
 class Nobody:
     """Watches nothing."""
@@ -109,6 +112,8 @@ class Nobody:
     def idle(self, records_behind: int) -> None: ...
 
     def breaker(self, state: str) -> None: ...
+
+    def counted(self, tracked: int | None, outbox: int | None) -> None: ...
 
 
 @dataclass
@@ -152,8 +157,8 @@ class StreamRunner:
     stop: threading.Event = field(default_factory=threading.Event)
     watcher: StreamWatcher = field(default_factory=Nobody)
     skips_to_earliest: bool = False
-    relay: Callable[[], int] | None = None
-    """Sends the messages of the outbox."""
+    relay: Relay | None = None
+    """Sends the messages of the outbox, where there may be some."""
     totals: RunTotals = field(default_factory=RunTotals)
     _spark: Any = None
 
@@ -166,6 +171,7 @@ class StreamRunner:
         with suppress(_Stopped):
             self._again(self.ledger.ensure)
             claim = self._again(self.claimed)
+            self.watcher.counted(self._again(self.ledger.tracked), None)
             self._relayed()
             for done in self._batches(claim):
                 self.totals.add(done)
@@ -178,9 +184,12 @@ class StreamRunner:
         if self.relay is None:
             return
         try:
-            self.relay()
+            self.relay.send()
+            self.watcher.counted(None, 0)
         except StreamError as error:
             log.warning("stream %s: %s", self.stream_id, error.in_one_line())
+            with suppress(StreamError):
+                self.watcher.counted(None, self.relay.waiting())
 
     # Beginning ----------------------------------------------------------------------------------
 
@@ -215,7 +224,7 @@ class StreamRunner:
         lost = self.source.lost(start)
         if not lost:
             return claim
-        note = f"lost, skipped by --skip-to-earliest: {gone(self.stream_id, lost).found}"
+        note = f"lost, skipped by --skip-to-earliest: {told(lost)}"
         return self.ledger.move(claim, skipped(start, lost), note, begins_incarnation=False)
 
     # Batches ------------------------------------------------------------------------------------

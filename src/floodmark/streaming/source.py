@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from floodmark.errors import StreamError
-from floodmark.model.offsets import (
-    Break,
-    Offsets,
-    TopicPartition,
-    aged_out,
-    behind,
-    next_end,
-    records,
-)
+from floodmark.model.offsets import Break, Offsets, TopicPartition, aged_out, next_end, records
+from floodmark.streaming.startup import check_offsets, check_topics
+
+log = logging.getLogger("floodmark.streaming")
 
 EARLIEST, LATEST = -2, -1
 
@@ -52,7 +47,8 @@ class Next:
 class KafkaSource:
     """The topics of one stream."""
 
-    stream_id: str
+    stream: str
+    """What its commands call it."""
     topics: tuple[str, ...]
     admin: Topics
     reads_committed: bool = True
@@ -65,9 +61,8 @@ class KafkaSource:
     def refuse_recreated(self, stored: Mapping[str, str]) -> dict[str, str]:
         """The ids of the topics; FM-STREAM-024 if one is not the topic that was read before."""
         found = self.topic_ids()
-        other = [name for name, known in found.items() if stored.get(name, known) != known]
-        if other:
-            raise _recreated(self.stream_id, other[0], stored[other[0]], found[other[0]])
+        for remark in check_topics(self.stream, stored, found):
+            log.info("stream %s: %s", self.stream, remark)
         return found
 
     def begin(self, said: str) -> Offsets:
@@ -103,13 +98,8 @@ class KafkaSource:
 
         Raises FM-STREAM-023 if some of it is gone, FM-STREAM-025 if the topic ends before `start`.
         """
-        lost = self.lost(start)
-        if lost:
-            raise gone(self.stream_id, lost)
         latest = self.latest()
-        ahead = behind(start, latest)
-        if ahead:
-            raise _shorter(self.stream_id, ahead)
+        check_offsets(self.stream, start, self.admin.earliest(self.topics), latest)
         return Next(start, next_end(start, latest, limit), records(start, start.updated(latest)))
 
 
@@ -118,45 +108,8 @@ def skipped(start: Offsets, lost: Sequence[Break]) -> Offsets:
     return start.updated(Offsets.of({(b.topic, b.partition): b.found for b in lost}))
 
 
-def _told(found: Sequence[Break]) -> str:
+def told(lost: Sequence[Break]) -> str:
+    """What is lost, by partition."""
     return "; ".join(
-        f"{b.topic}-{b.partition}: next is {b.expected}, there is {b.found}" for b in found[:5]
-    )
-
-
-def gone(stream_id: str, lost: Sequence[Break]) -> StreamError:
-    """FM-STREAM-023: records aged out before they were read."""
-    count = sum(b.found - b.expected for b in lost)
-    return StreamError(
-        "FM-STREAM-023",
-        f"{count:,} records that come next are gone from Kafka",
-        where=f"stream {stream_id}",
-        found=_told(lost),
-        allowed="a retention that outlives the longest pause",
-        state="nothing was read or written",
-        next=f"floodmark stream run {stream_id} --skip-to-earliest, which records the loss",
-    )
-
-
-def _recreated(stream_id: str, topic: str, before: str, now: str) -> StreamError:
-    return StreamError(
-        "FM-STREAM-024",
-        f"the topic {topic} was recreated",
-        where=f"stream {stream_id}",
-        found=f"id {now}; {before} was read before",
-        state="nothing was read or written; the target holds what the old topic had",
-        next=f"floodmark stream reset {stream_id} --to earliest, to read the new topic whole",
-    )
-
-
-def _shorter(stream_id: str, ahead: Sequence[Break]) -> StreamError:
-    return StreamError(
-        "FM-STREAM-025",
-        "a topic ends before the offsets that were read",
-        where=f"stream {stream_id}",
-        found="; ".join(
-            f"{b.topic}-{b.partition} ends at {b.found}, {b.expected} is next" for b in ahead[:5]
-        ),
-        state="nothing was read or written",
-        next=f"floodmark stream reset {stream_id} --to earliest, if the topic was replaced",
+        f"{b.topic}-{b.partition} offsets {b.expected} to {b.found - 1}" for b in lost[:20]
     )

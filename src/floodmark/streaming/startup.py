@@ -159,7 +159,7 @@ def _without_a_position(stream: str, checkpoint: Checkpoint | None) -> Start:
         " none in the target",
         state=UNTOUCHED,
         next=f"floodmark stream adopt {stream} (the target holds all of these batches), or"
-        f" floodmark stream reset {stream} (begin anew)",
+        f" floodmark stream reset {stream} --to earliest --yes (begin anew)",
     )
 
 
@@ -217,7 +217,7 @@ def _recreated(stream: str, topic: str, before: str | None, now: str | None) -> 
         found=f"id {now}",
         allowed=f"id {before}, whose records the target holds",
         state=UNTOUCHED,
-        next=f"floodmark stream reset {stream} --topic {topic} (if the new topic is meant)",
+        next=f"floodmark stream reset {stream} --to earliest --yes (if the new topic is meant)",
     )
 
 
@@ -228,7 +228,7 @@ def _ends_before(stream: str, lost: tuple[Break, ...]) -> StreamError:
         where=f"stream {stream}",
         found=_listed(lost, "ends at"),
         state=UNTOUCHED,
-        next=f"restore the topic, or: floodmark stream reset {stream} --topic {lost[0].topic}",
+        next=f"restore the topic, or: floodmark stream reset {stream} --to earliest --yes",
     )
 
 
@@ -239,7 +239,7 @@ def _aged_out(stream: str, gone: tuple[Break, ...]) -> StreamError:
         where=f"stream {stream}",
         found=_listed(gone, "begins at"),
         state=UNTOUCHED,
-        next=f"floodmark stream skip-to-earliest {stream} (the hole is recorded as a loss)",
+        next=f"floodmark stream run {stream} --skip-to-earliest (the hole is recorded as a loss)",
     )
 
 

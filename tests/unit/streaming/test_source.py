@@ -80,7 +80,7 @@ def test_records_that_are_gone_are_told_by_partition() -> None:
         source(at(9, 0), at(20, 5)).next_batch(at(7, 5), None)
 
     assert caught.value.code == "FM-STREAM-023"
-    assert caught.value.found == "t-0: next is 7, there is 9"
+    assert caught.value.found == "t-0 begins at 9, offset 7 is wanted"
     assert "--skip-to-earliest" in (caught.value.next or "")
 
 

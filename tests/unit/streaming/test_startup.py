@@ -173,7 +173,7 @@ def test_a_recreated_topic_stops_the_stream_whatever_the_checkpoint(
 
     assert error.code == "FM-STREAM-024"
     assert (error.found, "id-1" in (error.allowed or "")) == ("id id-2", True)
-    assert (error.next or "").startswith("floodmark stream reset clicks --topic t")
+    assert (error.next or "").startswith("floodmark stream reset clicks --to earliest --yes")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_records_that_aged_out_are_named_with_partition_wanted_and_available() -
     assert error.found == (
         "t-0 begins at 12, offset 10 is wanted; t-2 begins at 3, offset 0 is wanted"
     )
-    assert (error.next or "").startswith("floodmark stream skip-to-earliest clicks ")
+    assert (error.next or "").startswith("floodmark stream run clicks --skip-to-earliest ")
 
 
 def test_a_topic_that_ends_too_early_is_named() -> None:
@@ -227,7 +227,7 @@ def test_a_topic_that_ends_too_early_is_named() -> None:
 
     assert caught.value.code == "FM-STREAM-025"
     assert caught.value.found == "t-0 ends at 3, offset 10 is wanted"
-    assert "floodmark stream reset clicks --topic t" in (caught.value.next or "")
+    assert "floodmark stream reset clicks --to earliest --yes" in (caught.value.next or "")
 
 
 def test_offsets_that_are_all_there_are_fine() -> None:
