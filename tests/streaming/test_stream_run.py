@@ -383,7 +383,7 @@ def test_a_second_runner_takes_over_and_the_first_one_is_fenced(place: Place, ru
     run("run", path)
 
     with pytest.raises(StreamError) as caught:
-        list(first._batches(claim))
+        list(first.batches(claim))
 
     assert caught.value.code == "FM-STREAM-001"
     assert caught.value.exit_code == 4
@@ -395,7 +395,7 @@ def test_a_lost_connection_is_tried_again_until_it_works(place: Place, run: Run)
     retry = {"maxAttempts": 5, "initialDelaySeconds": 0}
     path = place.write(errorHandlingConfig={"retryConfig": retry})
     runner = runner_of(access_of(load_stream(path)), local_session)
-    load, tries = runner.load, []
+    load, tries = runner.writer.load, []
 
     class CutOff:
         """Ends the connection of the first attempt, in the middle of the batch."""
@@ -407,7 +407,7 @@ def test_a_lost_connection_is_tried_again_until_it_works(place: Place, run: Run)
                 place.ask(f"SELECT pg_terminate_backend({cursor.connection.info.backend_pid})")
             return loaded
 
-    runner.load = CutOff()
+    runner.writer.load = CutOff()
 
     totals = runner.run()
 

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from floodmark.streaming.batches import Claim
     from floodmark.streaming.crew import StreamOutcome
     from floodmark.streaming.metrics import StreamNumbers
-    from floodmark.streaming.runner import BatchDone, StreamRunner
+    from floodmark.streaming.runner import StreamRunner
     from floodmark.streaming.status import StreamStatus
+    from floodmark.streaming.watching import BatchDone
 
 _STREAM_HELP = "A JSON or YAML file, or the pipelineId of a stream of the project."
 _STATES = "what is committed stays; the next run goes on behind it"

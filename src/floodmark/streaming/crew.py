@@ -11,7 +11,8 @@ from typing import Any
 from floodmark.errors import FloodmarkError, StreamError
 from floodmark.streaming.batches import Claim
 from floodmark.streaming.metrics import StreamNumbers
-from floodmark.streaming.runner import BatchDone, RunTotals, StreamRunner, StreamWatcher
+from floodmark.streaming.runner import StreamRunner
+from floodmark.streaming.watching import BatchDone, RunTotals, StreamWatcher
 
 JOIN_SECONDS = 0.2
 """How soon the main thread notices a signal."""

@@ -16,7 +16,7 @@ from floodmark.streaming.batches import Claim
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
-    from floodmark.streaming.runner import BatchDone
+    from floodmark.streaming.watching import BatchDone
 
 RATE_SECONDS = 60.0
 BREAKER_STATES = ("closed", "half_open", "open")

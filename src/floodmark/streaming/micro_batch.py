@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.streaming.batches import DeadLetter, OutboxMessage
+from floodmark.streaming.batches import DeadLetter
 from floodmark.streaming.late import LateRule
 from floodmark.streaming.read import (
     BAD,
@@ -84,12 +84,6 @@ class MicroBatch:
     def _late_is_letter(self) -> bool:
         rule = self.late
         return rule is not None and not rule.is_dropped and rule.table is None
-
-    def separate(self, topic: str) -> Iterator[OutboxMessage]:
-        """Late records as they came, for a topic of their own."""
-        for row in self._rejects:
-            if row[BAD] == LATE:
-                yield OutboxMessage(topic, row[VALUE] or b"", row[KEY])
 
     @property
     def newest_event(self) -> datetime | None:

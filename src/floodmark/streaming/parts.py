@@ -16,9 +16,11 @@ from floodmark.streaming.access import Access, table_of
 from floodmark.streaming.late import late_rule
 from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.outbox import Outbox, Producer, Relay
-from floodmark.streaming.runner import Nobody, StreamRunner, StreamWatcher
+from floodmark.streaming.runner import StreamRunner
 from floodmark.streaming.source import KafkaSource
 from floodmark.streaming.tables import WriteMode
+from floodmark.streaming.watching import Nobody, StreamWatcher
+from floodmark.streaming.writing import BatchWriter
 
 if TYPE_CHECKING:
     from floodmark.streaming.load import Originals
@@ -98,14 +100,17 @@ def runner_of(
         load.evolve_table,
     )
     of_late = TargetSpec(_named(late, settings), creates_table=True) if late else None
-    return StreamRunner(
+    writer = BatchWriter(
         stream,
-        access,
-        source_of(access),
         ledger_of(access),
         PostgresLoad(spec, fail_fast, originals),
+        PostgresLoad(of_late, fail_fast, originals) if of_late else None,
+    )
+    return StreamRunner(
+        access,
+        source_of(access),
+        writer,
         session,
-        load_late=PostgresLoad(of_late, fail_fast, originals) if of_late else None,
         stop=stop or threading.Event(),
         watcher=watcher or Nobody(),
         skips_to_earliest=skips_to_earliest,

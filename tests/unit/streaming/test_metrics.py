@@ -11,7 +11,7 @@ from floodmark.errors import StreamError
 from floodmark.streaming.batches import LoadCounts
 from floodmark.streaming.health import health, served
 from floodmark.streaming.metrics import METRICS, StreamNumbers, text_of
-from floodmark.streaming.runner import BatchDone
+from floodmark.streaming.watching import BatchDone
 
 NAMES = {
     "etl_batch_processing_lag_seconds",
