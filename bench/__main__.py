@@ -52,7 +52,6 @@ def measure_on_spark(wanted: list[str], folder: Path, figures: list[Figure]) -> 
     import floodmark as fm
 
     spark = fm.local_session({"spark.sql.warehouse.dir": str(folder / "warehouse")})
-    ours: list[float] = []
     try:
         if "planning" in wanted:
             figures += planning.measure(spark, folder / "planning")
@@ -61,15 +60,14 @@ def measure_on_spark(wanted: list[str], folder: Path, figures: list[Figure]) -> 
             figures += runs.whole_run(spark, folder / "whole")
         if "change" in wanted:
             figures += runs.change_cost(spark, folder / "change")
-        if {"nodes", "odibi"} & set(wanted):
-            found, ours = incremental.incremental_job(spark, folder / "incremental")
-            figures += found
         if "nodes" in wanted:
+            figures += incremental.incremental_job(spark, folder / "incremental")
             figures += incremental.merge_job(spark, folder / "merge")
+        if "odibi" in wanted:
+            ours = incremental.our_rounds(spark, folder / "beside_odibi")
+            figures += peer.compared(folder / "odibi", ours)
     finally:
         spark.stop()
-    if "odibi" in wanted:
-        figures += peer.compared(folder / "odibi", ours)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python odibi_job.py FOLDER SPARK_CONF_AS_JSON
 
-Prints the seconds of each round but the first two, as a JSON list on the last line.
+The first two rounds warm up; then, and after each round that a line of the input asks for, a line
+tells the seconds. At the end of the input the rows are counted.
 """
 
 import json
@@ -14,7 +15,8 @@ from pathlib import Path
 from odibi.pipeline import PipelineManager  # type: ignore[import-not-found]
 from pyspark.sql import SparkSession
 
-ROWS, NEWS, ROUNDS = 1_000_000, 10_000, 3
+ROWS, NEWS = 1_000_000, 10_000
+WARM_ROUNDS = 2
 FIRST_SECOND, DAY = 1_700_000_000, 86_400
 PROJECT = """
 project: bench
@@ -45,21 +47,27 @@ def main(folder: str, conf: str) -> None:
         builder = builder.config(key, value)
     spark = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    file = Path(folder) / "odibi.yaml"
-    file.write_text(PROJECT.format(folder=folder))
-    times = []
-    for turn in range(ROUNDS + 2):
-        grow(spark, f"{folder}/data/src", turn)
-        started = time.perf_counter()
-        outcome = PipelineManager.from_yaml(str(file)).run("p")
-        if getattr(outcome, "failed", None):
-            raise SystemExit(f"odibi failed: {outcome.failed}")
-        if turn > 1:
-            times.append(time.perf_counter() - started)
+    Path(folder, "odibi.yaml").write_text(PROJECT.format(folder=folder))
+    for turn in range(WARM_ROUNDS):
+        taken = do_round(spark, folder, turn)
+    print(f"\nBENCH {taken}", flush=True)
+    turns = WARM_ROUNDS
+    for _ in sys.stdin:
+        print(f"\nBENCH {do_round(spark, folder, turns)}", flush=True)
+        turns += 1
     found = spark.read.format("delta").load(f"{folder}/data/tgt").count()
-    if found != ROWS + (ROUNDS + 1) * NEWS:
+    if found != ROWS + (turns - 1) * NEWS:
         raise SystemExit(f"odibi wrote {found} rows")
-    print(f"\n{json.dumps(times)}")
+
+
+def do_round(spark: SparkSession, folder: str, turn: int) -> float:
+    """New rows, then their load; the seconds of the load."""
+    grow(spark, f"{folder}/data/src", turn)
+    started = time.perf_counter()
+    outcome = PipelineManager.from_yaml(f"{folder}/odibi.yaml").run("p")
+    if getattr(outcome, "failed", None):
+        raise SystemExit(f"odibi failed: {outcome.failed}")
+    return time.perf_counter() - started
 
 
 def grow(spark: SparkSession, path: str, turn: int) -> None:
