@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -12,6 +12,10 @@ T = TypeVar("T")
 
 FAREWELL_SECONDS = 30.0
 """How long an interrupted run waits for its threads to record what became of them."""
+
+
+class NotBegunError(Exception):
+    """Work of a crew was left alone because other work had failed; that failure is the news."""
 
 
 class Crew:
@@ -73,7 +77,9 @@ class Crew:
 
         self._join([threading.Thread(target=work, daemon=True) for _ in tasks[: self.size]])
         if failures:
-            raise failures[min(failures)]
+            raise _first(failures)
+        if len(results) < len(tasks):  # work elsewhere in the crew failed before these began
+            raise NotBegunError
         return [results[position] for position in range(len(tasks))]
 
     def _join(self, threads: Sequence[threading.Thread]) -> None:
@@ -92,3 +98,10 @@ class Crew:
         self._halt.set()
         if not isinstance(error, Exception):
             self._stop.set()
+
+
+def _first(failures: Mapping[int, BaseException]) -> BaseException:
+    """The failure to tell: the first in the order of the tasks that has a reason of its own."""
+    in_order = [failures[position] for position in sorted(failures)]
+    own = (error for error in in_order if not isinstance(error, NotBegunError))
+    return next(own, in_order[0])

@@ -1,0 +1,40 @@
+"""Work side by side: who fails first is told, whatever else is left undone by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from floodmark.project.crew import Crew
+
+
+def test_work_within_work_that_was_not_begun_does_not_hide_why() -> None:
+    crew = Crew(2)
+
+    def outer() -> list[int]:
+        crew._halt.wait(10)  # the other one has failed
+        return crew.each([lambda: 1, lambda: 2])
+
+    def fails() -> list[int]:
+        raise ValueError("the reason")
+
+    with pytest.raises(ValueError, match="the reason"):
+        crew.each([outer, fails])
+
+
+def test_results_are_in_the_order_of_the_tasks() -> None:
+    crew = Crew(3)
+
+    assert crew.each([lambda n=n: n * n for n in range(20)]) == [n * n for n in range(20)]
+
+
+def test_of_several_failures_the_first_in_order_is_raised() -> None:
+    crew = Crew(1)
+    began: list[int] = []
+
+    def failing(number: int) -> None:
+        began.append(number)
+        raise ValueError(number)
+
+    with pytest.raises(ValueError, match="0"):
+        crew.each([lambda: failing(0), lambda: failing(1)])
+    assert began == [0]
