@@ -82,7 +82,7 @@ BROKEN: dict[str, tuple[str | bytes, str, str]] = {
     "merge key": (with_top("<<: {control: x}"), "FM-CONFIG-003", "1:1"),
     "misspelled key": (with_top("contrl: lake/x"), "FM-CONFIG-003", "1:1"),
     "key in capitals": (with_top("Control: lake/x"), "FM-CONFIG-003", "1:1"),
-    "key of a later version": (with_top("streams: {}"), "FM-CONFIG-003", "1:1"),
+    "key of a later version": (with_top("stories: {}"), "FM-CONFIG-003", "1:1"),
     "misspelled key of a pipeline": (
         f"{ONE}    upstream: [lake/b]\n",
         "FM-CONFIG-003",

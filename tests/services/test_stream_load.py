@@ -491,7 +491,7 @@ def loaded(dsn: str, schema: str, mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "upsert"])
-@pytest.mark.parametrize("point", failpoints.STREAM_POINTS)
+@pytest.mark.parametrize("point", failpoints.STREAM_POINTS[:-1])  # the last is the runner's
 def test_killed_anywhere_and_started_again_it_ends_as_if_nothing_had_happened(
     stage: Stage, point: str, mode: str, tmp_path: Path
 ) -> None:

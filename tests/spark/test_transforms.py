@@ -180,7 +180,7 @@ def test_only_queries_are_run(session: SparkSession) -> None:
     for text in ("DROP TABLE IF EXISTS t", "CREATE TEMP VIEW v AS SELECT 1", "SELEC 1", "SET a=1"):
         error = refused([{"sql": text}], frame_of(session, ORDERS))
 
-        assert error.code == "FM-TRANSFORM-008", text
+        assert error.code == "FM-TRANSFORM-006", text
 
 
 def test_columns_that_differ_only_in_case_are_refused_unless_the_session_tells_them_apart(

@@ -317,7 +317,7 @@ def started(place: Place, path: Path, **environment: str) -> subprocess.Popen[st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["stream.before_commit", "stream.after_commit"])
+@pytest.mark.parametrize("point", ["stream.before_commit", "stream.after_return"])
 def test_a_killed_driver_loses_and_doubles_nothing(place: Place, run: Run, point: str) -> None:
     place.send(*(event(i) if i % 10 else b"poison" for i in range(100)))
     path = place.write(streamingConfigJson={"maxRecordsPerTrigger": 30})
