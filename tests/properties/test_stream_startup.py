@@ -32,7 +32,7 @@ class Folder:
     """A checkpoint: where each batch ends, and how many are committed."""
 
     query: str
-    initial: int
+    initial: int | None = None
     ends: tuple[int, ...] = ()
     commits: int = 0
 
@@ -45,7 +45,7 @@ class Folder:
             last if self.ends else None,
             self.commits - 1 if self.commits else None,
             ends,
-            at(self.initial),
+            None if self.initial is None else at(self.initial),
         )
 
 
@@ -68,6 +68,17 @@ class Crash(Exception):
     pass
 
 
+def counted(steps: int) -> Callable[[], None]:
+    """What raises Crash when it is called once more than `steps` times."""
+    left = iter(range(steps))
+
+    def step() -> None:
+        if next(left, None) is None:
+            raise Crash
+
+    return step
+
+
 class Startup(RuleBasedStateMachine):
     """Runs, crashes and restores in any order."""
 
@@ -82,17 +93,15 @@ class Startup(RuleBasedStateMachine):
     def produce(self, records: int) -> None:
         self.latest += records
 
-    @rule(steps=st.integers(0, 12))
+    @rule(steps=st.integers(0, 14))
     def run_and_crash(self, steps: int) -> None:
-        """Start, and die after so many steps of the loop."""
-        self.start()
+        """Start, and die after so many steps."""
         with suppress(Crash):
-            self.loop(steps)
+            self.run(steps)
 
     @rule()
     def run_to_the_end(self) -> None:
-        self.start()
-        self.loop(10_000)
+        self.run(10_000)
 
         assert self.world.target.rows == tuple(range(self.latest))
 
@@ -120,20 +129,31 @@ class Startup(RuleBasedStateMachine):
     def rows_are_complete_and_single(self) -> None:
         rows = self.world.target.rows
         assert rows == tuple(range(len(rows)))
-        if self.world.target.stored is not None:
-            assert self.world.target.stored.end == at(len(rows))
+        stored = self.world.target.stored
+        assert (None if stored is None else stored.end) == (at(len(rows)) if rows else None)
 
-    def start(self) -> None:
+    def run(self, steps: int) -> None:
+        step = counted(steps)
+        self.start(step)
+        self.loop(step)
+
+    def start(self, step: Callable[[], None]) -> None:
+        """A checkpoint with the id of its query, then the claim, then Spark."""
         found = self.decided()
-        if found.kind == "resume" and self.world.folder is not None:
-            return
-        self.world.queries += 1
-        begins = found.offsets.at(("t", 0)) if found.offsets is not None else 0
-        self.world.folder = Folder(f"query-{self.world.queries}", begins)
-        if found.kind == "new_incarnation":
-            self.world.target = replace(
-                self.world.target, stored=Stored(at(begins), None, None, IDS)
-            )
+        stored = self.world.target.stored
+        if found.kind != "resume":
+            self.world.queries += 1
+            self.world.folder = Folder(f"query-{self.world.queries}")
+            step()
+            end = None if stored is None else stored.end
+            query = self.world.folder.query
+            self.world.target = replace(self.world.target, stored=Stored(end, query, None, IDS))
+        folder = self.world.folder
+        assert folder is not None
+        if folder.initial is None:
+            step()
+            begins = 0 if found.offsets is None else found.offsets.at(("t", 0))
+            self.world.folder = replace(folder, initial=begins)
 
     def decided(self) -> Start:
         """The decision, after the command that an error names."""
@@ -146,23 +166,24 @@ class Startup(RuleBasedStateMachine):
     def reset(self) -> None:
         assert self.world.folder is not None
         assert not self.world.target.rows
-        assert adopted(self.world.folder.read(), IDS).query_id == self.world.folder.query
+        if self.world.folder.commits:
+            assert adopted(self.world.folder.read(), IDS).query_id == self.world.folder.query
         self.world.folder = None
 
     def rewind(self) -> None:
         assert self.world.target.stored is not None
-        rewound = replace(self.world.target.stored, query_id=None, spark_batch_id=None)
+        rewound = replace(self.world.target.stored, query_id="none", spark_batch_id=None)
         self.world.target = replace(self.world.target, stored=rewound)
 
     def decision(self) -> Start:
         found = None if self.world.folder is None else self.world.folder.read()
         return decide("s", found, self.world.target.stored, IDS)
 
-    def loop(self, steps: int) -> None:
-        step = self.counted(steps)
+    def loop(self, step: Callable[[], None]) -> None:
         while True:
             folder = self.world.folder
             assert folder is not None
+            assert folder.initial is not None
             if len(folder.ends) == folder.commits:
                 begin = folder.ends[-1] if folder.ends else folder.initial
                 if begin == self.latest:
@@ -175,28 +196,22 @@ class Startup(RuleBasedStateMachine):
             step()
             self.world.folder = replace(folder, commits=folder.commits + 1)
 
-    def counted(self, steps: int) -> Callable[[], None]:
-        left = iter(range(steps))
-
-        def step() -> None:
-            if next(left, None) is None:
-                raise Crash
-
-        return step
-
     def apply(self, folder: Folder) -> None:
         """The target's transaction: already applied, refused, or applied."""
         batch = folder.commits
         begin = folder.ends[batch - 1] if batch else folder.initial
         end, stored = folder.ends[batch], self.world.target.stored
-        if stored is not None:
-            if (stored.query_id, stored.spark_batch_id) == (folder.query, batch):
-                assert stored.end == at(end)
-                return
+        assert begin is not None
+        assert stored is not None
+        if (stored.query_id, stored.spark_batch_id) == (folder.query, batch):
+            assert stored.end == at(end)
+            return
+        assert stored.query_id == folder.query
+        if stored.end is not None:
             assert not breaks(stored.end, at(begin)), "the ledger would refuse the batch"
         rows = (*self.world.target.rows, *range(begin, end))
         self.world.target = Target(rows, Stored(at(end), folder.query, batch, IDS))
 
 
-Startup.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+Startup.TestCase.settings = settings(max_examples=150, stateful_step_count=20, deadline=None)
 TestStartup = Startup.TestCase

@@ -15,12 +15,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from floodmark.engines.files import write_atomically
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
 
@@ -83,6 +85,24 @@ def read_checkpoint(location: str, stream: str = ANY) -> Checkpoint | None:
         {number: _end(folder, number) for number in batches[-2:]},
         initial,
     )
+
+
+def begin_checkpoint(location: str, stream: str = ANY) -> str:
+    """Begin an empty checkpoint, and return the id that Spark will give its query.
+
+    So a claim can name the query before Spark plans anything. Called again before Spark runs it
+    returns the same id. Raises FM-STREAM-032 if it could not be written, FM-STREAM-030 if there are
+    batches already.
+    """
+    folder = _Folder(location, stream)
+    found = read_checkpoint(location, stream)
+    if found is None:
+        query_id = str(uuid.uuid4())
+        folder.write(METADATA, json.dumps({"id": query_id}).encode())
+        return query_id
+    if found.last_batch is not None or found.initial is not None:
+        folder.damaged(OFFSETS, "there are batches where a checkpoint was to begin")
+    return found.query_id
 
 
 def batch_offsets(location: str, batch: int, stream: str = ANY) -> tuple[Offsets, Offsets]:
@@ -209,6 +229,10 @@ class _Folder:
         """The content of a file; None if it is not there."""
         return self._looked(name, self._files.read)
 
+    def write(self, name: str, content: bytes) -> None:
+        """Make a file, whole or not at all."""
+        self._looked(name, lambda name: self._files.write(name, content))
+
     def numbers(self, part: str) -> list[int]:
         """The batches of a log, in order; none if it is not there."""
         names = self._looked(part, self._files.names)
@@ -269,6 +293,8 @@ class _Files(Protocol):
 
     def names(self, part: str) -> list[str]: ...
 
+    def write(self, name: str, content: bytes) -> None: ...
+
 
 class _LocalFiles:
     def __init__(self, folder: Path) -> None:
@@ -285,6 +311,9 @@ class _LocalFiles:
             return os.listdir(self._folder / part)
         except FileNotFoundError:
             return []
+
+    def write(self, name: str, content: bytes) -> None:
+        write_atomically(self._folder / name, content)
 
 
 class _StoredFiles:
@@ -311,6 +340,10 @@ class _StoredFiles:
 
         selector = FileSelector(f"{self._folder}/{part}", allow_not_found=True)
         return [info.base_name for info in self._store.get_file_info(selector)]
+
+    def write(self, name: str, content: bytes) -> None:
+        with self._store.open_output_stream(f"{self._folder}/{name}") as stream:
+            stream.write(content)
 
 
 def _files_of(location: str) -> _Files:

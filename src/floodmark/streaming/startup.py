@@ -2,10 +2,10 @@
 
 | checkpoint | target | decision |
 | --- | --- | --- |
-| none | nothing | fresh, at the configured offsets |
+| none, or nothing planned | nothing | fresh, at the configured offsets |
 | none, or of another query | a position | new incarnation at the position of the target; stops where the query keeps state, unless that loss is accepted |
-| without a commit | nothing | resume |
-| with a commit | nothing | stop: the target forgot |
+| planned, without a commit | claimed by this query, no batch yet | resume |
+| planned | nothing else | stop: the target forgot |
 | last commit n | batch n or n + 1, the same end | resume |
 | last commit n | another batch, or another end | stop: one of the two was restored |
 | any | another topic id | stop: the topic was recreated |
@@ -35,8 +35,9 @@ ACCEPT = "--accept-state-loss"
 class Stored:
     """What the target knows of a stream."""
 
-    end: Offsets
-    """Where the records end that it holds, is told of as dead, or that were dropped by rule."""
+    end: Offsets | None
+    """Where the records end that it holds, has as dead letters or dropped by rule; None before the
+    first batch."""
     query_id: str | None = None
     """The checkpoint of the incarnation; None while it has none."""
     spark_batch_id: int | None = None
@@ -45,8 +46,8 @@ class Stored:
 
 
 def stored_of(row: StreamRow | None) -> Stored | None:
-    """What the row of a stream tells; None where it holds no position, before the first batch."""
-    if row is None or row.end_offsets is None:
+    """What the row of a stream tells."""
+    if row is None:
         return None
     return Stored(row.end_offsets, row.query_id, row.spark_batch_id, row.topic_ids)
 
@@ -83,8 +84,8 @@ def decide(
     033 for state that would be lost, 034 for a target that knows nothing, 035 for one that does not
     agree with the checkpoint.
     """
-    if stored is None:
-        return _without_a_position(stream, checkpoint)
+    if stored is None or stored.end is None:
+        return _without_a_position(stream, checkpoint, stored)
     remarks = check_topics(stream, stored.topic_ids, topic_ids)
     if checkpoint is None or checkpoint.query_id != stored.query_id:
         if keeps_state and not accepts_state_loss and stored.spark_batch_id is not None:
@@ -100,7 +101,7 @@ def decide_by_target(
     stream: str, stored: Stored | None, topic_ids: Mapping[str, str | None]
 ) -> Start:
     """How a stream begins whose only memory is its target (`offsetStore: database`)."""
-    if stored is None:
+    if stored is None or stored.end is None:
         return Start("fresh", "the target holds nothing of this stream")
     remarks = check_topics(stream, stored.topic_ids, topic_ids)
     return Start("resume", "on at the target's end", stored.end, remarks)
@@ -146,17 +147,19 @@ def check_offsets(stream: str, start: Offsets, earliest: Offsets, latest: Offset
         raise _aged_out(stream, gone)
 
 
-def _without_a_position(stream: str, checkpoint: Checkpoint | None) -> Start:
-    if checkpoint is None:
-        return Start("fresh", "neither a checkpoint nor a position of this stream")
-    if checkpoint.last_commit is None:
+def _without_a_position(stream: str, checkpoint: Checkpoint | None, stored: Stored | None) -> Start:
+    if checkpoint is None or (checkpoint.last_batch is None and checkpoint.initial is None):
+        return Start("fresh", "neither a plan in a checkpoint nor a position of this stream")
+    is_claimed = stored is not None and stored.query_id == checkpoint.query_id
+    if is_claimed and checkpoint.last_commit is None:
         return Start("resume", "the checkpoint has committed nothing", checkpoint.initial)
+    # Without the claim nobody knows what the target held when the checkpoint chose its beginning.
     raise StreamError(
         "FM-STREAM-034",
-        "the target knows nothing of a stream whose checkpoint has commits",
+        "the target knows nothing of a stream that has a checkpoint",
         where=f"stream {stream}, checkpoint {checkpoint.location}",
-        found=f"batches through {checkpoint.last_commit} are committed in the checkpoint,"
-        " none in the target",
+        found=f"the checkpoint begins at {checkpoint.initial or 'offsets that it forgot'} and has"
+        f" committed {_through(checkpoint.last_commit)}; the target has no batch",
         state=UNTOUCHED,
         next=f"floodmark stream adopt {stream} (the target holds all of these batches), or"
         f" floodmark stream reset {stream} --to earliest --yes (begin anew)",
@@ -203,8 +206,8 @@ def _restored(
         state=UNTOUCHED,
         next=f"floodmark stream rewind {stream}{option} (goes on at the target's end)",
         details={
-            "target": f"batch {_number(stored.spark_batch_id)} ends at {stored.end}",
-            "commits": f"through batch {_number(checkpoint.last_commit)} in the checkpoint",
+            "target": f"{_through(stored.spark_batch_id)}, ends at {stored.end}",
+            "commits": f"{_through(checkpoint.last_commit)} in the checkpoint",
         },
     )
 
@@ -252,5 +255,5 @@ def _listed(found: tuple[Break, ...], does: str, shown: int = 20) -> str:
     return "; ".join([*lines, *([f"and {rest} more partitions"] if rest > 0 else [])])
 
 
-def _number(batch: int | None) -> str:
-    return "none" if batch is None else str(batch)
+def _through(batch: int | None) -> str:
+    return "no batch" if batch is None else f"batches through {batch}"

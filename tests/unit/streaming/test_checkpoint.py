@@ -8,7 +8,7 @@ import pytest
 
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.checkpoint import batch_offsets, read_checkpoint
+from floodmark.streaming.checkpoint import batch_offsets, begin_checkpoint, read_checkpoint
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "checkpoints"
 
@@ -276,3 +276,30 @@ def test_a_batch_that_goes_back_is_damaged(folder: Path) -> None:
         batch_offsets(str(folder), 2)
 
     assert "ends before it begins" in (caught.value.found or "")
+
+
+def test_a_checkpoint_begins_with_the_id_of_its_query(tmp_path: Path) -> None:
+    location = str(tmp_path / "a" / "b")
+
+    query_id = begin_checkpoint(location)
+
+    found = read_checkpoint(location)
+    assert found is not None
+    assert (found.query_id, found.last_batch, found.initial) == (query_id, None, None)
+    assert begin_checkpoint(location) == query_id
+
+
+def test_a_checkpoint_with_batches_does_not_begin_again(folder: Path) -> None:
+    with pytest.raises(StreamError) as caught:
+        begin_checkpoint(str(folder))
+
+    assert "there are batches" in (caught.value.found or "")
+
+
+def test_a_checkpoint_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StreamError) as caught:
+        begin_checkpoint(str(tmp_path / "file" / "checkpoint"))
+
+    assert caught.value.code == "FM-STREAM-032"

@@ -50,11 +50,20 @@ def test_with_nothing_anywhere_it_begins_as_configured() -> None:
     assert (start.kind, start.offsets) == ("fresh", None)
 
 
+def test_a_checkpoint_in_which_nothing_was_planned_is_none() -> None:
+    begun = replace(checkpoint(None, None), initial=None)
+
+    assert decide("clicks", begun, None, IDS).kind == "fresh"
+    assert decide("clicks", begun, Stored(None, "query-2"), IDS).kind == "fresh"
+
+
 @pytest.mark.parametrize("planned", [None, 0])
-def test_a_checkpoint_that_committed_nothing_goes_on_although_the_target_knows_nothing(
+def test_a_stream_that_was_killed_in_its_first_batch_goes_on_where_it_began(
     planned: int | None,
 ) -> None:
-    assert decide("clicks", checkpoint(planned, None), None, IDS).kind == "resume"
+    start = decide("clicks", checkpoint(planned, None), Stored(None, "query-1"), IDS)
+
+    assert (start.kind, start.offsets) == ("resume", at(0))
 
 
 @pytest.mark.parametrize(
@@ -86,12 +95,22 @@ def test_an_incarnation_that_did_nothing_yet_has_no_state_to_lose() -> None:
     assert (start.kind, start.offsets) == ("new_incarnation", at(77))
 
 
-def test_a_target_that_forgot_stops_the_stream() -> None:
-    error = stop(checkpoint(3, 3), None, IDS)
+@pytest.mark.parametrize(
+    ("found", "known"),
+    [
+        (checkpoint(3, 3), None),
+        (checkpoint(0, 0), Stored(None, "query-1")),
+        (checkpoint(0, None), None),
+        (checkpoint(0, None), Stored(None, "query-2")),
+        (checkpoint(None, None), None),
+    ],
+)
+def test_a_target_that_forgot_stops_the_stream(found: Checkpoint, known: Stored | None) -> None:
+    error = stop(found, known, IDS)
 
     assert error.code == "FM-STREAM-034"
     assert "floodmark stream adopt clicks" in (error.next or "")
-    assert "floodmark stream reset clicks" in (error.next or "")
+    assert "floodmark stream reset clicks --to earliest --yes" in (error.next or "")
 
 
 @pytest.mark.parametrize(
@@ -123,13 +142,13 @@ def test_an_incarnation_whose_checkpoint_planned_nothing_begins_at_the_targets_e
     assert (start.kind, start.offsets) == ("resume", at(77))
 
 
-def test_a_row_without_a_position_tells_nothing() -> None:
+def test_a_row_tells_position_query_and_batch() -> None:
     row = StreamRow(
         "s", 1, None, 2, IDS, None, None, None, 7, "q", None, None, None, True, None, ""
     )
 
     assert stored_of(None) is None
-    assert stored_of(row) is None
+    assert stored_of(row) == Stored(None, "q", 7, IDS)
     assert stored_of(replace(row, end_offsets=at(5))) == Stored(at(5), "q", 7, IDS)
 
 
@@ -156,7 +175,7 @@ def test_where_they_do_not_agree_the_stream_stops(
     assert error.code == "FM-STREAM-035"
     assert why in (error.found or "")
     assert (error.next or "").startswith("floodmark stream rewind clicks (")
-    assert f"ends at {at(end)}" in error.details["target"]
+    assert error.details["target"].endswith(f", ends at {at(end)}")
 
 
 def test_a_rewind_of_a_query_with_state_says_that_it_costs_the_state() -> None:
@@ -194,6 +213,7 @@ def test_a_topic_that_is_read_for_the_first_time_has_nothing_to_compare() -> Non
 
 def test_a_stream_whose_memory_is_the_target_needs_no_checkpoint() -> None:
     assert decide_by_target("clicks", None, IDS).kind == "fresh"
+    assert decide_by_target("clicks", Stored(None), IDS).kind == "fresh"
     start = decide_by_target("clicks", stored(None, 12, None), IDS)
     assert (start.kind, start.offsets) == ("resume", at(12))
     with pytest.raises(StreamError) as caught:
