@@ -65,8 +65,8 @@ def test(arguments):
     arguments = [argument for argument in arguments if argument != "--full"]
     # Only the first word that is a path replaces the default; `-m spark` must not.
     where = [] if any((ROOT / a.split("::")[0]).exists() for a in arguments) else ["tests"]
-    # Two workers: one has the Spark session, the other everything else (tests/conftest.py).
-    workers = ["-n", "2", "--dist", "loadscope"] if where else []
+    # Three workers keep two cores busy: one begins with Spark, which often waits (tests/conftest.py).
+    workers = ["-n", "3", "--dist", "loadscope"] if where else []
     pytest = [PYTHON, "-m", "pytest", *workers, *where, *arguments]
     return prepare("full", FULL_LOCK) or run(pytest, environment)
 

@@ -110,7 +110,7 @@ def _needs_spark(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Two workers: one begins with Spark, the other with the commands; who is done first helps."""
+    """One worker begins with Spark, the others with the rest; who is done first helps."""
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class ByNeed(LoadScopeScheduling):  # type: ignore[misc]
