@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from floodmark.project.crew import Crew
@@ -24,7 +26,9 @@ def test_work_within_work_that_was_not_begun_does_not_hide_why() -> None:
 def test_results_are_in_the_order_of_the_tasks() -> None:
     crew = Crew(3)
 
-    assert crew.each([lambda n=n: n * n for n in range(20)]) == [n * n for n in range(20)]
+    assert crew.each([partial(pow, number, 2) for number in range(20)]) == [
+        n * n for n in range(20)
+    ]
 
 
 def test_of_several_failures_the_first_in_order_is_raised() -> None:
