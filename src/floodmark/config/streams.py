@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from floodmark.config.fields import Columns, Name, Settings, TablePath, Text, number, one_of
+from floodmark.config.fields import Columns, Name, Settings, TablePath, Text, number
 from floodmark.config.stream_fields import (
     DIGITS,
     TEXT_OR_NUMBER,
@@ -138,11 +138,6 @@ class LoadSettings(Settings):
         default=DEFAULT_DRIVER_COPY_ROWS,
         alias="driverCopyRows",
         description="Up to so many records a batch goes through the driver; larger ones by staging.",
-    )
-    nul_bytes: Annotated[str, one_of("reject", "strip", "replace")] = Field(
-        default="reject",
-        alias="nulBytes",
-        description="Text with a NUL, which PostgreSQL cannot hold: a dead letter, or mended.",
     )
     path: TablePath | None = Field(default=None, description="Where a Delta table is.")
 

@@ -20,10 +20,9 @@ from floodmark import failpoints
 from floodmark.engines.arrow_frames import BATCH_ROWS
 from floodmark.engines.postgres import run, said, sqlstate
 from floodmark.engines.postgres_copy import MisfitError, PgColumn, copy_rows
-from floodmark.errors import StreamError
 from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
 from floodmark.streaming.faults import fault
-from floodmark.streaming.refusals import ROLLED_BACK
+from floodmark.streaming.refusals import first_refused
 from floodmark.streaming.savepoints import savepoint
 from floodmark.streaming.target import TargetSpec, data_columns, prepared
 from floodmark.streaming.upsert import Upsert
@@ -121,7 +120,7 @@ class PostgresLoad:
         records = table.take(pa.array(rows))
         letters = [letter_of(records, at, refused[row]) for at, row in enumerate(rows)]
         if self.fail_fast:
-            raise _first_refused(self.spec, letters[0])
+            raise first_refused(f"table {self.spec.table}", letters[0])
         yield from letters if self.originals is None else _with_originals(letters, self.originals)
 
 
@@ -250,17 +249,3 @@ def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
     for batch in table.to_batches(max_chunksize=BATCH_ROWS):
         yield batch
         failpoints.reached("stream.mid_copy")
-
-
-def _first_refused(spec: TargetSpec, letter: DeadLetter) -> StreamError:
-    place = f"{letter.topic}-{letter.partition} offset {letter.offset}"
-    column = f"column {letter.column}: " if letter.column else ""
-    return StreamError(
-        "FM-STREAM-009",
-        "a record was refused, and the stream is to stop at the first one",
-        where=f"table {spec.table}, record {place}",
-        found=f"{column}{letter.detail}",
-        allowed="failFast: false, which makes dead letters of such records",
-        state=ROLLED_BACK,
-        next="mend the record, the table or the setting, then: floodmark stream run",
-    )

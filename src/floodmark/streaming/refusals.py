@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Break
-from floodmark.streaming.batches import Claim, StreamBatch, StreamRow
+from floodmark.streaming.batches import Claim, DeadLetter, StreamBatch, StreamRow
 from floodmark.streaming.tables import TABLES
 
 ROLLED_BACK = "the batch was rolled back; the stored offsets stand where they stood"
@@ -89,4 +89,18 @@ def no_tables(stream_id: str, schema: str, found: str) -> StreamError:
         allowed=", ".join(table.name for table in TABLES),
         state="nothing was written",
         next="run the statements of docs/guides/streams.md as a role that may create tables",
+    )
+
+
+def first_refused(where: str, letter: DeadLetter) -> StreamError:
+    """FM-STREAM-009: failFast, and a record that is not taken."""
+    column = f"column {letter.column}: " if letter.column else ""
+    return StreamError(
+        "FM-STREAM-009",
+        "a record was refused, and the stream is to stop at the first one",
+        where=f"{where}, record {letter.topic}-{letter.partition} offset {letter.offset}",
+        found=f"{letter.reason}: {column}{letter.detail}",
+        allowed="failFast: false, which makes dead letters of such records",
+        state=ROLLED_BACK,
+        next="mend the record, the table or the setting, then: floodmark stream run",
     )

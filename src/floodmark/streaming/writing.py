@@ -28,6 +28,7 @@ from floodmark.streaming.late import LateRule, late_rule
 from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.micro_batch import MicroBatch
 from floodmark.streaming.read import LATE, Wanted
+from floodmark.streaming.refusals import first_refused
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,7 +110,9 @@ class BatchWriter:
     def _load(self, cursor: Cursor, batch: MicroBatch) -> Loaded:
         rejects = list(batch.letters())
         if self.stream.settings.errors.fail_fast and batch.refused:
-            raise _refused(self.stream_id, next(r for r in rejects if r.reason != LATE))
+            raise first_refused(
+                f"stream {self.stream_id}", next(r for r in rejects if r.reason != LATE)
+            )
         loaded = self.load.apply(cursor, batch.rows, rejects, batch.dropped)
         if self.load_late is not None:
             loaded = _joined(loaded, self.load_late.apply(cursor, batch.late_rows))
@@ -181,18 +184,4 @@ def _unread(stream: str, error: Exception) -> StreamError:
         state="nothing was written; the stored offsets stand where they stood",
         next=f"floodmark stream run {stream}",
         retryable=True,
-    )
-
-
-def _refused(stream_id: str, letter: DeadLetter) -> StreamError:
-    """FM-STREAM-009: failFast, and a record that is not taken."""
-    place = f"{letter.topic}-{letter.partition}, offset {letter.offset}"
-    column = f", column {letter.column}" if letter.column else ""
-    return StreamError(
-        "FM-STREAM-009",
-        "a record was refused, and the stream is to stop at the first one",
-        where=f"stream {stream_id}, {place}{column}",
-        found=f"{letter.reason}: {letter.detail}",
-        state="the batch was rolled back; the stored offsets stand where they stood",
-        next="mend the record, or say failFast false so that it becomes a dead letter",
     )
