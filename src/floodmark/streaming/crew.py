@@ -123,7 +123,7 @@ def run_together(
 
 def _run(runner: StreamRunner, outcome: StreamOutcome, numbers: StreamNumbers) -> None:
     try:
-        outcome.totals = runner.run()
+        runner.run()
     except FloodmarkError as error:
         outcome.error = error
     # The boundary of a thread: the main one shows it.

@@ -6,6 +6,8 @@ import getpass
 import os
 import socket
 
+from pydantic_core import PydanticCustomError
+
 from floodmark.config.stream_params import checked_starting_offsets
 from floodmark.errors import ConfigError
 from floodmark.model.offsets import Offsets
@@ -42,8 +44,8 @@ def moved_to(access: Access, to: str) -> tuple[Offsets | None, Offsets]:
 def _check(to: str) -> None:
     try:
         checked_starting_offsets(to)
-    except Exception as error:
-        context = getattr(error, "context", None) or {}
+    except PydanticCustomError as error:
+        context = error.context or {}
         raise ConfigError(
             "FM-CONFIG-007",
             f"--to is {to[:60]}",

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from floodmark.errors import StreamError
+from floodmark.errors import ConfigError, StreamError
 from floodmark.model.offsets import Offsets, TopicPartition
+from floodmark.streaming.moving import _check
 from floodmark.streaming.source import KafkaSource, skipped
 
 
@@ -111,3 +112,11 @@ def test_skipping_goes_exactly_behind_what_is_lost() -> None:
     there = source(at(9, 0), at(20, 5))
 
     assert skipped(at(7, 5), there.lost(at(7, 5))) == at(9, 5)
+
+
+@pytest.mark.parametrize("to", ["yesterday", "{", '{"t": {"0": "x"}}'])
+def test_a_stream_is_not_moved_to_what_is_no_place(to: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        _check(to)
+    assert caught.value.code == "FM-CONFIG-007"
+    assert "earliest" in (caught.value.allowed or "")
