@@ -40,7 +40,8 @@ def rows_of(spark: SparkSession, values: list[bytes | None], **more: Any) -> lis
     now = datetime(2026, 1, 2, tzinfo=UTC)
     records = [(b"k", value, "t", 0, i, now) for i, value in enumerate(values)]
     frame = spark.createDataFrame(records, schema)
-    wanted = Wanted(Offsets(), Offsets(), PAYLOAD, ["id", "odd name", "price"], **more)
+    said = {"payload": PAYLOAD, "columns": ["id", "odd name", "price"], **more}
+    wanted = Wanted(Offsets(), Offsets(), **said)
     table = judged(frame, wanted).toArrow()
     return sorted(table.to_pylist(), key=lambda row: row[OFFSET])
 
@@ -67,6 +68,12 @@ BROKEN = [
     (b"5", MALFORMED),
     (b'{"id": 1, "odd name": "\xff"}', MALFORMED),
     (b"\xff\xfe{", MALFORMED),
+    (b'{"id": 1}\n{"id": 2}', MALFORMED),
+    (b'{"id": 1}{"id": 2}', MALFORMED),
+    (b'{"id": 1}, {"id": 2}', MALFORMED),
+    (b'{"id": 1} and more', MALFORMED),
+    (b"{'id': 1}", MALFORMED),
+    (b'""', MALFORMED),
     (b"{}", NULL),
     (b'{"id": null}', NULL),
 ]
@@ -79,6 +86,31 @@ def test_what_cannot_be_read_is_told_with_its_bytes(spark: SparkSession) -> None
     assert [row[VALUE] for row in rows] == [value for value, _ in BROKEN]
     assert {row[KEY] for row in rows} == {b"k"}
     assert [row[BAD_COLUMN] for row in rows if row[BAD] == NULL] == ["id", "id"]
+
+
+def test_a_value_of_another_type_is_told_with_its_column(spark: SparkSession) -> None:
+    values = [b'{"id": "1"}', b'{"id": 1, "price": [2]}', b'{"id": 1, "at": "soon"}', b'{"id": 1']
+
+    rows = rows_of(spark, list(values))
+
+    assert [row[BAD_COLUMN] for row in rows] == ["id", "price", "at", None]
+    assert {row[BAD] for row in rows} == {MALFORMED}
+
+
+def test_texts_with_a_length_are_read_whole(spark: SparkSession) -> None:
+    schema = from_ddl("id BIGINT, code VARCHAR(2), tags ARRAY<CHAR(1)>")
+
+    (row,) = rows_of(
+        spark, [b'{"code": "long", "tags": ["xyz"]}'], payload=schema, columns=["code", "tags"]
+    )
+
+    assert (row[BAD], row["code"], row["tags"]) == (None, "long", ["xyz"])
+
+
+def test_a_line_end_behind_the_record_is_fine(spark: SparkSession) -> None:
+    (row,) = rows_of(spark, [b' {"id": 7}\r\n'])
+
+    assert (row["id"], row[BAD]) == (7, None)
 
 
 def test_only_what_is_older_than_the_watermark_is_late(spark: SparkSession) -> None:

@@ -12,7 +12,7 @@ from floodmark.engines.jvm import child_session
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
 from floodmark.engines.kafka_server import KafkaServer
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.checkpoint import batch_offsets, read_checkpoint
+from floodmark.streaming.checkpoint import batch_offsets, begin_checkpoint, read_checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +34,7 @@ def test_a_query_with_a_batch_in_flight(
     spark: SparkSession, kafka: KafkaServer, topic: str, tmp_path: Path, version: str
 ) -> None:
     location = str(tmp_path / "checkpoint")
+    query_id = begin_checkpoint(location)
     session = child_session(spark)
     session.conf.set("spark.sql.streaming.offsetLog.formatVersion", version)
     seen: dict[int, tuple[Offsets, Offsets]] = {}
@@ -48,6 +49,7 @@ def test_a_query_with_a_batch_in_flight(
 
     found = read_checkpoint(location)
     assert found is not None
+    assert found.query_id == query_id
     assert (found.last_batch, found.last_commit, found.pending) == (1, 0, 1)
     assert found.initial == Offsets.of({(topic, 0): 1})
     assert seen == {0: (found.initial, found.ends[0]), 1: (found.ends[0], found.ends[1])}

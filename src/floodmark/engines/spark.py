@@ -27,6 +27,8 @@ CONNECTORS = ("postgres", "kafka")
 """Groups of jars by which Spark reaches what is not a file."""
 
 MAX_DRIVER_MEMORY_MB = 4096
+_NO_SOURCE = ("DATA_SOURCE_NOT_FOUND", "_LEGACY_ERROR_TEMP_1140")
+"""Spark's conditions for a format that it does not have; Kafka's has one of its own."""
 _WAREHOUSE = "floodmark-warehouse-"
 
 
@@ -65,6 +67,26 @@ def has_delta(spark: SparkSession) -> bool:
     # Databricks brings Delta without naming it in these settings.
     on_databricks = spark.conf.get("spark.databricks.clusterUsageTags.sparkVersion", "") or ""
     return (DELTA_EXTENSION in extensions and catalog == DELTA_CATALOG) or bool(on_databricks)
+
+
+@contextmanager
+def needing_kafka() -> Iterator[None]:
+    """Around the `load` of a Kafka source: raises SetupError FM-SETUP-011 if Spark has none."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException as error:
+        if error.getCondition() not in _NO_SOURCE:
+            raise
+        raise SetupError(
+            "FM-SETUP-011",
+            "the Spark session has no connector to Kafka",
+            found=str(error.getCondition()),
+            allowed="jars of the group kafka in spark.jars, or the package spark-sql-kafka-0-10",
+            state="nothing was read",
+            next="floodmark jars fetch kafka, then start the session again",
+        ) from error
 
 
 def default_conf(connectors: Sequence[str] = ()) -> dict[str, str]:

@@ -8,12 +8,14 @@ carry nothing twice.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from floodmark.config.stream_types import StreamSchema
+from floodmark.engines.spark import needing_kafka
 from floodmark.model.names import quoted
 from floodmark.model.offsets import Offsets, span
 
@@ -36,7 +38,9 @@ DETAILS = {
 """What is wrong with a record, by its reason."""
 
 _CORRUPT = "_fm_corrupt"
+_DOCUMENT = "_fm_document"
 _PARSED = "_fm_parsed"
+_SIZED_TEXT = re.compile(r"\b(?:var)?char\(\d+\)")
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ def batch_frame(spark: SparkSession, options: Mapping[str, str], wanted: Wanted)
     """The records of the ranges: columns of the target, `PLACE`, `JUDGEMENT`.
 
     Reads exactly the offsets that are there between start and end, the same each time. Offsets that
-    are gone are an error when the frame is used, never fewer rows.
+    are gone are an error when the frame is used, never fewer rows. Raises SetupError FM-SETUP-011 if
+    the session has no connector to Kafka.
     """
     return judged(_records(spark, options, wanted), wanted)
 
@@ -79,30 +84,44 @@ def _records(spark: SparkSession, options: Mapping[str, str], wanted: Wanted) ->
         assigned.setdefault(one.topic, []).append(one.partition)
     start = Offsets.of({(one.topic, one.partition): one.start for one in ranges})
     end = Offsets.of({(one.topic, one.partition): one.until for one in ranges})
-    return (
+    reader = (
         spark.read.format("kafka")
         .options(**options)
         .option("assign", json.dumps(assigned))
         .option("startingOffsets", start.to_json())
         .option("endingOffsets", end.to_json())
         .option("failOnDataLoss", "true")
-        .load()
     )
+    with needing_kafka():
+        return reader.load()
 
 
 def _parsed(records: DataFrame, payload: StreamSchema) -> DataFrame:
+    """With the fields of each value, and whether it is no document of the schema."""
     from pyspark.sql import functions as f
 
-    schema = ", ".join(f"{quoted(each.name)} {each.type}" for each in payload.fields)
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    document = f.from_json(f.col("value").cast("string"), f"{schema}, {_CORRUPT} STRING", options)
-    return records.select("*", document.alias(_PARSED))
+    fields = ", ".join(f"{quoted(each.name)}: {_json_type(each.type)}" for each in payload.fields)
+    schema = f"{_DOCUMENT} STRUCT<{fields}>, {_CORRUPT} STRING"
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": _CORRUPT,
+        "allowSingleQuotes": "false",
+    }
+    # Spark stops behind the first document: two in one record, by lines say, would be one row. In
+    # an object around it, what follows is malformed.
+    document = f.concat(f.lit(f'{{"{_DOCUMENT}":'), f.col("value").cast("string"), f.lit("}"))
+    return records.select("*", f.from_json(document, schema, options).alias(_PARSED))
+
+
+def _json_type(said: str) -> str:
+    """The type to parse as: from_json knows no lengths, they are checked where rows are loaded."""
+    return _SIZED_TEXT.sub("string", said)
 
 
 def _field(name: str) -> Column:
     from pyspark.sql import functions as f
 
-    return f.col(f"{_PARSED}.{quoted(name)}")
+    return f.col(f"{_PARSED}.{_DOCUMENT}.{quoted(name)}")
 
 
 def _target_columns(wanted: Wanted) -> list[Column]:
@@ -127,23 +146,40 @@ def _judgement(wanted: Wanted, required: Sequence[str]) -> list[Column]:
     for name in reversed(required):
         lacking = f.when(_field(name).isNull(), f.lit(name)).otherwise(lacking)
     event_time = _event_time(wanted)
-    text = f.ltrim(f.col("value").cast("string"))
-    # An array would be taken for its first element, and the others would be lost.
-    is_object = text.startswith("{") & f.is_valid_utf8(f.col("value").cast("string"))
+    is_sound = (
+        f.is_valid_utf8(f.col("value").cast("string"))
+        & f.col(f"{_PARSED}.{_DOCUMENT}").isNotNull()
+        & f.col(f"{_PARSED}.{_CORRUPT}").isNull()
+    )
     bad = (
         f.when(f.col("value").isNull(), f.lit(EMPTY))
-        .when(~is_object | f.col(_PARSED).isNull() | _field(_CORRUPT).isNotNull(), f.lit(MALFORMED))
+        .when(~is_sound, f.lit(MALFORMED))
         .when(lacking.isNotNull(), f.lit(NULL))
     )
     if wanted.late_before is not None:
         bad = bad.when(event_time < f.lit(wanted.late_before), f.lit(LATE))
     return [
         bad.alias(BAD),
-        f.when(bad == NULL, lacking).alias(BAD_COLUMN),
+        f.when(bad == NULL, lacking)
+        .when(bad == MALFORMED, _unreadable(wanted.payload))
+        .alias(BAD_COLUMN),
         f.when(bad.isNotNull(), f.col("key")).alias(KEY),
         f.when(bad.isNotNull(), f.col("value")).alias(VALUE),
         event_time.alias(EVENT_TIME),
     ]
+
+
+def _unreadable(payload: StreamSchema) -> Column:
+    """The first column that has a value in the JSON and none of its type; null for broken JSON."""
+    from pyspark.sql import functions as f
+
+    said = f.from_json(f.col("value").cast("string"), "map<string,string>")
+    without = f.array(
+        *(f.when(_field(each.name).isNull(), f.lit(each.name)) for each in payload.fields)
+    )
+    is_named = f.col(f"{_PARSED}.{_DOCUMENT}").isNotNull()
+    found = f.filter(without, lambda name: said[name].isNotNull())
+    return f.when(is_named, f.get(found, 0))
 
 
 def _event_time(wanted: Wanted) -> Any:

@@ -1,0 +1,109 @@
+"""Kafka in batch mode by exact offsets, on a real broker."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from floodmark.config.stream_types import from_ddl
+from floodmark.engines.jvm import java_errors
+from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
+from floodmark.engines.kafka_server import KafkaServer
+from floodmark.engines.spark import needing_kafka
+from floodmark.errors import SetupError
+from floodmark.model.offsets import Offsets, next_end
+from floodmark.streaming.read import BAD, OFFSET, PARTITION, VALUE, Wanted, batch_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+PAYLOAD = from_ddl("id BIGINT NOT NULL")
+
+
+@pytest.fixture
+def admin(kafka: KafkaServer) -> KafkaAdmin:
+    return KafkaAdmin({"bootstrap.servers": kafka.bootstrap})
+
+
+@pytest.fixture
+def topic(admin: KafkaAdmin) -> str:
+    name = f"r-{uuid.uuid4().hex[:8]}"
+    admin.create_topic(name, 2)
+    return name
+
+
+def read(
+    spark: SparkSession, kafka: KafkaServer, start: Offsets, end: Offsets
+) -> list[dict[str, Any]]:
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap,
+        "kafka.isolation.level": "read_committed",
+    }
+    table = batch_frame(spark, options, Wanted(start, end, PAYLOAD, ["id"])).toArrow()
+    return sorted(table.to_pylist(), key=lambda row: (row[PARTITION], row[OFFSET]))
+
+
+def test_batch_after_batch_each_record_comes_once(
+    spark: SparkSession, kafka: KafkaServer, admin: KafkaAdmin, topic: str
+) -> None:
+    values = [b'{"id": %d}' % n if n != 4 else b"poison" for n in range(10)]
+    producer = KafkaProducer({"bootstrap.servers": kafka.bootstrap})
+    producer.send(Record(topic, value, partition=n % 2) for n, value in enumerate(values))
+    latest, start, rows = admin.latest([topic]), admin.earliest([topic]), []
+
+    while start != latest:
+        end = next_end(start, latest, 6)
+        rows += read(spark, kafka, start, end)
+        start = end
+
+    assert sorted(row["id"] for row in rows if row[BAD] is None) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert [(row[PARTITION], row[OFFSET], row[VALUE]) for row in rows if row[BAD]] == [
+        (0, 2, b"poison")
+    ]
+
+
+def test_gaps_of_transactions_are_no_records_and_no_loss(
+    spark: SparkSession, kafka: KafkaServer, admin: KafkaAdmin, topic: str
+) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    for n in range(3):
+        producer.begin_transaction()
+        producer.produce(topic, b'{"id": %d}' % n, partition=0)
+        producer.flush()
+        producer.abort_transaction() if n == 1 else producer.commit_transaction()
+    end = admin.latest([topic], committed=True)
+
+    rows = read(spark, kafka, Offsets(), end)
+    only_a_marker = read(spark, kafka, Offsets.of({(topic, 0): 1}), Offsets.of({(topic, 0): 2}))
+
+    assert end.at((topic, 0)) == 6
+    assert [(row["id"], row[OFFSET]) for row in rows] == [(0, 0), (2, 4)]
+    assert only_a_marker == []
+
+
+def test_records_that_are_gone_are_an_error_and_never_fewer_rows(
+    spark: SparkSession, kafka: KafkaServer, admin: KafkaAdmin, topic: str
+) -> None:
+    producer = KafkaProducer({"bootstrap.servers": kafka.bootstrap})
+    producer.send(Record(topic, b'{"id": 1}', partition=0) for _ in range(5))
+    admin.delete_records(Offsets.of({(topic, 0): 3}))
+
+    with pytest.raises(Exception, match="lost") as caught:
+        read(spark, kafka, Offsets.of({(topic, 0): 1}), Offsets.of({(topic, 0): 5}))
+
+    classes = [name.rpartition(".")[2] for name, _ in java_errors(caught.value)]
+    assert "OffsetOutOfRangeException" in classes
+
+
+def test_a_session_without_the_connector_is_told_how_to_get_it(spark: SparkSession) -> None:
+    with pytest.raises(SetupError) as caught, needing_kafka():
+        spark.read.format("kafka-of-nowhere").load()
+
+    assert caught.value.code == "FM-SETUP-011"
+    assert (caught.value.next or "").startswith("floodmark jars fetch kafka")
