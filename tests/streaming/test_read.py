@@ -71,6 +71,7 @@ BROKEN = [
     (b'{"id": 1}\n{"id": 2}', MALFORMED),
     (b'{"id": 1}{"id": 2}', MALFORMED),
     (b'{"id": 1}, {"id": 2}', MALFORMED),
+    (b'{"id": 1}, "price": 2', MALFORMED),
     (b'{"id": 1} and more', MALFORMED),
     (b"{'id': 1}", MALFORMED),
     (b'""', MALFORMED),

@@ -44,6 +44,30 @@ def java_errors(error: BaseException) -> Iterator[tuple[str, str]]:
         yield java.getClass().getName(), str(java.getMessage())
 
 
+def java_classes(error: BaseException) -> Iterator[tuple[str, ...]]:
+    """For each Java error behind an error of Spark, outermost first: its class, and those above."""
+    for java in _causes(error):
+        yield tuple(_lineage(java.getClass()))
+
+
+def _lineage(kind: Any) -> Iterator[str]:
+    while kind is not None:
+        yield kind.getName()
+        kind = kind.getSuperclass()
+
+
+def spark_condition(error: BaseException) -> str:
+    """The condition by which Spark names an error, the outermost that has one; else empty."""
+    ours = getattr(error, "getCondition", None)
+    if ours is not None:
+        return str(ours() or "")
+    return next((str(java.getCondition()) for java in _causes(error) if _is_sparks(java)), "")
+
+
+def _is_sparks(java: Any) -> bool:
+    return any(method.getName() == "getCondition" for method in java.getClass().getMethods())
+
+
 def sql_state(error: BaseException) -> str:
     """The SQLSTATE that a database gave with the Java errors behind an error of Spark, if any."""
     for java in _causes(error):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from floodmark.engines import jars, java, spawnless
+from floodmark.engines.jvm import spark_condition
 from floodmark.errors import SetupError
 
 if TYPE_CHECKING:
@@ -72,17 +73,19 @@ def has_delta(spark: SparkSession) -> bool:
 @contextmanager
 def needing_kafka() -> Iterator[None]:
     """Around the `load` of a Kafka source: raises SetupError FM-SETUP-011 if Spark has none."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException
 
     try:
         yield
-    except AnalysisException as error:
-        if error.getCondition() not in _NO_SOURCE:
+    except (AnalysisException, Py4JJavaError) as error:
+        condition = spark_condition(error)
+        if condition not in _NO_SOURCE:
             raise
         raise SetupError(
             "FM-SETUP-011",
             "the Spark session has no connector to Kafka",
-            found=str(error.getCondition()),
+            found=condition,
             allowed="jars of the group kafka in spark.jars, or the package spark-sql-kafka-0-10",
             state="nothing was read",
             next="floodmark jars fetch kafka, then start the session again",

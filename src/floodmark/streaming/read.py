@@ -38,7 +38,7 @@ DETAILS = {
 """What is wrong with a record, by its reason."""
 
 _CORRUPT = "_fm_corrupt"
-_DOCUMENT = "_fm_document"
+_DOCUMENTS = "_fm_documents"
 _PARSED = "_fm_parsed"
 _SIZED_TEXT = re.compile(r"\b(?:var)?char\(\d+\)")
 
@@ -97,20 +97,20 @@ def _records(spark: SparkSession, options: Mapping[str, str], wanted: Wanted) ->
 
 
 def _parsed(records: DataFrame, payload: StreamSchema) -> DataFrame:
-    """With the fields of each value, and whether it is no document of the schema."""
+    """With the documents of each value, and whether they are not of the schema."""
     from pyspark.sql import functions as f
 
     fields = ", ".join(f"{quoted(each.name)}: {_json_type(each.type)}" for each in payload.fields)
-    schema = f"{_DOCUMENT} STRUCT<{fields}>, {_CORRUPT} STRING"
+    schema = f"{_DOCUMENTS} ARRAY<STRUCT<{fields}>>, {_CORRUPT} STRING"
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": _CORRUPT,
         "allowSingleQuotes": "false",
     }
     # Spark stops behind the first document: two in one record, by lines say, would be one row. In
-    # an object around it, what follows is malformed.
-    document = f.concat(f.lit(f'{{"{_DOCUMENT}":'), f.col("value").cast("string"), f.lit("}"))
-    return records.select("*", f.from_json(document, schema, options).alias(_PARSED))
+    # an array around it what follows is malformed, or a second element.
+    text = f.concat(f.lit(f'{{"{_DOCUMENTS}":['), f.col("value").cast("string"), f.lit("]}"))
+    return records.select("*", f.from_json(text, schema, options).alias(_PARSED))
 
 
 def _json_type(said: str) -> str:
@@ -118,10 +118,20 @@ def _json_type(said: str) -> str:
     return _SIZED_TEXT.sub("string", said)
 
 
-def _field(name: str) -> Column:
+def _documents() -> Column:
     from pyspark.sql import functions as f
 
-    return f.col(f"{_PARSED}.{_DOCUMENT}.{quoted(name)}")
+    return f.col(f"{_PARSED}.{_DOCUMENTS}")
+
+
+def _document() -> Column:
+    from pyspark.sql import functions as f
+
+    return f.get(_documents(), 0)
+
+
+def _field(name: str) -> Column:
+    return _document().getField(name)
 
 
 def _target_columns(wanted: Wanted) -> list[Column]:
@@ -148,7 +158,8 @@ def _judgement(wanted: Wanted, required: Sequence[str]) -> list[Column]:
     event_time = _event_time(wanted)
     is_sound = (
         f.is_valid_utf8(f.col("value").cast("string"))
-        & f.col(f"{_PARSED}.{_DOCUMENT}").isNotNull()
+        & (f.size(_documents()) == 1)
+        & _document().isNotNull()
         & f.col(f"{_PARSED}.{_CORRUPT}").isNull()
     )
     bad = (
@@ -177,9 +188,8 @@ def _unreadable(payload: StreamSchema) -> Column:
     without = f.array(
         *(f.when(_field(each.name).isNull(), f.lit(each.name)) for each in payload.fields)
     )
-    is_named = f.col(f"{_PARSED}.{_DOCUMENT}").isNotNull()
     found = f.filter(without, lambda name: said[name].isNotNull())
-    return f.when(is_named, f.get(found, 0))
+    return f.when(_document().isNotNull(), f.get(found, 0))
 
 
 def _event_time(wanted: Wanted) -> Any:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from floodmark import failpoints
 from floodmark.config.stream_files import LoadedStream
-from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.batches import (
     AlreadyApplied,
@@ -29,6 +28,7 @@ from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.micro_batch import MicroBatch
 from floodmark.streaming.read import LATE, Wanted
 from floodmark.streaming.refusals import first_refused
+from floodmark.streaming.spark_faults import unread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,8 +104,9 @@ class BatchWriter:
     def _collected(self, frame: DataFrame) -> pa.Table:
         try:
             return frame.toArrow()
+        # Whatever Spark throws is told as one of ours; its class says whether it may pass.
         except Exception as error:
-            raise _unread(self.stream.called, error) from error
+            raise unread(self.stream.called, error) from error
 
     def _load(self, cursor: Cursor, batch: MicroBatch) -> Loaded:
         rejects = list(batch.letters())
@@ -171,17 +172,3 @@ def _joined(first: Loaded, second: Loaded) -> Loaded:
         a.duplicates + b.duplicates,
     )
     return Loaded(counts, [*first.dead_letters, *second.dead_letters])
-
-
-def _unread(stream: str, error: Exception) -> StreamError:
-    """FM-STREAM-026: whether records are gone is told by the brokers before the next attempt."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return StreamError(
-        "FM-STREAM-026",
-        "records of a batch could not be read from Kafka",
-        where=f"stream {stream}",
-        found=f"{type(error).__name__}: {lines[0][:500] if lines else ''}",
-        state="nothing was written; the stored offsets stand where they stood",
-        next=f"floodmark stream run {stream}",
-        retryable=True,
-    )

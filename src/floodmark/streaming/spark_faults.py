@@ -1,0 +1,52 @@
+"""What an error of Spark means for a stream, by the Java classes behind it and Spark's condition.
+
+passing  the same offsets may be read later: brokers that do not answer, connections, lost executors
+lasting  somebody has to mend something: records that are gone, rights, settings, queries
+"""
+
+from __future__ import annotations
+
+from floodmark.engines.jvm import java_classes, spark_condition
+from floodmark.errors import StreamError
+
+_PASSING = frozenset(
+    (
+        "org.apache.kafka.common.errors.RetriableException",
+        "java.util.concurrent.TimeoutException",
+        "java.io.IOException",
+    )
+)
+_LASTING = frozenset(
+    (
+        # Kafka calls it retriable, for clients that may begin elsewhere.
+        "org.apache.kafka.common.errors.OffsetOutOfRangeException",
+        "org.apache.kafka.clients.consumer.OffsetOutOfRangeException",
+    )
+)
+_WITHOUT_A_CAUSE = "org.apache.spark.SparkException"
+"""All there is behind a job whose executors were lost."""
+_DATA_LOSS = "KAFKA_DATA_LOSS"
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the same may succeed later; what is not known is not tried again."""
+    chain = list(java_classes(error))
+    every = frozenset(name for classes in chain for name in classes)
+    if every & _LASTING or spark_condition(error).startswith(_DATA_LOSS):
+        return False
+    is_bare = bool(chain) and all(classes[0] == _WITHOUT_A_CAUSE for classes in chain)
+    return is_bare or bool(every & _PASSING)
+
+
+def unread(stream: str, error: BaseException) -> StreamError:
+    """FM-STREAM-026: whether records are gone is told by the brokers at the next start."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return StreamError(
+        "FM-STREAM-026",
+        "records of a batch could not be read from Kafka",
+        where=f"stream {stream}",
+        found=f"{type(error).__name__}: {lines[0][:500] if lines else ''}",
+        state="nothing of the batch was written; the stored offsets stand where they stood",
+        next=f"floodmark stream run {stream}",
+        retryable=may_pass(error),
+    )

@@ -1,0 +1,75 @@
+"""Which errors of Spark are worth another attempt: real Java errors, none of them thrown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from floodmark.streaming.spark_faults import may_pass, unread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+KAFKA = "org.apache.kafka.common.errors"
+
+
+class CarriedError(Exception):
+    """As py4j carries an error of Java."""
+
+    def __init__(self, java_exception: Any) -> None:
+        super().__init__("Job aborted\n\tat somewhere")
+        self.java_exception = java_exception
+
+
+@pytest.mark.parametrize(
+    ("kind", "passes"),
+    [
+        (f"{KAFKA}.TimeoutException", True),
+        (f"{KAFKA}.NotLeaderOrFollowerException", True),
+        (f"{KAFKA}.UnknownTopicOrPartitionException", True),
+        ("java.util.concurrent.TimeoutException", True),
+        ("java.net.ConnectException", True),
+        (f"{KAFKA}.SaslAuthenticationException", False),
+        (f"{KAFKA}.TopicAuthorizationException", False),
+        (f"{KAFKA}.OffsetOutOfRangeException", False),
+        (f"{KAFKA}.UnsupportedVersionException", False),
+        ("java.lang.IllegalStateException", False),
+        ("java.lang.OutOfMemoryError", False),
+    ],
+)
+def test_an_error_of_a_task_is_judged_by_its_class(
+    spark: SparkSession, kind: str, passes: bool
+) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    cause = jvm.java.lang.Class.forName(
+        kind, True, jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    )
+    text = spark.sparkContext._gateway.new_array(jvm.java.lang.Class, 1)  # type: ignore[union-attr]
+    text[0] = jvm.java.lang.Class.forName("java.lang.String")
+    said = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, 1)  # type: ignore[union-attr]
+    said[0] = "said"
+    error = cause.getConstructor(text).newInstance(said)
+    aborted = jvm.org.apache.spark.SparkException("Job aborted", error)
+
+    assert may_pass(CarriedError(aborted)) is passes
+
+
+def test_a_job_whose_executors_were_lost_is_tried_again(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    aborted = CarriedError(jvm.org.apache.spark.SparkException("ExecutorLostFailure"))
+
+    error = unread("s", aborted)
+
+    assert (error.code, error.retryable) == ("FM-STREAM-026", True)
+    assert error.found == "CarriedError: Job aborted"
+
+
+def test_an_error_of_python_or_of_the_query_is_not_tried_again(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match="nowhere") as caught:
+        spark.sql("SELECT nowhere").toArrow()
+
+    assert not may_pass(caught.value)
+    assert not may_pass(ValueError("no Java behind it"))
