@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from floodmark.engines import class_archive
 from floodmark.engines.jvm import child_session, file_lock, is_connect
-from floodmark.engines.spark import default_conf, has_delta, local_session
+from floodmark.engines.spark import class_path, default_conf, has_delta, local_session
 from floodmark.errors import SetupError, SinkError
 
 pytestmark = pytest.mark.spark
@@ -83,6 +84,18 @@ def test_a_child_session_has_settings_of_its_own_and_writes_frames_of_its_parent
 def test_the_default_settings_reach_the_session(spark: SparkSession) -> None:
     for key in ("spark.sql.session.timeZone", "spark.databricks.delta.snapshotPartitions"):
         assert spark.conf.get(key) == default_conf()[key]
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what is mapped is told by Linux")
+def test_classes_come_from_the_archive_that_was_made_at_set_up(spark: SparkSession) -> None:
+    archive = class_archive.place(class_path())
+    if not class_archive.is_made(archive):
+        pytest.skip("no archive was made: floodmark jars archive")
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    pid = jvm.java.lang.ProcessHandle.current().pid()
+
+    assert str(archive / "spark.jsa") in Path(f"/proc/{pid}/maps").read_text()
 
 
 def test_the_jvm_holds_the_file_lock_not_python(spark: SparkSession, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ def attach(app: typer.Typer) -> None:
     verb(jars, "fetch")(jars_fetch)
     verb(jars, "verify")(jars_verify)
     verb(jars, "list")(jars_list)
+    verb(jars, "archive")(jars_archive)
     app.add_typer(jars, name="jars")
     verb(app, "demo")(demo)
 
@@ -49,6 +50,25 @@ def jars_verify(call: Call, group: Group = None) -> int:
     count = sum(len(jars.groups()[name]) for name in names)
     document = {"ok": True, "jars": count, "folder": str(jars.jars_dir())}
     call.show(document, lambda screen: screen.line(f"{count} jars match: {jars.jars_dir()}"))
+    return 0
+
+
+def jars_archive(call: Call) -> int:
+    """Make an archive of Spark's classes: local sessions then start in half the time."""
+    from floodmark.engines import class_archive, java, spark
+
+    found, class_path = java.find(), spark.class_path()
+    if found.version not in class_archive.USED_BY:
+        text = f"Java {found.version} would not use an archive: nothing was made"
+        call.show({"archive": None}, lambda screen: screen.line(text))
+        return 0
+    archive = class_archive.place(class_path)
+    if not class_archive.is_made(archive):
+        call.errors.line("making an archive of Spark's classes: half a minute, once")
+        class_archive.make(class_path)
+    taken = class_archive.size(archive)
+    document = {"archive": str(archive), "bytes": taken}
+    call.show(document, lambda screen: screen.line(f"{size(taken)}: {archive}"))
     return 0
 
 

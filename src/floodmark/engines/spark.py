@@ -14,7 +14,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from floodmark.engines import jars, java, spawnless
+from floodmark.engines import class_archive, jars, java, spawnless
 from floodmark.engines.jvm import spark_condition
 from floodmark.errors import SetupError
 
@@ -57,6 +57,8 @@ def local_session(
     }
     settings["spark.driver.extraJavaOptions"] = _java_options(conf or {})
     settings |= spawnless.settings(settings)
+    if "spark.jars" not in (conf or {}):
+        settings |= _archived(settings)
     with _environment(JAVA_HOME=str(java.home(java.find())), PYSPARK_PYTHON=sys.executable):
         return _start(settings)
 
@@ -119,6 +121,27 @@ def _jars(connectors: Sequence[str]) -> list[Path]:
     """Delta's jars and those of `connectors`, fetched if need be, and connectors fetched before."""
     there = [group for group in CONNECTORS if group in connectors or not jars.missing(group)]
     return [path for group in ("delta", *there) for path in jars.paths(group)]
+
+
+def class_path() -> list[Path]:
+    """What a local JVM of ours begins with, before Spark's own jars."""
+    return [spawnless.JAR, *(jars.jars_dir() / jar.filename for jar in jars.groups()["delta"])]
+
+
+def _archived(settings: Mapping[str, str]) -> dict[str, str]:
+    """Delta moved from `spark.jars` to the class path: only from there is a class taken from the
+    archive. Nothing where the class path is the user's, or cannot be ours.
+    """
+    ours = class_path()
+    if settings.get(spawnless.CLASS_PATH) != str(spawnless.JAR) or ":" in "".join(map(str, ours)):
+        return {}
+    others = [path for path in settings["spark.jars"].split(",") if Path(path) not in ours]
+    options = f"{settings['spark.driver.extraJavaOptions']} {class_archive.options(ours)}".strip()
+    return {
+        spawnless.CLASS_PATH: ":".join(map(str, ours)),
+        "spark.jars": ",".join(others),
+        "spark.driver.extraJavaOptions": options,
+    }
 
 
 def _own_warehouse() -> dict[str, str]:

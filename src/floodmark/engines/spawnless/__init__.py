@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 JAR = Path(__file__).with_name("spawnless.jar")
+CLASS_PATH = "spark.driver.extraClassPath"
 DIGEST = "Floodmark-Sources"
 """The line of the jar's manifest that tells from which sources it was compiled."""
 
 _FILE_SYSTEM = "floodmark.spawnless.SpawnlessFileSystem"
 _IMPLEMENTATION = "spark.hadoop.fs.file.impl"
-_CLASS_PATH = "spark.driver.extraClassPath"
 
 
 def settings(conf: Mapping[str, str]) -> dict[str, str]:
@@ -31,9 +31,9 @@ def settings(conf: Mapping[str, str]) -> dict[str, str]:
     is_local = conf.get("spark.master", "local").startswith("local")
     if not is_local or _IMPLEMENTATION in conf or not _can_load():
         return {}
-    said = conf.get(_CLASS_PATH)
+    said = conf.get(CLASS_PATH)
     return {
-        _CLASS_PATH: f"{said}:{JAR}" if said else str(JAR),
+        CLASS_PATH: f"{said}:{JAR}" if said else str(JAR),
         _IMPLEMENTATION: _FILE_SYSTEM,
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "floodmark.spawnless.SpawnlessFs",
     }
