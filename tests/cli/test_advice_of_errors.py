@@ -428,7 +428,48 @@ def test_a_paused_pipeline_runs_after_the_command_in_the_error(shop: Shop) -> No
     batch = command_of(shop.floodmark("status").out, r"batch_\w+")
     assert shop.floodmark("pause", "copy").code == 0
 
+    shop.refused("FM-CONTROL-018", "retry", batch)
     shop.type(shop.refused("FM-CONTROL-018", "retry", batch, "copy"), r"floodmark resume copy")
+    shop.run()
+
+    shop.is_mended()
+
+
+def test_a_backfill_into_an_emptied_target_goes_on_as_its_errors_say(shop: Shop) -> None:
+    DeltaTable(shop.copy).delete()
+    backfill = ("backfill", "lake/orders", "copy", "--start", "2", "--end", "2", "--allow-stale")
+
+    said = shop.refused("FM-SINK-016", *backfill)
+    batch = command_of(said, r"batch_\w+")
+    said = shop.refused("FM-SINK-018", "retry", batch, "--on-lost-target", "rebuild")
+    shop.type(said, f"{RETRY} --on-lost-target accept")
+    assert shop.rows(shop.copy) == [(2, 2)]
+    shop.grow(3)
+    shop.type(shop.refused("FM-SINK-016"), f"{RETRY} --on-lost-target rebuild")
+
+    shop.is_mended()
+
+
+def test_an_upstream_that_nobody_reads_is_told_with_the_nearest_one(shop: Shop) -> None:
+    said = shop.floodmark("state", "reset", "--upstream", "lake/order", "--yes")
+
+    assert said.code == 2
+    assert "FM-CONTROL-005" in said.err
+    assert "lake/orders" in said.err
+    assert "--scope" not in said.err
+
+
+def test_an_upstream_that_cannot_be_looked_at_is_read_once_it_can(shop: Shop) -> None:
+    shop.grow(3)
+    aside = shop.root / "aside"
+    log = shop.orders / "_delta_log"
+    log.rename(aside)
+    log.symlink_to(log)  # nobody can look there, not even root
+
+    said = shop.refused("FM-SOURCE-009", "plan")
+    assert "run the same command again" in said
+    log.unlink()
+    aside.rename(log)
     shop.run()
 
     shop.is_mended()

@@ -123,3 +123,26 @@ def test_nodes_that_disturb_each_other_in_one_target_are_named(
     if why:
         assert why in said["warnings"][0]["title"]
         assert said["warnings"][0]["title"].startswith("orders.other and orders.load both write")
+
+
+def test_a_misspelled_format_is_one_error(validate: Any) -> None:
+    code, said = validate("format: csv", "format: cvs")
+
+    assert code == 2
+    assert [each["code"] for each in errors_of(said)] == ["FM-CONFIG-013"]
+    assert "csv" in said["error"]["allowed"]
+
+
+def test_a_module_of_plugins_that_is_not_there_is_one_error_where_it_is_named(
+    validate: Any,
+) -> None:
+    code, said = validate("project: shop", "project: shop\nplugins: [fm_nowhere]")
+    assert code == 2
+    (error,) = errors_of(said)
+    assert error["code"] == "FM-TRANSFORM-013"
+    assert ":2:" in error["where"]
+    assert "plugins" in error["where"]
+
+
+def errors_of(said: dict[str, Any]) -> list[dict[str, Any]]:
+    return said["error"].get("errors") or [said["error"]]

@@ -465,6 +465,50 @@ def test_a_target_of_another_schema_is_refused_with_the_difference(shop: Shop) -
     assert "other" in str(caught.value.found)
 
 
+def test_a_column_that_disappears_from_the_database_is_told_and_nothing_is_written(
+    shop: Shop,
+) -> None:
+    shop.run_sql("CREATE TABLE orders (id int, n text); INSERT INTO orders VALUES (1, 'a')")
+    shop.node("incremental: {cursor: id, keys: [id]}")
+    shop.run()
+    shop.run_sql("ALTER TABLE orders DROP COLUMN n; INSERT INTO orders VALUES (2)")
+    with pytest.raises(FloodmarkError) as caught:
+        shop.run()
+    assert (caught.value.code, caught.value.retryable) == ("FM-SINK-011", False)
+    assert "n" in str(caught.value.found)
+    assert shop.rows() == [(1, "a")]
+    # The rows are put aside, so a step makes them fit, whatever the database has by now.
+    file = shop.root / "floodmark.yaml"
+    step = '        transform: [{derive_columns: {columns: {n: "CAST(NULL AS STRING)"}}}]\n'
+    file.write_text(file.read_text().replace("        write:", f"{step}        write:"))
+    shop.run()
+    assert sorted(shop.rows("lake/orders", "id")) == [(1,), (2,)]
+
+    shop.run_sql("ALTER TABLE orders RENAME COLUMN id TO number")
+    with pytest.raises(FloodmarkError) as gone:
+        shop.run()
+    assert (gone.value.code, gone.value.retryable) == ("FM-SOURCE-031", False)
+    assert gone.value.title == "the database has no such column"
+
+
+def test_a_column_without_which_rows_cannot_be_told_apart_is_put_back_and_the_batch_goes_on(
+    shop: Shop,
+) -> None:
+    shop.run_sql("CREATE TABLE orders (id int, n text); INSERT INTO orders VALUES (1, 'a')")
+    shop.node(BY_ID)
+    shop.run()
+    shop.run_sql("ALTER TABLE orders RENAME COLUMN n TO m; INSERT INTO orders VALUES (2, 'b')")
+    with pytest.raises(FloodmarkError) as caught:
+        shop.run()
+    assert caught.value.code == "FM-SOURCE-036"
+    assert str(caught.value.next).startswith("put the columns back, then: floodmark retry")
+    shop.run_sql("ALTER TABLE orders RENAME COLUMN m TO n")
+    (batch,) = shop.project.coordinator.current_plan()
+    retried = shop.project.retry(str(batch.batch_id))
+    assert [o.error for o in retried.outcomes if o.error] == []
+    assert shop.rows() == [(1, "a"), (2, "b")]
+
+
 def test_a_target_that_cannot_be_looked_at_is_not_taken_for_a_missing_one(shop: Shop) -> None:
     two_queries(shop)
     put(shop, "lake/orders", (7, 7))

@@ -138,6 +138,20 @@ def test_a_file_that_does_not_fit_is_an_error_and_can_be_left_out(inbox: Inbox) 
     assert inbox.rows() == [(2, "two")]
 
 
+def test_a_column_that_disappears_from_the_files_is_told_and_nothing_is_written(
+    inbox: Inbox,
+) -> None:
+    inbox.write('format: json, path: "*.json"')
+    inbox.put("a.json", '{"id": 1, "v": "one"}\n')
+    inbox.run()
+    inbox.put("b.json", '{"id": 2}\n')
+    with pytest.raises(FloodmarkError) as caught:
+        inbox.run()
+    assert (caught.value.code, caught.value.retryable) == ("FM-SINK-011", False)
+    assert caught.value.next
+    assert inbox.rows() == [(1, "one")]
+
+
 def test_folders_named_after_a_column_are_that_column(inbox: Inbox) -> None:
     inbox.write('format: csv, path: "days", options: {sep: ";"}')
     inbox.put("days/day=2026-01-01/a.csv", "id;v\n1;one\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 from floodmark import failpoints
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project, RunSummary
+from floodmark.testing import crash
 from floodmark.testing.web import Asked, Said, WebServer
 
 if TYPE_CHECKING:
@@ -238,3 +240,35 @@ def test_in_the_place_of_an_answer_that_is_gone_the_one_of_now_can_be_taken(shop
     shop.project.retry(batch, on_lost_range="snapshot")
 
     assert [row[0] for row in shop.rows("rates")] == ["USD"]
+
+
+DEATHS = (
+    "landing.after_write",
+    "sink.after_commit",
+    "finalize.before_commit",
+    "plan.after_discover",
+    "run.after_lease",
+    "edge.after_write",
+    "sink.before_commit",
+    "run.before_done",
+    "edge.before_remove",
+)
+"""The first three are tried in every run of the tests, all of them with --full."""
+
+
+def test_a_run_that_dies_anywhere_writes_each_row_of_an_api_once(
+    shop: Shop, full_size: bool
+) -> None:
+    for number, point in enumerate(DEATHS if full_size else DEATHS[:3], 1):
+        shop.put(number, f"2026-03-{number:02}T08:00:00Z")
+        shop.rates = {"EUR": f"1.{number:06}"}
+        with crash.armed(point), pytest.raises(failpoints.FailpointReached):
+            shop.run("orders")
+        with crash.armed(point), contextlib.suppress(failpoints.FailpointReached):
+            shop.run("rates")  # a whole answer has no edge, and is put aside by the plan
+        time.sleep(0.4)  # until the leases of the dead runs have run out
+        shop.run()
+
+        assert shop.ids() == list(range(1, number + 1)), point
+        assert shop.rows("rates") == [("EUR", Decimal(shop.rates["EUR"]))], point
+    assert [finding.text for finding in shop.project.verify() if not finding.ok] == []

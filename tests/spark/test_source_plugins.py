@@ -13,6 +13,7 @@ import pytest
 from floodmark import failpoints
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project
+from floodmark.testing import crash
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,6 +157,38 @@ def test_a_write_that_died_is_repeated_unless_the_sink_has_seen_it(
     desk.run()
 
     assert [line.partition(": ")[2] for line in desk.shown()] == ["1 a"] * times
+    assert all(finding.ok for finding in desk.project.verify())
+
+
+DEATHS = (
+    "landing.after_write",
+    "run.before_done",
+    "plan.after_discover",
+    "run.after_lease",
+    "edge.after_write",
+    "finalize.before_commit",
+    "edge.before_remove",
+)
+"""The first two are tried in every run of the tests, all of them with --full."""
+
+
+def test_a_run_that_dies_anywhere_hands_each_row_once_to_a_sink_that_remembers(
+    desk: Desk, full_size: bool
+) -> None:
+    import time
+
+    desk.write(block("python") + SEEN)
+    tickets: list[str] = []
+    for number, point in enumerate(DEATHS if full_size else DEATHS[:2], 1):
+        tickets.append(f"{number},ticket")
+        desk.tickets.write_text("\n".join(tickets) + "\n")
+        with crash.armed(point), pytest.raises(failpoints.FailpointReached):
+            desk.run()
+        time.sleep(0.4)  # until the lease of the dead run has run out
+        desk.run()
+
+        texts = [line.partition(": ")[2] for line in desk.shown()]
+        assert texts == [f"{n} ticket" for n in range(1, number + 1)], point
     assert all(finding.ok for finding in desk.project.verify())
 
 

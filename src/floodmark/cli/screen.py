@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -18,6 +19,9 @@ Part = str | tuple[str, str]
 """Text, or text with a rich style."""
 
 PLAIN_WIDTH = 80
+_COMMAND = re.compile(r"\bfloodmark(?: [^\s;,:()]+)+")
+_GLUE = "\N{WORD JOINER}"
+"""Stands for a space at which no line may end."""
 
 STYLES = {
     "SUCCESS": "green",
@@ -81,15 +85,15 @@ class Screen:
         self.console.print(Text.assemble(*safe), soft_wrap=True)
 
     def paragraph(self, text: str, *, indent: int = 0, style: str = "") -> None:
-        """Text wrapped to the width; words that are longer (paths, ids) stay whole."""
+        """Text wrapped to the width; commands and long words (paths, ids) stay whole."""
         wrapped = textwrap.wrap(
-            visible(text),
+            _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE), visible(text)),
             max(self.width - indent, 20),
             break_long_words=False,
             break_on_hyphens=False,
         )
         for row in wrapped:
-            self.line(" " * indent, (row, style))
+            self.line(" " * indent, (row.replace(_GLUE, " "), style))
 
     def table(self, header: Sequence[str], rows: Sequence[Row], *, indent: int = 0) -> None:
         """Columns aligned by content: numbers to the right; no cell is ever cut off.

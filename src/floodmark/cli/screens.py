@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FINISHED_SHOWN = 10
 MARK_WIDTH = 20
+SCOPE_WIDTH = 14
 
 
 def plans(screen: Screen, call: Call, scopes: Sequence[ScopePlan], out: Path | None = None) -> None:
@@ -155,6 +156,10 @@ def _way_forward(call: Call, outcome: BatchOutcome) -> str:
         return (
             f"{missing[0]} is not in floodmark.yaml; put it back, or: floodmark remove {missing[0]}"
         )
+    known = call.project.coordinator.state().pipelines
+    resting = sorted(name for name in waiting if name in known and known[name].is_paused)
+    if resting:
+        return f"floodmark resume {resting[0]}"
     busy = [o.error for o in outcome.pipelines if o.error and o.error.code == "FM-CONTROL-006"]
     if busy:
         who = str(busy[0].found).partition(",")[0]
@@ -258,11 +263,13 @@ def lag(screen: Screen, call: Call, lags: Sequence[Lag]) -> None:
     if not lags:
         screen.line("no upstream is registered yet; next: floodmark plan")
         return
+    # A long scope would make the line too long: it goes with the name, which has one of its own.
+    has_room = all(len(each.scope) <= SCOPE_WIDTH for each in lags)
     rows = [
         Row(
             [
-                call.short(each.upstream),
-                each.scope,
+                call.short(each.upstream) + ("" if has_room else f" ({each.scope})"),
+                *([each.scope] if has_room else []),
                 _version(each.latest) if each.kind == "version" else mark_text(each.latest_mark),
                 _version(each.committed)
                 if each.kind == "version"
@@ -274,7 +281,8 @@ def lag(screen: Screen, call: Call, lags: Sequence[Lag]) -> None:
         )
         for each in lags
     ]
-    screen.table(["upstream", "scope", "latest", "committed", "behind", "since"], rows)
+    first = ["upstream", "scope"] if has_room else ["upstream (scope)"]
+    screen.table([*first, "latest", "committed", "behind", "since"], rows)
 
 
 def stuck(screen: Screen, batches: Sequence[Stuck], failures: Mapping[str, int]) -> None:
@@ -365,6 +373,8 @@ def history(screen: Screen, events: Sequence[Event]) -> None:
     screen.table(["seq", "at", "what", "pipeline", "batch"], rows)
 
 
+_COMMANDS = ("floodmark ", "ALTER TABLE ")
+"""How something begins that is to be copied: it stands on one line, however long."""
 SHORT_FINDING = 62
 """A finding that fits into one line of 80 columns takes one."""
 
@@ -380,8 +390,10 @@ def findings(screen: Screen, call: Call, found: Sequence[Finding]) -> None:
         else:
             screen.line((f"{word:<8}", STYLES[word]), f" {name}")
             screen.paragraph(finding.text, indent=9)
-        if finding.next:
+        if finding.next and finding.next.startswith(_COMMANDS):
             screen.line(f"         next: {finding.next}")
+        elif finding.next:
+            screen.paragraph(f"next: {finding.next}", indent=9)
     problems = sum(not finding.ok for finding in found)
     screen.line(f"{len(found)} checks, {problems} {'problem' if problems == 1 else 'problems'}")
 

@@ -11,9 +11,10 @@ from floodmark.cli.call import Call
 from floodmark.cli.screen import Row, Screen, size
 from floodmark.cli.screens import mark_text
 from floodmark.cli.verb import group, seconds, verb
-from floodmark.errors import ConfigError
+from floodmark.errors import ConfigError, UnknownNameError
 from floodmark.model.file_marks import any_mark
 from floodmark.model.marks import TimeMark, decoded, decoded_if_any
+from floodmark.model.names import choices
 from floodmark.model.window import NO_VERSION
 
 if TYPE_CHECKING:
@@ -230,10 +231,19 @@ def _only_scope(state: State, upstream: str) -> str:
     scopes = sorted({scope for scope, name in (*read, *state.marks) if name == upstream})
     if len(scopes) == 1:
         return scopes[0]
+    if not scopes:
+        known = list(dict.fromkeys(name for _, name in (*read, *state.marks)))
+        raise UnknownNameError(
+            "FM-CONTROL-005",
+            f"no pipeline reads {upstream}",
+            allowed=choices(known[:10], upstream) or "none yet",
+            state="nothing was changed",
+            next="name one of them; floodmark state show lists them",
+        )
     raise ConfigError(
         "FM-CONFIG-007",
-        f"say --scope: {'several scopes read' if scopes else 'no scope reads'} {upstream}",
-        allowed=", ".join(scopes or sorted({scope for scope, _ in read})),
+        f"say --scope: several scopes read {upstream}",
+        allowed=", ".join(scopes),
         state="nothing was changed",
         next="the same command with --scope",
     )

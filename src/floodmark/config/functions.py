@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module, invalidate_caches
 from pathlib import Path
 from types import ModuleType
@@ -41,7 +42,8 @@ def load_module(root: Path, name: str, where: str | None = None) -> ModuleType:
 def _module(root: Path, module: str, name: str, where: str | None) -> ModuleType:
     _look_first(root, module.partition(".")[0])
     try:
-        return import_module(module)
+        with _without_others(root):
+            return import_module(module)
     except ModuleNotFoundError as error:
         if error.name and f"{module}.".startswith(f"{error.name}."):
             raise _no_module(root, module, name, where) from error
@@ -49,6 +51,23 @@ def _module(root: Path, module: str, name: str, where: str | None) -> ModuleType
     # The boundary to the user's module: whatever it raises, even exit(), is reported with its line.
     except (Exception, SystemExit) as error:
         raise _failing_import(root, module, error, where) from error
+
+
+_ROOTS: dict[str, None] = {}
+"""The folders of the projects that this process has looked into."""
+
+
+@contextmanager
+def _without_others(root: Path) -> Iterator[None]:
+    """Look past the folders of other projects: a file there comes before a plain folder here."""
+    _ROOTS[str(root)] = None
+    others = [place for place in sys.path if place in _ROOTS and place != str(root)]
+    sys.path[:] = [place for place in sys.path if place not in others]
+    try:
+        yield
+    finally:
+        at = sys.path.index(str(root)) + 1 if str(root) in sys.path else 0
+        sys.path[at:at] = [place for place in others if place not in sys.path]
 
 
 def _look_first(root: Path, package: str) -> None:

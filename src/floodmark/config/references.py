@@ -185,7 +185,7 @@ class Vault:
 
     def _value(self, reference: Reference, *, anywhere: bool) -> str:
         if reference.kind == "env":
-            return self._variable(reference)
+            return self._variable(reference, is_secret=anywhere)
         if reference.kind == "secret":
             return self._provided(reference)
         if not anywhere and not self._is_below(reference.name):
@@ -197,13 +197,14 @@ class Vault:
         """Whether a file is the project's own: what is put into text may be shown."""
         return (self.root / name).resolve().is_relative_to(self.root.resolve())
 
-    def _variable(self, reference: Reference) -> str:
+    def _variable(self, reference: Reference, *, is_secret: bool) -> str:
         value = self.environ.get(reference.name)
         if value is None or (not value and reference.default is not None):
             value = reference.default
         if value is None:
             title = f"the environment variable {reference.name} is not set"
-            raise ReferenceProblem(title, f"a value for it, or ${{env:{reference.name}:-default}}")
+            default = "" if is_secret else f", or ${{env:{reference.name}:-default}}"
+            raise ReferenceProblem(title, f"a value for it{default}")
         return value
 
     def _file(self, reference: Reference) -> str:

@@ -141,7 +141,8 @@ def _only_to_the_beginning(
         "FM-CONFIG-007",
         f"{upstream} is reset to its beginning, or not at all",
         where=f"scope {scope}",
-        found=found,
+        found=f"{found}; which rows near it were applied is known only of the mark where it stands, so"
+        " rows there would come twice or never",
         allowed="neither --to nor --to-version: everything is processed again",
         state="nothing was changed",
         next=f"{again if has_values else 'floodmark replay BATCH'}; or, to load"

@@ -68,6 +68,7 @@ from floodmark.project.outcomes import (
 from floodmark.project.running import Shift, Terms
 from floodmark.project.selection import Selection, chosen_from
 from floodmark.run.databases import Databases
+from floodmark.run.leases import paused
 from floodmark.sources.cursors import Readers
 from floodmark.sources.keeping import only_looking
 
@@ -441,6 +442,8 @@ class Project:
         for name in pipelines:
             if name not in batch.required:
                 raise _not_in_batch(name, batch)
+        if not pipelines:
+            self._refuse_paused(batch)
         return self.run_batches(
             [batch],
             pipelines,
@@ -449,6 +452,12 @@ class Project:
             on_lost_target=on_lost_target,
             watcher=watcher,
         )
+
+    def _refuse_paused(self, batch: PlannedBatch) -> None:
+        """Raise FM-CONTROL-018 if every pipeline that has to run is paused: nothing would happen."""
+        left = batch.unfinished_pipelines()
+        if left and not batch.is_cancelled and not self.unfinished(batch):
+            raise paused(left[0])
 
     def run_plan(
         self, path: str | Path, *, jobs: int | None = None, watcher: Watcher | None = None
@@ -588,8 +597,8 @@ class Project:
         """
         names = list(batch.required) if batch.is_cancelled else batch.unfinished_pipelines()
         registered = self.coordinator.state().pipelines
-        paused = {name for name, pipeline in registered.items() if pipeline.is_paused}
-        return [p for p in names if (p in pipelines) or (not pipelines and p not in paused)]
+        resting = {name for name, pipeline in registered.items() if pipeline.is_paused}
+        return [p for p in names if (p in pipelines) or (not pipelines and p not in resting)]
 
     def debts(self, batch: Batch, pipelines: Collection[str]) -> list[PlannedBatch]:
         """Batches that some of the pipelines have to finish before this one, oldest first."""

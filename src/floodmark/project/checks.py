@@ -28,6 +28,9 @@ from floodmark.sources.cursors import reader_of
 from floodmark.sources.logs import log_of
 from floodmark.sources.times import probe_place
 
+_OF_PLUGINS = ("FM-TRANSFORM-012", "FM-TRANSFORM-013")
+"""Errors of modules with transforms, whoever uses them."""
+
 
 @dataclass(frozen=True)
 class Checks:
@@ -79,7 +82,10 @@ class Checks:
         parts = (("plugins",), (*path, "read"), (*path, "write"))
         if not all(self.file.is_whole(*part) for part in parts):
             return
+        has_modules = has_plugins(self.file.settings)
         for below, error in plugin_problems(node, self.file.settings, self._plugins):
+            if below[-1] == "format" and not has_modules:
+                continue  # the rules of the file have said it
             self._add((*path, *below), error)
 
     def _check_parameters(self, path: tuple[str | int, ...], node: NodeSettings) -> None:
@@ -90,8 +96,17 @@ class Checks:
         for error in step_problems(node, self.file.settings, self.file.root):
             if error.code == "FM-TRANSFORM-001" and not has_plugins(self.file.settings):
                 continue  # the rules of the file have said it
+            if error.code in _OF_PLUGINS:
+                self._add_once(("plugins",), error)
+                continue
             below = () if error.step is None else (error.step - 1,)
             self._add((*path, *below), error)
+
+    def _add_once(self, path: tuple[str | int, ...], error: FloodmarkError) -> None:
+        """Say what every node would find once, where its cause is."""
+        said = {(each.code, each.title) for _, each in self.report.found}
+        if (error.code, error.title) not in said:
+            self._add(path, error)
 
     def _warn_of_sql(self, path: tuple[str | int, ...], found: str) -> None:
         path = self.file.written(path)

@@ -460,10 +460,22 @@ class Run:
 
     def _found(self, spec: WriteSpec, windows: tuple[Window, ...]) -> tuple[Receipt, Sink]:
         receipt = self._receipt(spec)
-        previous = self._sinks.get(receipt.app_id)
+        previous = self._sinks.get(receipt.app_id) or self._left_in_order(spec)
         if self._databases.writes(spec):
             return receipt, self._databases.sink(spec, windows, previous)
         return receipt, self._engine.sink(spec, windows, previous)
+
+    def _left_in_order(self, spec: WriteSpec) -> SinkDone | None:
+        """For a backfill or replay: what the batches in order have left in its target.
+
+        None while that waits for its rebuild, which brings everything that a backfill could.
+        """
+        if self.batch.is_ordered:
+            return None
+        who = (self._control_id, self.pipeline, spec.name)
+        newest = generation(self._sinks, lambda number: forward_app_id(*who, number))
+        known = self._sinks.get(forward_app_id(*who, newest))
+        return None if awaits_rebuild(known) else known
 
     def _write_new(self, sink: Sink, make: Callable[[], Any], receipt: Receipt) -> WriteResult:
         if awaits_rebuild(self._sinks.get(receipt.app_id)) != self._rebuilds:

@@ -29,6 +29,14 @@ _STATE = "nothing was written; the target and the watermark are unchanged"
 def way_out(receipt: Receipt) -> str:
     """What an operator can type after a loss, for the batch that found it."""
     retry = f"floodmark retry {batch_of(receipt.user_metadata)}"
+    said = metadata_of(receipt.user_metadata)
+    if said.get("kind") in ("backfill", "replay"):
+        pipeline = said.get("pipeline")
+        return (
+            f"put the table back as it was, then: {retry}; or go on with what is there: {retry}"
+            f" --on-lost-target accept; then, to load everything anew: floodmark refresh {pipeline},"
+            f" and floodmark run {pipeline} --on-lost-target rebuild"
+        )
     return (
         f"put the table back as it was, or: {retry} --on-lost-target rebuild (the target is written"
         f" anew, as a first run at the batch's versions would), or: {retry} --on-lost-target accept"

@@ -270,7 +270,7 @@ def test_projects_with_modules_of_one_name_get_their_own_in_any_order(
         "package": "fm_shared.daily:f",
     }
 
-    for name in ("folder", "file", "package", "file", "package"):
+    for name in ("folder", "file", "package", "file", "folder", "package", "folder", "file"):
         function = load_function(tmp_path / name, functions[name])
         assert function({}, None) == name
         assert load_function(tmp_path / name, functions[name]) is function

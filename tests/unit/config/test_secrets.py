@@ -262,3 +262,13 @@ def test_a_secret_that_is_sent_to_an_api_is_not_written_in_the_file(
 
     assert caught.value.code == "FM-CONFIG-011"
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_secret_that_is_not_set_is_not_offered_a_default_that_would_be_refused(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Vault(tmp_path, environ={}).reveal(Secret("${env:FM_NOWHERE}"))
+
+    assert caught.value.code == "FM-CONFIG-012"
+    assert caught.value.allowed == "a value for it"

@@ -331,3 +331,44 @@ def test_a_choice_that_does_not_exist_is_refused(armed: fm.Coordinator) -> None:
         armed.run_pipeline("p", "batch", lambda *_: None, on_lost_target=choice)
 
     assert caught.value.code == "FM-CONFIG-007"
+
+
+@pytest.mark.parametrize("kind", ["backfill", "replay"])
+@pytest.mark.parametrize("is_dropped", [False, True], ids=["emptied", "dropped"])
+def test_a_lost_target_is_refused_by_a_backfill_too_and_still_by_the_next_batch(
+    armed: fm.Coordinator, grow: Append, target: str, kind: str, is_dropped: bool
+) -> None:
+    orders = grow("orders", 1)
+    copy = copying(orders, target, mode="merge")
+    armed.register("p", [orders])
+    first = applied(armed, orders, copy)
+    grow("orders", 2)
+    applied(armed, orders, copy)
+    if is_dropped:
+        shutil.rmtree(target)
+    else:
+        DeltaTable(target).delete()
+
+    if kind == "replay":
+        again = armed.replay(first, allow_stale=True)
+    else:
+        again = armed.backfill(orders, start=0, end=0, pipelines=["p"], allow_stale=True)
+    again_id = str(again.batch_id)
+    with pytest.raises(fm.FloodmarkError) as caught:
+        armed.run_pipeline("p", again_id, copy)
+    assert caught.value.code == ("FM-SINK-007" if is_dropped else "FM-SINK-016")
+    assert f"floodmark retry {again_id} --on-lost-target accept" in str(caught.value.next)
+    with pytest.raises(fm.FloodmarkError) as rebuilt:
+        armed.run_pipeline("p", again_id, copy, on_lost_target="rebuild")
+    assert rebuilt.value.code == "FM-SINK-018"
+
+    armed.run_pipeline("p", again_id, copy, on_lost_target="accept")
+    armed.finalize_batch(again_id)
+    assert ids(target) == [1]
+    grow("orders", 3)
+    with pytest.raises(fm.FloodmarkError) as later:
+        applied(armed, orders, copy)
+    assert later.value.code == caught.value.code
+    (batch,) = armed.current_plan()
+    armed.run_pipeline("p", str(batch.batch_id), copy, on_lost_target="rebuild")
+    assert ids(target) == [1, 2, 3]

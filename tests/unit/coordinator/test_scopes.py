@@ -95,6 +95,22 @@ def test_a_newcomer_is_first_brought_to_the_watermark(lake: Lake, grow: Append) 
     assert lake.unsound() == []
 
 
+def test_batches_of_a_pipeline_are_run_in_their_order(lake: Lake, grow: Append) -> None:
+    orders = lake.begin(grow, "p")
+    lake.coordinator.register("late", [orders])
+    grow("orders", 2)
+    batch = lake.coordinator.create_batch()
+    seed = lake.coordinator.current_plan()[0]
+
+    with pytest.raises(fm.FloodmarkError) as caught:
+        lake.coordinator.run_pipeline("late", str(batch.batch_id), lake.function("late"))
+
+    assert caught.value.code == "FM-CONTROL-008"
+    assert caught.value.next == f"floodmark retry {seed.batch_id}"
+    lake.coordinator.run_pipeline("late", str(seed.batch_id), lake.function("late"))
+    lake.coordinator.run_pipeline("late", str(batch.batch_id), lake.function("late"))
+
+
 def test_a_newcomer_is_seeded_even_if_nothing_is_new(lake: Lake, grow: Append) -> None:
     orders = lake.begin(grow, "p")
     lake.coordinator.register("late", [orders])

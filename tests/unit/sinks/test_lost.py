@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from floodmark.deltalog import Storage
+from floodmark.errors import SinkError
 from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.receipt import Receipt, commit_metadata
 from floodmark.model.state import SinkDone
 from floodmark.sinks import lost
+from floodmark.sinks.rules import Target
+from floodmark.sinks.target import DeltaTarget
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 RECEIPT = Receipt("app", 5, commit_metadata("store", "batch_5", 5, "p", {}))
@@ -113,3 +120,16 @@ def test_restores_are_followed_back_to_what_the_table_holds(
     commits: list[VersionFacts], expected: bool | None
 ) -> None:
     assert lost.survives(4, commits) is expected
+
+
+def test_a_write_that_returned_without_its_receipt_is_not_taken_for_done(tmp_path: Path) -> None:
+    path = str(tmp_path / "out")
+    target = DeltaTarget(path, None, Storage())
+    for is_there in (False, True):
+        if is_there:
+            write_deltalake(path, pa.table({"id": [1]}))
+        with pytest.raises(SinkError) as caught:
+            target.read_back(RECEIPT, Target(exists=is_there), {})
+
+        assert caught.value.code == "FM-SINK-008"
+        assert "floodmark retry batch_5" in str(caught.value.next)

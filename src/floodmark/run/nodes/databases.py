@@ -265,9 +265,18 @@ class DatabaseRows:
     def _landed(self) -> WriteResult:
         def make() -> DataFrame:
             bounds = self._bounds if self._has_cursor else None
-            return self.reader.frame(self.run.spark, bounds, first_run=self._by_first_query)
+            frame = self.reader.frame(self.run.spark, bounds, first_run=self._by_first_query)
+            self._refuse_unknowable(frame)
+            return frame
 
         return self._land("window", make)
+
+    def _refuse_unknowable(self, frame: DataFrame) -> None:
+        """Before rows are put aside, since they are never read again."""
+        if self._meets_again and self.planned.method != "lost":
+            from floodmark.sources.sql.edge_frames import refuse_unknowable
+
+            refuse_unknowable(frame, self._edge(self.planned.after_version), self._where)
 
     def _land(self, part: str, make: Callable[[], DataFrame]) -> WriteResult:
         name = f"{short_hash(self.window.upstream)}.{part}"

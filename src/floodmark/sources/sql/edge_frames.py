@@ -8,7 +8,7 @@ own: an edge that was made here is read here.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from floodmark.errors import SourceError
 from floodmark.model.names import quoted
@@ -69,6 +69,17 @@ def applied_rows(frame: DataFrame, edge: DataFrame, where: str) -> DataFrame:
     return _parted(frame, edge, where, applied=True)
 
 
+def refuse_unknowable(frame: DataFrame, edge: DataFrame, where: str) -> None:
+    """Raise FM-SOURCE-036 if the rows of a frame cannot be told from those of an edge."""
+    first = edge.select(_MADE_OF).head(1)
+    if first:
+        _refuse_other_columns(frame, _columns_of(json.loads(first[0][0])), where)
+
+
+def _columns_of(made_of: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(str(name), str(kind)) for name, kind in made_of["columns"]]
+
+
 def _parted(frame: DataFrame, edge: DataFrame, where: str, *, applied: bool) -> DataFrame:
     from pyspark.sql import Window as Over
     from pyspark.sql import functions as fn
@@ -77,7 +88,7 @@ def _parted(frame: DataFrame, edge: DataFrame, where: str, *, applied: bool) -> 
     if not first:
         return frame.limit(0) if applied else frame
     made_of = json.loads(first[0][0])
-    columns = [(str(name), str(kind)) for name, kind in made_of["columns"]]
+    columns = _columns_of(made_of)
     _refuse_other_columns(frame, columns, where)
     known = edge.select(
         fn.col(_IDENTITY).alias(_OWN_IDENTITY), fn.col(_APPLIED).alias(_OWN_APPLIED)
