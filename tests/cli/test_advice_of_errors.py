@@ -41,6 +41,7 @@ MERGE = '{"mode": "merge", "keys": ["id"], "missing": "delete"}'
 MERGE_UNSAID = '{"mode": "merge", "keys": ["id"]}'
 APPEND = '{"mode": "append", "changes": "log"}'
 RETRY = r"floodmark retry batch_\w+"
+NOTE = Field("note", PrimitiveType("string"), nullable=True)
 
 
 def command_of(said: str, command: str) -> str:
@@ -176,6 +177,27 @@ def recreated(shop: Shop) -> None:
     shop.grow(7, 8)
 
 
+def rewritten(shop: Shop, change: Callable[[DeltaTable], None]) -> None:
+    """A backup is put back, and the planned versions come again with other commits."""
+    shutil.copytree(shop.orders, shop.root / "older")
+    shop.grow(3)
+    shop.grow(4)
+    shop.plan()
+    shutil.move(shop.orders, shop.root / "newer")
+    shutil.move(shop.root / "older", shop.orders)
+    change(DeltaTable(shop.orders))
+    shop.update()
+
+
+def rewritten_without_feed(shop: Shop) -> None:
+    off = {"delta.enableChangeDataFeed": "false"}
+    rewritten(shop, lambda orders: orders.alter.set_table_properties(off))
+
+
+def rewritten_with_a_column(shop: Shop) -> None:
+    rewritten(shop, lambda orders: orders.alter.add_columns([NOTE]))
+
+
 LOST = [
     ("FM-SOURCE-006", vacuumed, None, f"{RETRY} --on-lost-range snapshot"),
     ("FM-SOURCE-006", vacuumed, put_files_back, RETRY),
@@ -183,6 +205,9 @@ LOST = [
     ("FM-SOURCE-002", cleaned, put_log_back, RETRY),
     ("FM-SOURCE-001", older, put_newer_back, RETRY),
     ("FM-SOURCE-003", recreated, put_newer_back, RETRY),
+    ("FM-SOURCE-004", rewritten_without_feed, None, f"{RETRY} --on-lost-range snapshot"),
+    ("FM-SOURCE-004", rewritten_without_feed, put_newer_back, RETRY),
+    ("FM-SOURCE-007", rewritten_with_a_column, put_newer_back, RETRY),
 ]
 
 
@@ -283,14 +308,13 @@ def test_a_schema_that_was_to_be_looked_at_goes_on_with_the_option_and_the_colum
     shop: Shop,
 ) -> None:
     shop.option("on_schema_change: fail")
-    column = Field("note", PrimitiveType("string"), nullable=True)
-    DeltaTable(shop.orders).alter.add_columns([column])
+    DeltaTable(shop.orders).alter.add_columns([NOTE])
     shop.update()
 
     assert "then: floodmark run" in shop.refused("FM-PLAN-007")
     shop.option("on_schema_change: evolve")
     said = shop.refused("FM-SINK-011")
-    DeltaTable(shop.copy).alter.add_columns([column])
+    DeltaTable(shop.copy).alter.add_columns([NOTE])
     shop.type(said, RETRY)
 
     shop.is_mended()
@@ -322,6 +346,32 @@ def test_a_target_that_was_emptied(choice: str, shop: Shop) -> None:
     whole = shop.rows(shop.orders)
     assert shop.rows(shop.copy) == (whole if choice == "rebuild" else [(3, 3)])
     assert shop.floodmark("verify").code == 0
+
+
+@pytest.mark.parametrize("choice", ["rebuild", "accept"])
+def test_a_target_that_lost_its_receipts(choice: str, shop: Shop) -> None:
+    for commit in (shop.copy / "_delta_log").glob("*.json"):
+        actions = commit.read_text().splitlines()
+        commit.write_text("\n".join(each for each in actions if '"txn"' not in each))
+    shop.grow(3)
+
+    shop.type(shop.refused("FM-SINK-017"), f"{RETRY} --on-lost-target {choice}")
+
+    shop.is_mended()
+
+
+def test_a_target_that_cannot_be_written_is_retried_once_it_can(shop: Shop) -> None:
+    feed = {"delta.enableChangeDataFeed": "true"}
+    DeltaTable(shop.copy).alter.set_table_properties(feed)
+    in_the_way = shop.copy / "_change_data"
+    in_the_way.write_text("")
+    shop.update()
+
+    said = shop.refused("FM-SINK-019")
+    in_the_way.unlink()
+    shop.type(said, RETRY)
+
+    shop.is_mended()
 
 
 def test_a_snapshot_that_an_append_refuses_is_written_in_another_way(shop: Shop) -> None:
@@ -428,7 +478,9 @@ def test_a_paused_pipeline_runs_after_the_command_in_the_error(shop: Shop) -> No
     batch = command_of(shop.floodmark("status").out, r"batch_\w+")
     assert shop.floodmark("pause", "copy").code == 0
 
-    shop.refused("FM-CONTROL-018", "retry", batch)
+    assert "next: floodmark resume copy" in shop.floodmark("run").out
+    shop.type(shop.refused("FM-CONTROL-018", "retry", batch), r"floodmark resume copy")
+    assert shop.floodmark("pause", "copy").code == 0
     shop.type(shop.refused("FM-CONTROL-018", "retry", batch, "copy"), r"floodmark resume copy")
     shop.run()
 
@@ -446,6 +498,18 @@ def test_a_backfill_into_an_emptied_target_goes_on_as_its_errors_say(shop: Shop)
     assert shop.rows(shop.copy) == [(2, 2)]
     shop.grow(3)
     shop.type(shop.refused("FM-SINK-016"), f"{RETRY} --on-lost-target rebuild")
+
+    shop.is_mended()
+
+
+def test_a_backfill_into_an_emptied_target_and_then_everything_anew(shop: Shop) -> None:
+    DeltaTable(shop.copy).delete()
+    backfill = ("backfill", "lake/orders", "copy", "--start", "2", "--end", "2", "--allow-stale")
+
+    said = shop.refused("FM-SINK-016", *backfill)
+    shop.type(said, f"{RETRY} --on-lost-target accept")
+    shop.type(said, "floodmark refresh copy")
+    shop.type(said, "floodmark run copy --on-lost-target rebuild")
 
     shop.is_mended()
 

@@ -43,12 +43,16 @@ def test_lag_of_long_names_and_scopes_fits(call: Call) -> None:
 def test_advice_is_wrapped_and_its_commands_stay_whole(call: Call) -> None:
     again = "floodmark run --full-refresh order_lines_of_the_shop"
     advice = f"put new rows into a new file; or load every file again: {again}; or something else"
+    backfill = "floodmark backfill sql://erp/order_lines --from VALUE --to VALUE"
+    shows = "floodmark verify shows which of the two control stores wrote the rows of that target"
     statement = f"ALTER TABLE delta.`/{'x' * 90}` SET TBLPROPERTIES ('a' = 'b')"
     shown = io.StringIO()
 
-    screens.findings(Screen(shown), call, [bad(LONG, "t", advice), bad("b", "t", statement)])
+    found = [bad(LONG, "t", advice), bad("b", "t", statement), bad("c", "t", f"read: {shows}")]
+    screens.findings(Screen(shown), call, [*found, bad("d", "t", f"read it again: {backfill}")])
 
     lines = shown.getvalue().splitlines()
-    assert sum(again in line for line in lines) == 1
+    for whole in (again, backfill):
+        assert sum(whole in line for line in lines) == 1
     assert max(len(line) for line in lines if "ALTER" not in line) <= 80
     assert f"         next: {statement}" in lines

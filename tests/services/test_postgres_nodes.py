@@ -186,6 +186,25 @@ def test_a_dropped_table_is_refused_then_rebuilt(
     assert len(table_rows(tmp_path / "lake/log")) == 7 + 4 + 1 + 2
 
 
+def test_a_backfill_into_an_emptied_table_is_refused_until_that_is_accepted(
+    postgres: PostgresServer, lake: PgLake, tmp_path: Path
+) -> None:
+    crash.build_lake(tmp_path)
+    one_node = NODES.partition("      - name: lake_log")[0]
+    project = open_project(tmp_path, project_text(postgres, lake, one_node))
+    project.run()
+    (lake / "orders").empty()
+
+    backfill = project.backfill("lake/orders", start=1, end=1, allow_stale=True)
+    refused = backfill.outcomes[0].error
+    again = project.retry(str(backfill.batches[0].batch.batch_id), on_lost_target="accept")
+
+    assert refused is not None
+    assert refused.code == "FM-SINK-016"
+    assert again.exit_code == 0
+    assert amounts(lake / "orders") == [(7, 70)]
+
+
 def test_verify_and_doctor_look_at_the_receipts_of_the_database(
     project: Project, lake: PgLake
 ) -> None:

@@ -51,8 +51,11 @@ def test_a_feed_window_gives_exactly_its_changes(spark: SparkSession, upstream: 
     frame = DeltaSource(spark).read(planned_window(upstream, "feed", 1, 3))
 
     assert frame.columns == ["id", "a.b", *CHANGE_COLUMNS]
-    expected = [(2, "delete", 3), (3, "insert", 2)]
-    assert rows_in(frame, "id", "_change_type", "_commit_version") == expected
+    at = {each.version: each.committed_at for each in DeltaLog(upstream).versions(2, 3)}
+    micros = {version: round(when.timestamp() * 1_000_000) for version, when in at.items()}
+    timed = frame.selectExpr("*", "unix_micros(_commit_timestamp) AS micros")
+    expected = [(2, "delete", 3, micros[3]), (3, "insert", 2, micros[2])]
+    assert rows_in(timed, "id", "_change_type", "_commit_version", "micros") == expected
 
 
 def test_a_snapshot_gives_inserts_with_its_version_and_commit_time(

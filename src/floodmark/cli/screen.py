@@ -19,7 +19,10 @@ Part = str | tuple[str, str]
 """Text, or text with a rich style."""
 
 PLAIN_WIDTH = 80
-_COMMAND = re.compile(r"\bfloodmark(?: [^\s;,:()]+)+")
+_COMMAND = re.compile(
+    r"\bfloodmark(?: (?!(?:and|or|then|which|with|shows|lists|tells)\b)[^\s;,()]*[^\s;,:()])+"
+)
+"""Its arguments too, up to the sentence that goes on."""
 _GLUE = "\N{WORD JOINER}"
 """Stands for a space at which no line may end."""
 

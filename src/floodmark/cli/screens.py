@@ -263,7 +263,7 @@ def lag(screen: Screen, call: Call, lags: Sequence[Lag]) -> None:
     if not lags:
         screen.line("no upstream is registered yet; next: floodmark plan")
         return
-    # A long scope would make the line too long: it goes with the name, which has one of its own.
+    # A long scope would make the lines too long: it goes with the name, which may stand alone.
     has_room = all(len(each.scope) <= SCOPE_WIDTH for each in lags)
     rows = [
         Row(

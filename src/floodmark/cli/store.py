@@ -226,17 +226,19 @@ def state_reset(
 
 
 def _only_scope(state: State, upstream: str) -> str:
-    """The one scope that reads an upstream; raises FM-CONFIG-007 if there is no such one."""
+    """The one scope that reads an upstream; raises FM-CONTROL-005 if there is none,
+    FM-CONFIG-007 if there are several.
+    """
     read = [(p.scope, name) for p in state.pipelines.values() for name in p.upstreams]
     scopes = sorted({scope for scope, name in (*read, *state.marks) if name == upstream})
     if len(scopes) == 1:
         return scopes[0]
     if not scopes:
-        known = list(dict.fromkeys(name for _, name in (*read, *state.marks)))
+        known = sorted({name for _, name in (*read, *state.marks)})
         raise UnknownNameError(
             "FM-CONTROL-005",
             f"no pipeline reads {upstream}",
-            allowed=choices(known[:10], upstream) or "none yet",
+            allowed=choices(known, upstream) or "none yet",
             state="nothing was changed",
             next="name one of them; floodmark state show lists them",
         )

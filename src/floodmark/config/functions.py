@@ -53,14 +53,13 @@ def _module(root: Path, module: str, name: str, where: str | None) -> ModuleType
         raise _failing_import(root, module, error, where) from error
 
 
-_ROOTS: dict[str, None] = {}
-"""The folders of the projects that this process has looked into."""
+_ROOTS: set[str] = set()
+"""The folders of projects that were put into sys.path here, as global as that is."""
 
 
 @contextmanager
 def _without_others(root: Path) -> Iterator[None]:
     """Look past the folders of other projects: a file there comes before a plain folder here."""
-    _ROOTS[str(root)] = None
     others = [place for place in sys.path if place in _ROOTS and place != str(root)]
     sys.path[:] = [place for place in sys.path if place not in others]
     try:
@@ -72,6 +71,8 @@ def _without_others(root: Path) -> Iterator[None]:
 
 def _look_first(root: Path, package: str) -> None:
     """Let a name mean what it means below `root`: a process may run several projects in turn."""
+    if str(root) not in sys.path:
+        _ROOTS.add(str(root))
     if sys.path[:1] != [str(root)]:
         sys.path[:] = [str(root), *(place for place in sys.path if place != str(root))]
         invalidate_caches()

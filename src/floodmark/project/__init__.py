@@ -435,7 +435,8 @@ class Project:
         `on_lost_range` is the way forward for ranges that an upstream has lost, `on_lost_target`
         for targets that lost rows; see run_pipeline.
         Pipelines that have succeeded are not called again. Raises FM-CONTROL-004 for an unknown
-        batch and FM-CONTROL-005 for a pipeline that is not part of it.
+        batch, FM-CONTROL-005 for a pipeline that is not part of it, and FM-CONTROL-018 if all that
+        are left are paused.
         """
         self.select(pipelines)
         batch = self._batch(batch_id)

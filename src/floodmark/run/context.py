@@ -472,9 +472,7 @@ class Run:
         """
         if self.batch.is_ordered:
             return None
-        who = (self._control_id, self.pipeline, spec.name)
-        newest = generation(self._sinks, lambda number: forward_app_id(*who, number))
-        known = self._sinks.get(forward_app_id(*who, newest))
+        known = self._sinks.get(self._app_id_in_order(spec))
         return None if awaits_rebuild(known) else known
 
     def _write_new(self, sink: Sink, make: Callable[[], Any], receipt: Receipt) -> WriteResult:
@@ -539,11 +537,15 @@ class Run:
         )
 
     def _app_id(self, spec: WriteSpec, *, next_one: bool = False) -> str:
-        who = (self._control_id, self.pipeline, spec.name)
         if self.batch.is_ordered:
-            newest = generation(self._sinks, lambda number: forward_app_id(*who, number))
-            return forward_app_id(*who, newest + next_one)
+            return self._app_id_in_order(spec, next_one=next_one)
+        who = (self._control_id, self.pipeline, spec.name)
         return again_app_id(*who, self.batch.kind, self.batch.batch_id)
+
+    def _app_id_in_order(self, spec: WriteSpec, *, next_one: bool = False) -> str:
+        who = (self._control_id, self.pipeline, spec.name)
+        newest = generation(self._sinks, lambda number: forward_app_id(*who, number))
+        return forward_app_id(*who, newest + next_one)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def feed_missing(window: Window, found: str) -> SourceError:
     )
 
 
-def schema_moved(window: Window, found: str) -> SourceError:
+def schema_moved(window: Window, found: str, next_step: str = _LOST) -> SourceError:
     """The error for a window whose rows no longer have the planned schema."""
     return _error(
         "FM-SOURCE-007",
@@ -70,7 +70,7 @@ def schema_moved(window: Window, found: str) -> SourceError:
         window,
         found=found,
         allowed=f"schema {window.schema_fingerprint}",
-        next=_LOST,
+        next=next_step,
     )
 
 
@@ -177,7 +177,8 @@ def _prove_schema(log: TableLog, window: Window) -> None:
         return
     _, fingerprint = _retold(window, lambda: log.schema_at(window.end))
     if fingerprint != window.schema_fingerprint:
-        raise schema_moved(window, f"schema {fingerprint} at version {window.end}")
+        # The whole table has that schema too, so it cannot stand for the range.
+        raise schema_moved(window, f"schema {fingerprint} at version {window.end}", _GONE)
 
 
 def _retold(window: Window, look: Callable[[], T]) -> T:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from floodmark.config import load_file, load_function, survey_file
 from floodmark.config.document import read_document
+from floodmark.config.functions import load_module
 from floodmark.config.places import Report, nearest, place_of
 from floodmark.errors import ConfigError, ConfigErrors, FloodmarkError
 from floodmark.model.durations import seconds_of
@@ -274,3 +275,18 @@ def test_projects_with_modules_of_one_name_get_their_own_in_any_order(
         function = load_function(tmp_path / name, functions[name])
         assert function({}, None) == name
         assert load_function(tmp_path / name, functions[name]) is function
+
+
+def test_a_folder_of_pythonpath_stays_one_although_it_is_a_project_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    for folder, text in ((shared, "NAME = 'shared'"), (own, "from fm_of_all import NAME")):
+        folder.mkdir()
+        (folder / ("fm_of_all.py" if folder == shared else "fm_of_one.py")).write_text(text)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(shared)])
+
+    load_module(shared, "fm_of_all")
+    monkeypatch.delitem(sys.modules, "fm_of_all")
+
+    assert load_module(own, "fm_of_one").NAME == "shared"

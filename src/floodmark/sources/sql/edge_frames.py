@@ -50,8 +50,7 @@ def edge_left_by(
 
 def reach_of(edge: DataFrame) -> str | None:
     """The mark from which on the edge knows every row that was applied."""
-    first = edge.select(_MADE_OF).head(1)
-    reach: str | None = json.loads(first[0][0])["reach"] if first else None
+    reach: str | None = _made_of(edge).get("reach")
     return reach
 
 
@@ -71,23 +70,26 @@ def applied_rows(frame: DataFrame, edge: DataFrame, where: str) -> DataFrame:
 
 def refuse_unknowable(frame: DataFrame, edge: DataFrame, where: str) -> None:
     """Raise FM-SOURCE-036 if the rows of a frame cannot be told from those of an edge."""
+    _refuse_other_columns(frame, _columns_of(_made_of(edge)), where)
+
+
+def _made_of(edge: DataFrame) -> dict[str, Any]:
+    """What the identities of an edge are made of; nothing, of one without a row."""
     first = edge.select(_MADE_OF).head(1)
-    if first:
-        _refuse_other_columns(frame, _columns_of(json.loads(first[0][0])), where)
+    return dict(json.loads(first[0][0])) if first else {}
 
 
 def _columns_of(made_of: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(str(name), str(kind)) for name, kind in made_of["columns"]]
+    return [(str(name), str(kind)) for name, kind in made_of.get("columns", ())]
 
 
 def _parted(frame: DataFrame, edge: DataFrame, where: str, *, applied: bool) -> DataFrame:
     from pyspark.sql import Window as Over
     from pyspark.sql import functions as fn
 
-    first = edge.select(_MADE_OF).head(1)
-    if not first:
+    made_of = _made_of(edge)
+    if not made_of:
         return frame.limit(0) if applied else frame
-    made_of = json.loads(first[0][0])
     columns = _columns_of(made_of)
     _refuse_other_columns(frame, columns, where)
     known = edge.select(
