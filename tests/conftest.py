@@ -25,6 +25,8 @@ SMALL = {
     # Compiling a query takes longer than running it over a handful of rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Planning each stage again by what the one before it wrote pays for itself on large data.
+    "spark.sql.adaptive.enabled": "false",
 }
 
 

@@ -15,6 +15,7 @@ from floodmark.errors import FloodmarkError
 from floodmark.failpoints import FailpointReached
 from floodmark.project import Project, RunSummary
 from floodmark.testing import crash
+from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,8 +87,7 @@ class Shop:
         return summary
 
     def rows(self, path: str = "lake/orders", *columns: str) -> list[tuple[Any, ...]]:
-        frame = self.spark.read.format("delta").load(str(self.root / path))
-        return sorted(map(tuple, frame.select(*columns or frame.columns).collect()))
+        return table_rows(self.root / path, ", ".join(columns) or "*")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project, RunSummary
+from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,8 +63,7 @@ class Inbox:
         return summary
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
-        frame = self.spark.read.format("delta").load(str(self.root / "lake/rows"))
-        return sorted(map(tuple, frame.select(*columns or frame.columns).collect()))
+        return table_rows(self.root / "lake/rows", ", ".join(columns) or "*")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project, RunSummary
+from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,8 +57,7 @@ class Weather:
         return summary
 
     def rows(self) -> list[tuple[Any, ...]]:
-        frame = self.spark.read.format("delta").load(str(self.root / "lake/readings"))
-        return sorted(map(tuple, frame.collect()))
+        return table_rows(self.root / "lake/readings")
 
     def exported(self) -> list[str]:
         files = (self.root / "lake/export").glob("*.wx")

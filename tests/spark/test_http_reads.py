@@ -17,6 +17,7 @@ from floodmark import failpoints
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project, RunSummary
 from floodmark.testing import crash
+from floodmark.testing.node_projects import table_rows
 from floodmark.testing.web import Asked, Said, WebServer
 
 if TYPE_CHECKING:
@@ -80,8 +81,7 @@ class Shop:
         return summary
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
-        frame = self.spark.read.format("delta").load(str(self.root / "lake" / table))
-        return sorted(map(tuple, frame.collect()))
+        return table_rows(self.root / "lake" / table)
 
     def ids(self) -> list[int]:
         return [row[0] for row in self.rows("orders")]

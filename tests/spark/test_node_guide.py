@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from floodmark.project import Project
+from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,8 +50,8 @@ def project_of(shop: Path, spark: SparkSession) -> Project:
     return project
 
 
-def rows(spark: SparkSession, path: Path, *columns: str) -> list[tuple[Any, ...]]:
-    return sorted(map(tuple, spark.read.format("delta").load(str(path)).select(*columns).collect()))
+def rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:
+    return table_rows(path, ", ".join(columns))
 
 
 def test_the_guide_from_the_first_run_to_a_check_that_fails(
@@ -64,10 +65,10 @@ def test_the_guide_from_the_first_run_to_a_check_that_fails(
     first = project.run()
 
     assert first.exit_code == 0, first.outcomes
-    assert rows(spark, silver, "order_id", "status") == [(1, "open"), (3, "lost")]
-    aside = rows(spark, shop / "lake/silver/orders_quarantine", "order_id", "quarantine_reason")
+    assert rows(silver, "order_id", "status") == [(1, "open"), (3, "lost")]
+    aside = rows(shop / "lake/silver/orders_quarantine", "order_id", "quarantine_reason")
     assert aside == [(2, "check(amount >= 0)")]
-    assert rows(spark, gold, "order_id", "is_deleted") == [(1, False), (3, False)]
+    assert rows(gold, "order_id", "is_deleted") == [(1, False), (3, False)]
     (run,) = project.coordinator.status(first.batches[0].batch.batch_id)[0].runs.values()
     assert run.metrics["expect.orders.known_status"] == "1"
     assert run.metrics["expect.orders.check(amount >= 0)"] == "1"
@@ -75,7 +76,7 @@ def test_the_guide_from_the_first_run_to_a_check_that_fails(
     assert list(detail["clusteringColumns"]) == ["order_date"]
     assert detail["properties"]["delta.autoOptimize.optimizeWrite"] == "true"
 
-    loaded = dict(rows(spark, silver, "order_id", "loaded_at"))
+    loaded = dict(rows(silver, "order_id", "loaded_at"))
     paid = order(1, 11.0, 2, "paid"), order(3, 29.0, 1, "paid")
     add(spark, shop, *paid, order(4, 4.0, 2), order(None, 5.0, 3))
     second = project.run()
@@ -85,7 +86,7 @@ def test_the_guide_from_the_first_run_to_a_check_that_fails(
     assert error.code == "FM-RUN-009"
     assert "node orders" in (error.where or "")
     assert "floodmark.yaml" in (error.where or "")
-    assert rows(spark, silver, "order_id") == [(1,), (3,)]
+    assert rows(silver, "order_id") == [(1,), (3,)]
     text = (shop / "floodmark.yaml").read_text()
     (shop / "floodmark.yaml").write_text(
         text.replace("{not_null: order_id}", "{not_null: order_id, action: drop}")
@@ -96,10 +97,10 @@ def test_the_guide_from_the_first_run_to_a_check_that_fails(
     assert again.exit_code == 0, again.outcomes
     assert again.outcomes[0].already_applied == "raw_orders"
     assert [outcome.rows_read for outcome in again.outcomes] == [4, 5]
-    assert rows(spark, gold, "order_id", "amount") == [(1, 11), (3, 29), (4, 4)]
-    changed = {n: (a, b) for n, a, b in rows(spark, silver, "order_id", "loaded_at", "changed_at")}
+    assert rows(gold, "order_id", "amount") == [(1, 11), (3, 29), (4, 4)]
+    changed = {n: (a, b) for n, a, b in rows(silver, "order_id", "loaded_at", "changed_at")}
     assert changed[1][0] == loaded[1] < changed[1][1]
-    assert len(rows(spark, shop / "lake/raw/orders", "amount")) == 7
+    assert len(rows(shop / "lake/raw/orders", "amount")) == 7
     assert all(finding.ok for finding in project.verify())
 
 
@@ -143,13 +144,13 @@ def test_strategies_counts_and_the_changes_of_a_merge(tmp_path: Path, spark: Spa
     assert summary.exit_code == 0, summary.outcomes
     (run,) = project.coordinator.status()[0].runs.values()
     assert (run.metrics["expect.all.once"], run.metrics["expect.all.small"]) == ("2", "1")
-    assert rows(spark, tmp_path / "blocked", "id", "is_deleted") == [(2, True), (7, False)]
+    assert rows(tmp_path / "blocked", "id", "is_deleted") == [(2, True), (7, False)]
 
     spark.sql(f"UPDATE delta.`{tmp_path}/inbox` SET name = 'c' WHERE id = 2")
     spark.sql(f"DELETE FROM delta.`{tmp_path}/inbox` WHERE id = 1")
     second = project.run()
 
     assert second.exit_code == 0, second.outcomes
-    assert rows(spark, tmp_path / "all", "id", "name") == [(2, "C")]
-    assert rows(spark, tmp_path / "first", "id", "name") == [(1, "A"), (2, "B")]
+    assert rows(tmp_path / "all", "id", "name") == [(2, "C")]
+    assert rows(tmp_path / "first", "id", "name") == [(1, "A"), (2, "B")]
     assert json.dumps(summary.held) == "[]"

@@ -13,6 +13,7 @@ import pytest
 from floodmark.errors import ConfigError
 from floodmark.project import Project
 from floodmark.templates import TEMPLATES, create
+from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,8 +31,8 @@ def run(folder: Path, spark: SparkSession) -> list[str]:
     return sorted(outcome.name for outcome in summary.outcomes)
 
 
-def rows(spark: SparkSession, path: Path, *columns: str) -> list[tuple[Any, ...]]:
-    return sorted(map(tuple, spark.read.format("delta").load(str(path)).select(*columns).collect()))
+def rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:
+    return table_rows(path, ", ".join(columns))
 
 
 def test_minimal_merges_the_second_file_into_the_first(tmp_path: Path, spark: SparkSession) -> None:
@@ -40,9 +41,9 @@ def test_minimal_merges_the_second_file_into_the_first(tmp_path: Path, spark: Sp
     shutil.copy(tmp_path / "data/tomorrow/2026-01-02.csv", tmp_path / "data/orders")
     assert run(tmp_path, spark) == ["orders"]
     assert run(tmp_path, spark) == []
-    found = rows(spark, tmp_path / "lake/orders", "order_id", "customer")
+    found = rows(tmp_path / "lake/orders", "order_id", "customer")
     assert found == [(1, "anna"), (2, "ben"), (3, "cleo"), (4, "dora")]
-    amounts = rows(spark, tmp_path / "lake/orders", "order_id", "amount")
+    amounts = rows(tmp_path / "lake/orders", "order_id", "amount")
     assert str(dict(amounts)[2]) == "25.00"
 
 
@@ -50,12 +51,12 @@ def test_medallion_goes_from_files_to_a_report(tmp_path: Path, spark: SparkSessi
     create("medallion", tmp_path)
     assert run(tmp_path, spark) == ["bronze", "gold", "silver"]
     report = tmp_path / "lake/gold/revenue_by_country"
-    first = [(c, n, str(r)) for c, n, r in rows(spark, report, "country", "orders", "revenue")]
+    first = [(c, n, str(r)) for c, n, r in rows(report, "country", "orders", "revenue")]
     assert first == [("AT", 2, "40.00"), ("BE", 1, "20.00")]
-    assert rows(spark, tmp_path / "lake/silver/orders_quarantine", "order_id") == [(4,)]
+    assert rows(tmp_path / "lake/silver/orders_quarantine", "order_id") == [(4,)]
     shutil.copy(tmp_path / "data/tomorrow/2026-01-02.csv", tmp_path / "data/orders")
     assert run(tmp_path, spark) == ["bronze", "gold", "silver"]
-    second = [(c, n, str(r)) for c, n, r in rows(spark, report, "country", "orders", "revenue")]
+    second = [(c, n, str(r)) for c, n, r in rows(report, "country", "orders", "revenue")]
     assert second == [("AT", 3, "80.00"), ("BE", 1, "25.00")]
 
 
@@ -69,9 +70,9 @@ def test_coordinator_runs_functions_over_a_sample(
         assert run(tmp_path, spark) == ["archive", "revenue"], turn
     for module in [name for name in sys.modules if name.split(".")[0] == "jobs"]:
         sys.modules.pop(module)
-    found = rows(spark, tmp_path / "lake/revenue", "order_id", "name", "amount")
+    found = rows(tmp_path / "lake/revenue", "order_id", "name", "amount")
     assert found == [(1, "anna", 11.0), (2, "ben", 20.0), (3, "anna", 30.0), (4, "ben", 5.0)]
-    assert len(rows(spark, tmp_path / "lake/archive", "order_id")) == 5
+    assert len(rows(tmp_path / "lake/archive", "order_id")) == 5
 
 
 def test_cloud_is_valid_without_a_cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
