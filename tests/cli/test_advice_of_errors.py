@@ -229,6 +229,21 @@ def test_a_planned_range_that_is_lost_is_read_by_the_command_in_the_error(
     shop.is_mended()
 
 
+def test_a_planned_end_of_another_schema_is_declared_lost(shop: Shop) -> None:
+    rewritten_with_a_column(shop)
+
+    said = shop.refused("FM-SOURCE-007")
+    assert "snapshot" not in said, "the whole table has that schema too"
+    accept = command_of(said, f"{RETRY} --on-lost-range accept")
+    said = shop.refused("FM-SINK-011", *shlex.split(accept)[1:])
+    DeltaTable(shop.copy).alter.add_columns([NOTE])
+    shop.type(said, RETRY)
+
+    assert shop.rows(shop.copy) == [(0, 0), (1, 1), (2, 2)]
+    assert shop.floodmark("gaps").code == 1
+    assert shop.floodmark("verify").code == 0
+
+
 def test_files_that_are_gone_may_be_declared_lost(shop: Shop) -> None:
     vacuumed(shop)
 

@@ -146,6 +146,22 @@ def test_finalizing_twice_equals_once(coordinator: fm.Coordinator, grow: Append)
     assert coordinator.state().seq == events
 
 
+def test_finalizing_an_older_batch_again_moves_no_watermark_back(
+    coordinator: fm.Coordinator, grow: Append
+) -> None:
+    orders = grow("orders", 1)
+    coordinator.register("p", [orders])
+    older = coordinator.create_batch([orders])
+    finish(coordinator, older)
+    grow("orders", 2)
+    newer = coordinator.create_batch([orders])
+    finish(coordinator, newer)
+
+    assert coordinator.finalize_batch(str(older.batch_id)) == ()
+
+    assert [lag.committed for lag in coordinator.lag()] == [1]
+
+
 def test_an_upstream_that_no_pipeline_reads_is_held_with_that_reason(
     coordinator: fm.Coordinator, grow: Append
 ) -> None:

@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 
 import floodmark as fm
 from floodmark.control.reading import read_published
-from floodmark.deltalog import Storage
+from floodmark.deltalog import DeltaLog, Storage
+from floodmark.errors import MAX_TEXT
 
 Append = Callable[..., str]
 
@@ -146,6 +147,35 @@ def test_a_row_shows_the_prior_version_until_it_is_completed(
     assert [(r["status"], r["last_processed_version"]) for r in done] == [("COMPLETED", 0)] * 2
     shown = [(r["status"], r["start_version"], r["end_version"]) for r in next_rows]
     assert shown == [("PENDING", 1, 1), ("NOOP", 1, 0)]
+
+
+def test_watermarks_tell_the_schema_and_are_partitioned_by_the_date_of_the_batch(
+    coordinator: fm.Coordinator, grow: Append
+) -> None:
+    a = grow("a", 1)
+    coordinator.register("p", [a])
+    coordinator.create_batch([a])
+
+    (row,) = published(coordinator, "watermarks", "table_name")
+
+    assert row["schema_fingerprint"] == DeltaLog(a).facts().schema_fingerprint
+    table = DeltaTable(f"{coordinator.control}/watermarks")
+    assert table.metadata().partition_columns == ["batch_date"]
+    assert row["batch_date"] == row["update_ts"].date()
+
+
+def test_a_long_error_is_cut_where_it_is_published(
+    coordinator: fm.Coordinator, grow: Append
+) -> None:
+    a = grow("a", 1)
+    coordinator.register("p", [a])
+    batch_id = str(coordinator.create_batch([a]).batch_id)
+
+    coordinator.record_run("p", batch_id, status="FAILED", error="x" * (2 * MAX_TEXT))
+
+    (run,) = published(coordinator, "pipeline_checkpoints", "processed_ts")
+    assert len(run["error_message"]) <= MAX_TEXT == 4_000
+    assert run["error_message"].startswith("xxx")
 
 
 def test_statuses_follow_the_latest_runs(coordinator: fm.Coordinator, grow: Append) -> None:
