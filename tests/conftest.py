@@ -14,20 +14,12 @@ from floodmark.engines import kafka_server
 from floodmark.engines.java import SHORT_RUN
 from floodmark.engines.kafka_server import KafkaServer
 from floodmark.engines.postgres_server import PostgresServer, running
+from floodmark.testing.sessions import SMALL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_RUN)
-
-SMALL = {
-    "spark.driver.memory": "2g",
-    # Compiling a query takes longer than running it over a handful of rows.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # Planning each stage again by what the one before it wrote pays for itself on large data.
-    "spark.sql.adaptive.enabled": "false",
-}
 
 
 @pytest.fixture(scope="session")

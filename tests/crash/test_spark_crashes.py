@@ -17,6 +17,7 @@ from floodmark.failpoints import FailpointReached
 from floodmark.model.write import WriteMode
 from floodmark.run.context import Run
 from floodmark.testing import crash
+from floodmark.testing.sessions import SMALL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,7 +108,6 @@ class Kill:
 
 
 KILLS = (
-    Kill("leased", "append", "run.after_lease"),
     Kill("before the commit", "append", "sink.before_commit"),
     Kill("after the commit", "append", "sink.after_commit"),
     Kill("after a merge", "merge", "sink.after_commit"),
@@ -143,7 +143,7 @@ def spark_step(root: Path, mode: WriteMode) -> None:
 def new_session() -> SparkSession:
     from floodmark.engines.spark import local_session
 
-    return local_session({"spark.driver.memory": "1g"})
+    return local_session({**SMALL, "spark.driver.memory": "1g"})
 
 
 def write_slowly_and_die(root: Path, orphans_jvm: bool) -> None:
