@@ -43,8 +43,7 @@ class Entry:
         size, height, has_references = 1, 0, False
         for entry in inner:
             size += entry.size
-            if entry.height > height:  # quicker than max(), for every value of a project
-                height = entry.height
+            height = max(height, entry.height)
             has_references = has_references or entry.has_references
         self.size, self.height, self.has_references = size, height + 1, has_references
 

@@ -13,15 +13,11 @@ import os
 import shutil
 import subprocess
 import tempfile
-import tomllib
-import urllib.parse
-import urllib.request
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 from floodmark.engines import java
 from floodmark.engines.cache import cache_dir
@@ -55,6 +51,8 @@ class Jar:
 @cache
 def groups() -> dict[str, tuple[Jar, ...]]:
     """Every group of the lock, by name."""
+    import tomllib
+
     text = files("floodmark.engines").joinpath("jars.lock").read_text()
     return {group: tuple(Jar(**row) for row in rows) for group, rows in tomllib.loads(text).items()}
 
@@ -144,6 +142,8 @@ def _retrieve(group: str, wanted: tuple[Jar, ...], folder: Path) -> None:
 
 
 def _ivy_module(wanted: tuple[Jar, ...]) -> str:
+    from xml.sax.saxutils import quoteattr
+
     dependencies = "".join(
         f"<dependency org={quoteattr(jar.org)} name={quoteattr(jar.name)} "
         f'rev={quoteattr(jar.rev)} transitive="false" conf="default->default"/>'
@@ -171,6 +171,10 @@ def _ivy_jar() -> str:
 
 def _proxy_options() -> list[str]:
     """The machine's proxy in Java's words: Java does not read HTTPS_PROXY."""
+    # Imported here, as in others of this module: commands that need no jars start sooner.
+    import urllib.parse
+    import urllib.request
+
     options = []
     for scheme, address in urllib.request.getproxies().items():
         proxy = urllib.parse.urlsplit(address if "//" in address else f"//{address}")

@@ -20,6 +20,7 @@ from floodmark.config import (
     load_file,
     survey_file,
 )
+from floodmark.config.connections import DIALECTS
 from floodmark.config.models import MAX_JOBS
 from floodmark.config.node_reads import with_upstreams
 from floodmark.config.node_writes import is_at_least_once
@@ -54,7 +55,6 @@ from floodmark.project.checks import (
     strays,
 )
 from floodmark.project.crew import Crew
-from floodmark.project.databases import readers_of
 from floodmark.project.file_reads import file_readers_of
 from floodmark.project.following import with_followers
 from floodmark.project.outcomes import (
@@ -182,21 +182,32 @@ class Project:
             databases=Databases(self.settings.connections, vault, plugins),
         )
         coordinator.readers = {
-            **readers_of(self.file, vault, coordinator.storage),
+            **self._database_readers(coordinator, vault),
             **file_readers_of(self.file, coordinator.control, coordinator.storage, plugins),
             **self._source_readers(coordinator, vault),
         }
         return coordinator
 
+    def _database_readers(self, coordinator: Coordinator, vault: Vault) -> Readers:
+        """Readers of databases; their modules are loaded only where there are some."""
+        if self._kinds_of_connections.isdisjoint(DIALECTS):
+            return {}
+        from floodmark.project.databases import readers_of
+
+        return readers_of(self.file, vault, coordinator.storage)
+
     def _source_readers(self, coordinator: Coordinator, vault: Vault) -> Readers:
         """Readers of web APIs and plug-ins; their modules are loaded only where there are some."""
-        kinds = {connection.type for connection in self.settings.connections.values()}
-        if not kinds & {"http", "plugin"}:
+        if self._kinds_of_connections.isdisjoint(("http", "plugin")):
             return {}
         from floodmark.project.source_reads import SourceReads
 
         place = coordinator.control, coordinator.storage
         return SourceReads(self.file, vault, *place, self.plugins).readers()
+
+    @property
+    def _kinds_of_connections(self) -> set[str]:
+        return {connection.type for connection in self.settings.connections.values()}
 
     # Choosing -------------------------------------------------------------------------------------
 

@@ -19,7 +19,10 @@ _SCALARS = (bool, int, float, str, Decimal, dt.date)
 class Params(BaseModel):
     """Base of parameter models: frozen, strict, unknown keys refused."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+    # Deferred: of the models of all transforms those are built that a project names.
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, populate_by_name=True, defer_build=True
+    )
 
     shorthand: ClassVar[str | None] = None
     """The field that a plain value stands for: `limit: 10` is `limit: {rows: 10}`."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
-from sqlglot.errors import SqlglotError
-from sqlglot.lineage import Node, lineage
-from sqlglot.optimizer.qualify import qualify
+from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from floodmark.model.lineage import ColumnRef
 from floodmark.transforms.sql.building import DIALECT, VERBATIM, Expr, NotSqlError
 
+if TYPE_CHECKING:
+    from sqlglot.lineage import Node
+
+_SPARK = Spark()
 _UNREAD = "floodmark_unread"
 _OPENING = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.R_BRACKET}
 _QUERIES = frozenset(("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "("))
@@ -68,9 +71,15 @@ def is_understood(node: Expr) -> bool:
 def tokens_of(text: str) -> list[Token]:
     """The words of a text; raises NotSqlError if a quote is left open."""
     try:
-        return list(Spark().tokenize(text))
+        return list(_tokens(text))
     except SqlglotError as error:
         raise NotSqlError("a quote or comment is not closed") from error
+
+
+@lru_cache(maxsize=256)
+def _tokens(text: str) -> tuple[Token, ...]:
+    # Kept: whatever is asked about a text begins with its words, and they take as long as the rest.
+    return tuple(_SPARK.tokenize(text))
 
 
 def _require_one_piece(tokens: Sequence[Token]) -> None:
@@ -164,6 +173,10 @@ def sources_of_query(
 
     Raises NotSqlError with the reason where sqlglot cannot tell.
     """
+    # Imported here: the optimizer is not needed to read a query.
+    from sqlglot.lineage import lineage
+    from sqlglot.optimizer.qualify import qualify
+
     known: dict[str, object] = {name: dict(columns) for name, columns in schemas.items()}
     try:
         parsed = _parsed(text)
@@ -206,5 +219,8 @@ def tables_of(text: str) -> tuple[str, ...]:
 
 
 def _parsed(text: str) -> Expr:
-    parsed: Expr = exp.maybe_parse(text, dialect=DIALECT)
-    return parsed
+    """As sqlglot's parse_one, from words that may be known already."""
+    found = _SPARK.parser().parse(list(_tokens(text)), text)
+    if not found or found[0] is None:
+        raise ParseError(f"No expression was parsed from '{text}'")
+    return exp.Block(expressions=found) if len(found) > 1 else found[0]
