@@ -446,6 +446,28 @@ def test_looking_loads_no_spark_and_starts_no_java(verb: str, shop: Path) -> Non
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+COLLECTOR = """
+import atexit, gc, sys
+atexit.register(lambda: print(gc.get_threshold()[0], gc.get_freeze_count() > 0))
+from floodmark.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("verb", "is_eased"), [("status", True), ("run", False)])
+def test_only_commands_that_are_soon_over_collect_seldom(verb: str, is_eased: bool) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", COLLECTOR, verb, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+
+    collects_after, is_frozen = ran.stdout.splitlines()[-1].split()
+    assert (int(collects_after) > 10_000, is_frozen == "True") == (is_eased, is_eased)
+
+
 def test_python_m_floodmark_is_the_command(shop: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "floodmark", "--version"],

@@ -137,7 +137,8 @@ def _transform(function: Function, name: str | None, example: Example | None) ->
     fixed = 2 if first == "frame" and len(parameters) > 1 and parameters[1].name == "context" else 1
     model, by_keyword = _params_model(function, name, parameters[fixed:])
     if not function.__module__.startswith("floodmark.transforms."):
-        model.model_rebuild()  # a model of somebody else that cannot be built says so at once
+        # One of somebody else that cannot be built says so now, while its module is named.
+        model.model_rebuild(raise_errors=False)
     takes: Literal["relation", "frame"] = "relation" if first == "input" else "frame"
     return Transform(name, function, model, takes, by_keyword, fixed == 2, example)
 

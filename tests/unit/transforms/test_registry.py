@@ -105,6 +105,7 @@ def test_a_module_of_the_project_adds_its_transforms(on_path: Path) -> None:
         (PACKAGE.replace("def twice", "def join"), "{}", "FM-TRANSFORM-012", 'two transforms are called "join"'),
         ("x = 1", "{}", "FM-TRANSFORM-013", "there is no transform in"),
         ("1 / 0", "{}", "FM-TRANSFORM-013", "ZeroDivisionError"),
+        (PACKAGE.replace("column: str", "column: Output"), "{}", "FM-TRANSFORM-013", "PydanticSchema"),
         (PACKAGE, "{}:nothing", "FM-TRANSFORM-013", "AttributeError"),
         (PACKAGE, "{}:TwiceParams", "FM-TRANSFORM-013", "there is no transform in"),
     ],
