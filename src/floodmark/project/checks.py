@@ -56,6 +56,10 @@ class Checks:
     def _plugins(self) -> Plugins:
         return Plugins(self.file.root, self.file.settings.plugins)
 
+    @cached_property
+    def _has_plugins(self) -> bool:
+        return has_plugins(self.file.settings)
+
     def _pipelines(self) -> list[tuple[int, PipelineSettings]]:
         return list(zip(self.file.positions, self.file.settings.pipelines, strict=True))
 
@@ -82,9 +86,8 @@ class Checks:
         parts = (("plugins",), (*path, "read"), (*path, "write"))
         if not all(self.file.is_whole(*part) for part in parts):
             return
-        has_modules = has_plugins(self.file.settings)
         for below, error in plugin_problems(node, self.file.settings, self._plugins):
-            if below[-1] == "format" and not has_modules:
+            if below[-1] == "format" and not self._has_plugins:
                 continue  # the rules of the file have said it
             self._add((*path, *below), error)
 
@@ -94,7 +97,7 @@ class Checks:
         for position, found in unread_sql(node):
             self._warn_of_sql((*path, position, "sql"), found)
         for error in step_problems(node, self.file.settings, self.file.root):
-            if error.code == "FM-TRANSFORM-001" and not has_plugins(self.file.settings):
+            if error.code == "FM-TRANSFORM-001" and not self._has_plugins:
                 continue  # the rules of the file have said it
             if error.code in _OF_PLUGINS:
                 self._add_once(("plugins",), error)
