@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,16 @@ def test_batch_after_batch_each_record_comes_once(
     ]
 
 
+def last_stable(admin: KafkaAdmin, topic: str, expected: int) -> Offsets:
+    """The end that readers of committed records see: the broker moves it after the commit."""
+    deadline = time.monotonic() + 30
+    end = admin.latest([topic], committed=True)
+    while end.at((topic, 0)) < expected and time.monotonic() < deadline:
+        time.sleep(0.05)
+        end = admin.latest([topic], committed=True)
+    return end
+
+
 def test_gaps_of_transactions_are_no_records_and_no_loss(
     spark: SparkSession, kafka: KafkaServer, admin: KafkaAdmin, topic: str
 ) -> None:
@@ -77,7 +88,7 @@ def test_gaps_of_transactions_are_no_records_and_no_loss(
         producer.produce(topic, b'{"id": %d}' % n, partition=0)
         producer.flush()
         producer.abort_transaction() if n == 1 else producer.commit_transaction()
-    end = admin.latest([topic], committed=True)
+    end = last_stable(admin, topic, 6)
 
     rows = read(spark, kafka, Offsets(), end)
     only_a_marker = read(spark, kafka, Offsets.of({(topic, 0): 1}), Offsets.of({(topic, 0): 2}))
