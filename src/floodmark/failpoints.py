@@ -63,6 +63,9 @@ STREAM_POINTS = (
 )
 """Points that only a batch of a stream reaches; it has crash tests of its own."""
 
+QUERY_POINTS = ("stream.after_wal",)
+"""Points that only a stream with a checkpoint of Spark reaches; it has crash tests of its own."""
+
 RELAY_POINTS = ("dlq.before_relay", "dlq.after_send")
 """Points that only messages to a dead-letter topic reach; they have crash tests of their own."""
 
@@ -80,6 +83,7 @@ def every_point() -> tuple[str, ...]:
         *NODE_POINTS,
         *DATABASE_POINTS,
         *STREAM_POINTS,
+        *QUERY_POINTS,
         *RELAY_POINTS,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from floodmark.engines.spark import local_session
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.parts import access_of, runner_of
+from floodmark.streaming.runner import StreamRunner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +36,18 @@ if TYPE_CHECKING:
     from floodmark.engines.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
+
+
+FULL = os.environ.get("FLOODMARK_TEST_SIZE") == "full"
+POINTS = [
+    "stream.after_wal",
+    "stream.after_begin",
+    "stream.mid_copy",
+    "stream.before_tracker",
+    "stream.before_commit",
+    "stream.after_commit",
+    "stream.after_return",
+]
 
 
 @dataclass
@@ -195,8 +209,17 @@ def test_an_upsert_keeps_the_last_record_of_a_key(place: Place, run: Run) -> Non
     assert place.ask("SELECT id, kind FROM $schema.events ORDER BY id") == [(1, "b"), (2, "d")]
 
 
-@pytest.mark.parametrize("strategy", ["drop", "sendToDLQ", "separateStream"])
-def test_late_records_are_judged_by_the_batch_before(place: Place, run: Run, strategy: str) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "store"),
+    [
+        ("drop", "database"),
+        ("sendToDLQ", "checkpoint"),
+        ("separateStream", "database"),
+    ],
+)
+def test_late_records_are_judged_by_the_batch_before(
+    place: Place, run: Run, strategy: str, store: str
+) -> None:
     late: dict[str, Any] = {"strategy": strategy}
     if strategy == "separateStream":
         late["table"] = f"{place.name}.late_events"
@@ -204,6 +227,8 @@ def test_late_records_are_judged_by_the_batch_before(place: Place, run: Run, str
         streamingConfigJson={
             "watermark": {"eventTimeColumn": "at", "delayThreshold": "1 hour"},
             "lateDataConfig": late,
+            "offsetStore": store,
+            "checkpointLocation": "checkpoint",
         }
     )
     place.send(event(1, "2026-01-01T12:00:00Z"), event(2, "2026-01-01T01:00:00Z"))
@@ -317,7 +342,7 @@ def started(place: Place, path: Path, **environment: str) -> subprocess.Popen[st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["stream.before_commit", "stream.after_return"])
+@pytest.mark.parametrize("point", POINTS[1:] if FULL else ["stream.before_commit"])
 def test_a_killed_driver_loses_and_doubles_nothing(place: Place, run: Run, point: str) -> None:
     place.send(*(event(i) if i % 10 else b"poison" for i in range(100)))
     path = place.write(streamingConfigJson={"maxRecordsPerTrigger": 30})
@@ -378,6 +403,7 @@ def test_a_second_runner_takes_over_and_the_first_one_is_fenced(place: Place, ru
     place.send(event(1))
     path = place.write()
     first = runner_of(access_of(load_stream(path)), local_session)
+    assert isinstance(first, StreamRunner)
     first.ledger.ensure()
     claim = first.claimed()
     run("run", path)
@@ -433,7 +459,7 @@ def test_several_streams_run_in_one_process(place: Place, run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_sigterm_ends_a_continuous_stream_after_its_batch(place: Place, run: Run) -> None:
+def test_stop_ends_a_continuous_stream_after_its_batch(place: Place, run: Run) -> None:
     place.send(*map(event, range(5)))
     path = place.write(streamingConfigJson={"triggerMode": "continuous"})
     running = started(place, path)
@@ -443,8 +469,162 @@ def test_sigterm_ends_a_continuous_stream_after_its_batch(place: Place, run: Run
             break
         time.sleep(0.2)
 
-    running.send_signal(signal.SIGTERM)
+    asked, stopped = run("stop", path)
     out, _ = running.communicate(timeout=60)
+    _, nobody = run("stop", path)
 
     assert running.returncode == 0
+    assert (asked, stopped["was_running"], stopped["has_ended"]) == (0, True, True)
+    assert nobody["was_running"] is False
     assert json.loads(out)["streams"][0]["written"] == 5
+
+
+# With a checkpoint ------------------------------------------------------------------------------
+
+
+def checkpointed(place: Place, **more: Any) -> Path:
+    run = {"offsetStore": "checkpoint", "checkpointLocation": "checkpoint", **more}
+    return place.write(streamingConfigJson=run)
+
+
+def test_a_checkpoint_that_is_deleted_loses_and_doubles_nothing(place: Place, run: Run) -> None:
+    place.send(*map(event, range(20)), b"poison")
+    path = checkpointed(place, maxRecordsPerTrigger=8)
+    code, first = run("run", path)
+    place.send(*map(event, range(20, 25)))
+    again, second = run("run", path)
+    shutil.rmtree(place.folder / "checkpoint")
+    place.send(*map(event, range(25, 30)))
+
+    third, last = run("run", path)
+
+    assert (code, again, third) == (0, 0, 0), (first, second, last)
+    assert [d["streams"][0]["written"] for d in (first, second, last)] == [20, 5, 5]
+    ids = place.ask("SELECT array_agg(id ORDER BY id) FROM $schema.events")
+    assert ids == [(list(range(30)),)]
+    tracked = place.ask("SELECT array_agg(batch_id ORDER BY batch_id) FROM $schema.batch_tracker")
+    assert tracked[0][0] == list(range(len(tracked[0][0])))
+    assert place.ask("SELECT incarnation FROM $schema.floodmark_stream") == [(2,)]
+
+
+def test_a_database_that_was_restored_is_refused_until_a_rewind(place: Place, run: Run) -> None:
+    place.send(*map(event, range(4)))
+    path = checkpointed(place)
+    run("run", path)
+    row = place.ask("SELECT * FROM $schema.floodmark_stream")
+    place.ask("CREATE TABLE $schema.kept AS SELECT * FROM $schema.floodmark_stream")
+    place.send(*map(event, range(4, 6)))
+    run("run", path)
+    place.ask("DELETE FROM $schema.events WHERE id >= 4")
+    place.ask("DELETE FROM $schema.batch_tracker WHERE batch_id > 0")
+    place.ask("DELETE FROM $schema.floodmark_stream")
+    place.ask("INSERT INTO $schema.floodmark_stream SELECT * FROM $schema.kept")
+
+    refused, document = run("run", path)
+    run("rewind", path)
+    code, after = run("run", path)
+
+    assert len(row) == 1
+    assert (refused, document["streams"][0]["error"]["code"]) == (4, "FM-STREAM-035")
+    assert (code, after["streams"][0]["written"]) == (0, 2)
+    ids = place.ask("SELECT array_agg(id ORDER BY id) FROM $schema.events")
+    assert ids == [(list(range(6)),)]
+
+
+def test_a_target_that_forgot_adopts_what_the_checkpoint_committed(place: Place, run: Run) -> None:
+    place.send(*map(event, range(4)))
+    path = checkpointed(place)
+    run("run", path)
+    place.ask("DELETE FROM $schema.floodmark_stream")
+    place.ask("DELETE FROM $schema.batch_tracker")
+    place.send(event(4))
+
+    refused, document = run("run", path)
+    adopted, _ = run("adopt", path)
+    code, after = run("run", path)
+
+    assert (refused, document["streams"][0]["error"]["code"]) == (4, "FM-STREAM-034")
+    assert (adopted, code, after["streams"][0]["written"]) == (0, 0, 1)
+    assert place.ask("SELECT count(*), count(DISTINCT id) FROM $schema.events") == [(5, 5)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS if FULL else ["stream.after_commit"])
+def test_a_killed_query_loses_and_doubles_nothing(place: Place, run: Run, point: str) -> None:
+    place.send(*(event(i) if i % 10 else b"poison" for i in range(60)))
+    path = checkpointed(place, maxRecordsPerTrigger=20)
+
+    killed = started(place, path, FLOODMARK_FAILPOINT=f"{point}:2")
+    killed.communicate(timeout=120)
+    code, _ = run("run", path)
+
+    assert killed.returncode == -signal.SIGKILL
+    assert code == 0
+    ids = place.ask("SELECT array_agg(id ORDER BY id) FROM $schema.events")[0][0]
+    assert ids == [i for i in range(60) if i % 10]
+    assert place.ask("SELECT count(*) FROM $schema.floodmark_dead_letters") == [(6,)]
+
+
+def test_an_error_of_a_batch_ends_the_query_and_is_told(place: Place, run: Run) -> None:
+    place.send(event(1), b"poison")
+    path = checkpointed(place)
+    said = json.loads(path.read_text())
+    said["errorHandlingConfig"] = {"failFast": True}
+    path.write_text(json.dumps(said))
+
+    refused, document = run("run", path)
+    said["errorHandlingConfig"] = {"failFast": False}
+    path.write_text(json.dumps(said))
+    code, after = run("run", path)
+
+    assert (refused, document["streams"][0]["error"]["code"]) == (4, "FM-STREAM-009")
+    assert (code, after["streams"][0]["written"]) == (0, 1)
+
+
+def test_the_full_example_of_the_seed_runs_here(
+    place: Place, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only names of hosts, credentials and places are changed; one batch, so that it ends."""
+    text = (Path(__file__).parents[1] / "fixtures/streams/production-events.json").read_text()
+    for old, new in {
+        "kafka-1:9092,kafka-2:9092,kafka-3:9092": place.kafka.bootstrap,
+        "kafka-1:9092,kafka-2:9092": place.kafka.bootstrap,
+        "postgres-primary.prod.internal": place.postgres.host,
+        '"5432"': f'"{place.postgres.port}"',
+        "events_db": place.postgres.database,
+        "etl_writer": place.postgres.user,
+        "/mnt/checkpoints": str(place.folder),
+        '"latest"': '"earliest"',
+        "processingtime=30 seconds": "availablenow",
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    (place.folder / "seed.json").write_text(text)
+    for name in ("event-schema", "event-table-schema"):
+        (place.folder / f"schemas/{name}.ddl").write_text(
+            "event_id BIGINT NOT NULL, event_timestamp TIMESTAMP"
+        )
+    monkeypatch.setenv("FLOODMARK_CREDENTIAL_KAFKA_PROD_SASL", '{"security.protocol": "PLAINTEXT"}')
+    monkeypatch.setenv("FLOODMARK_CREDENTIAL_POSTGRES_PROD_WRITER", place.postgres.password)
+    topics = ("production-events", "late-production-events", "failed-production-events")
+    for topic in topics:
+        place.admin.create_topic(topic)
+    place.ask("CREATE TABLE production_events (event_id bigint, event_timestamp timestamptz)")
+    values = [
+        json.dumps({"event_id": i, "event_timestamp": "2026-01-01T00:00:00Z"}) for i in range(9)
+    ]
+    records = [Record("production-events", value.encode()) for value in [*values, "poison"]]
+    KafkaProducer({"bootstrap.servers": place.kafka.bootstrap}).send(records)
+
+    code, document = run("run", place.folder / "seed.json")
+
+    (stream,) = document["streams"]
+    assert code == 0, document
+    assert (stream["written"], stream["dead_lettered"]) == (9, 1)
+    sent = records_at({"bootstrap.servers": place.kafka.bootstrap}, [(topics[2], 0, 0)])
+    assert len(sent) == 1
+    for topic in topics:
+        place.admin.delete_topic(topic)
+    for table in ("production_events", "batch_tracker", "floodmark_stream", "floodmark_outbox",
+                  "floodmark_dead_letters"):  # fmt: skip
+        place.ask(f"DROP TABLE {table}")

@@ -1,4 +1,4 @@
-"""Verbs about streams: validate, run, status, cleanup, reset."""
+"""Verbs about streams: validate, run, status, stop, cleanup, reset, rewind, adopt."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from floodmark.cli import screens
 from floodmark.cli.call import Call, print_error, print_traceback
 from floodmark.cli.metrics import address
 from floodmark.cli.screen import Row, Screen, duration, number
-from floodmark.cli.verb import at_least, group, verb
+from floodmark.cli.verb import at_least, group, seconds, verb
 from floodmark.errors import ConfigError, StreamError
 
 if TYPE_CHECKING:
     from floodmark.config.connections import ConnectionModel
     from floodmark.config.stream_files import LoadedStream
+    from floodmark.model.offsets import Offsets
     from floodmark.streaming.access import Access
     from floodmark.streaming.batches import Claim
     from floodmark.streaming.crew import StreamOutcome
     from floodmark.streaming.metrics import StreamNumbers
-    from floodmark.streaming.runner import StreamRunner
     from floodmark.streaming.status import StreamStatus
     from floodmark.streaming.watching import BatchDone
 
@@ -53,8 +53,11 @@ def attach(app: typer.Typer) -> None:
     verb(streams, "validate")(validate)
     verb(streams, "run")(run)
     verb(streams, "status")(status)
+    verb(streams, "stop")(stop)
     verb(streams, "cleanup")(cleanup)
     verb(streams, "reset")(reset)
+    verb(streams, "rewind")(rewind)
+    verb(streams, "adopt")(adopt)
     app.add_typer(streams, name="stream")
 
 
@@ -111,7 +114,7 @@ def run(
     session = SharedSession(lambda: local_session(connectors=["kafka"]))
     call.what_stays, call.next = _STATES, "floodmark stream run"
     numbers = [StreamNumbers(each.stream.settings.pipeline_id) for each in found]
-    runners: list[StreamRunner] = [
+    runners = [
         runner_of(
             each,
             session,
@@ -301,6 +304,31 @@ def _note(each: StreamStatus) -> str | None:
     return "; ".join(told)
 
 
+def stop(
+    call: Call,
+    stream: StreamArgument,
+    wait: Annotated[
+        str, typer.Option("--wait", metavar="TIME", help="How long to wait for its end.")
+    ] = "60s",
+) -> int:
+    """End the runner of a stream after the batch that is under way."""
+    from floodmark.streaming.stopping import stop_runner
+
+    each = access(call, stream_named(call, stream))
+    outcome = stop_runner(each, seconds("--wait", wait))
+    name = each.stream.settings.pipeline_id
+    document = {
+        "stream": name,
+        "holder": outcome.holder,
+        "was_running": outcome.was_running,
+        "has_ended": outcome.has_ended,
+    }
+    ended = "has ended" if outcome.has_ended else f"is still at work after {wait}"
+    text = f"{outcome.holder} {ended}" if outcome.was_running else "no runner is at work"
+    call.show(document, lambda screen: screen.line(f"{name}: {text}"))
+    return 0 if outcome.has_ended else 1
+
+
 # cleanup and reset ------------------------------------------------------------------------------
 
 
@@ -362,6 +390,29 @@ def reset(
         "before": before.as_mapping() if before else None,
         "after": after.as_mapping(),
     }
+    call.show(document, lambda screen: screen.line(f"{name}: goes on at {after}"))
+    return 0
+
+
+def rewind(call: Call, stream: StreamArgument) -> int:
+    """Let a stream whose checkpoint and target disagree go on at the end of its target."""
+    from floodmark.streaming.moving import rewound
+
+    each = access(call, stream_named(call, stream))
+    return _show_moved(call, each, rewound(each))
+
+
+def adopt(call: Call, stream: StreamArgument) -> int:
+    """Let a target that forgot its stream know what the checkpoint has committed."""
+    from floodmark.streaming.moving import adopted_checkpoint
+
+    each = access(call, stream_named(call, stream))
+    return _show_moved(call, each, adopted_checkpoint(each))
+
+
+def _show_moved(call: Call, each: Access, after: Offsets) -> int:
+    name = each.stream.settings.pipeline_id
+    document = {"stream": name, "after": after.as_mapping()}
     call.show(document, lambda screen: screen.line(f"{name}: goes on at {after}"))
     return 0
 

@@ -29,6 +29,8 @@ from floodmark.model.offsets import Offsets
 OFFSETS, COMMITS, METADATA, INITIAL = "offsets", "commits", "metadata", "sources/0/0"
 VERSIONS: Mapping[str, tuple[int, ...]] = {OFFSETS: (1, 2), COMMITS: (1, 2), INITIAL: (1,)}
 """What each file may say in its first line."""
+INCARNATION = "incarnation-"
+"""How folders of later checkpoints begin, inside of the first one."""
 ANY = "<stream>"
 NO_OFFSET = "-"
 """What stands for a source that has no offset yet."""
@@ -103,6 +105,18 @@ def begin_checkpoint(location: str, stream: str = ANY) -> str:
     if found.last_batch is not None or found.initial is not None:
         folder.damaged(OFFSETS, "there are batches where a checkpoint was to begin")
     return found.query_id
+
+
+def is_planned(location: str) -> bool:
+    """Whether Spark has planned something there, whatever it is; damaged files are no error."""
+    folder = _Folder(location, ANY)
+    logs = (*folder.numbers(OFFSETS), *folder.numbers(COMMITS))
+    return bool(logs) or folder.read(INITIAL) is not None
+
+
+def incarnations(location: str) -> list[int]:
+    """The numbers of the later checkpoints at a place, in order."""
+    return _Folder(location, ANY).numbers("", INCARNATION)
 
 
 def batch_offsets(location: str, batch: int, stream: str = ANY) -> tuple[Offsets, Offsets]:
@@ -233,10 +247,11 @@ class _Folder:
         """Make a file, whole or not at all."""
         self._looked(name, lambda name: self._files.write(name, content))
 
-    def numbers(self, part: str) -> list[int]:
-        """The batches of a log, in order; none if it is not there."""
-        names = self._looked(part, self._files.names)
-        return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
+    def numbers(self, part: str, prefix: str = "") -> list[int]:
+        """The numbers behind a prefix, in order, as the batches of a log; none if it is not there."""
+        names = [name for name in self._looked(part, self._files.names) if name.startswith(prefix)]
+        numbers = [name.removeprefix(prefix) for name in names]
+        return sorted(int(number) for number in numbers if _NUMBER.fullmatch(number))
 
     def text(self, name: str, content: bytes) -> str:
         try:
@@ -338,7 +353,7 @@ class _StoredFiles:
     def names(self, part: str) -> list[str]:
         from pyarrow.fs import FileSelector
 
-        selector = FileSelector(f"{self._folder}/{part}", allow_not_found=True)
+        selector = FileSelector(f"{self._folder}/{part}".rstrip("/"), allow_not_found=True)
         return [info.base_name for info in self._store.get_file_info(selector)]
 
     def write(self, name: str, content: bytes) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from floodmark.errors import FloodmarkError, StreamError
 from floodmark.streaming.batches import Claim
 from floodmark.streaming.metrics import StreamNumbers
+from floodmark.streaming.query import StreamQuery
 from floodmark.streaming.runner import StreamRunner
 from floodmark.streaming.watching import BatchDone, RunTotals, StreamWatcher
 
@@ -93,7 +94,7 @@ class SharedSession:
 
 
 def run_together(
-    runners: Sequence[StreamRunner],
+    runners: Sequence[StreamRunner | StreamQuery],
     numbers: Sequence[StreamNumbers],
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> list[StreamOutcome]:
@@ -121,7 +122,9 @@ def run_together(
     return outcomes
 
 
-def _run(runner: StreamRunner, outcome: StreamOutcome, numbers: StreamNumbers) -> None:
+def _run(
+    runner: StreamRunner | StreamQuery, outcome: StreamOutcome, numbers: StreamNumbers
+) -> None:
     try:
         runner.run()
     except FloodmarkError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+from dataclasses import replace
 
 from pydantic_core import PydanticCustomError
 
@@ -13,7 +14,10 @@ from floodmark.errors import ConfigError
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.access import Access
 from floodmark.streaming.batches import ClaimFacts
+from floodmark.streaming.checkpoint import read_checkpoint
 from floodmark.streaming.parts import ledger_of, source_of
+from floodmark.streaming.query import active_folder, location_of
+from floodmark.streaming.startup import adopted
 
 
 def moved_to(access: Access, to: str) -> tuple[Offsets | None, Offsets]:
@@ -23,22 +27,87 @@ def moved_to(access: Access, to: str) -> tuple[Offsets | None, Offsets]:
     also if they were recreated. Called twice it is noted twice.
     """
     _check(to)
-    settings, source, ledger = access.stream.settings, source_of(access), ledger_of(access)
+    source, ledger = source_of(access), ledger_of(access)
     try:
         ledger.ensure()
         row = ledger.stored()
-        facts = ClaimFacts(
-            holder=f"{socket.gethostname()}, process {os.getpid()} (reset)",
-            topic_ids=source.topic_ids(),
-            config_hash=settings.definition,
-            exactly_once=settings.streaming.enable_idempotence,
-        )
-        claim = ledger.claim(facts, row)
+        claim = ledger.claim(_facts(access, source.topic_ids(), "reset"), row)
         after = source.begin(to)
         ledger.move(claim, after, f"reset to {to[:100]} by {_person()}")
         return (row.end_offsets if row else None), after
     finally:
         ledger.close()
+
+
+def rewound(access: Access) -> Offsets:
+    """Let a stream with a checkpoint go on at the end of its target, in a new incarnation.
+
+    The old checkpoint stays where it is and is not used again, even if it is damaged. Returns where
+    the stream goes on. Raises ConfigError FM-CONFIG-007 if the target has no position of it.
+    """
+    ledger = ledger_of(access)
+    try:
+        row = ledger.stored()
+        if row is None or row.end_offsets is None:
+            raise _not_done(access, "the target has no position of this stream", ledger.schema)
+        claim = ledger.claim(_facts(access, dict(row.topic_ids), "rewind"), row)
+        ledger.move(claim, row.end_offsets, f"rewind by {_person()}", begins_incarnation=False)
+        return row.end_offsets
+    finally:
+        ledger.close()
+
+
+def adopted_checkpoint(access: Access) -> Offsets:
+    """Let the target know what its checkpoint has committed; returns where the stream goes on.
+
+    For a target that holds all of these batches although its tables forgot. Raises ConfigError
+    FM-CONFIG-007 where the checkpoint has committed nothing, or the target has a position: that one
+    decides.
+    """
+    source, ledger = source_of(access), ledger_of(access)
+    try:
+        ledger.ensure()
+        row = ledger.stored()
+        if row is not None and row.end_offsets is not None:
+            raise _not_done(access, "the target has a position of this stream", ledger.schema)
+        location = active_folder(location_of(access.stream), row)
+        checkpoint = read_checkpoint(location, access.stream.called)
+        if checkpoint is None or checkpoint.last_commit is None:
+            raise _not_done(access, "there is no checkpoint with a commit", location)
+        ids = source.topic_ids()
+        known, end = adopted(checkpoint, ids), checkpoint.ends[checkpoint.last_commit]
+        facts = replace(_facts(access, ids, "adopt"), query_id=known.query_id, checkpoint=location)
+        note = f"adopted batch {known.spark_batch_id} of {location} by {_person()}"
+        ledger.move(
+            ledger.claim(facts, row),
+            end,
+            note,
+            spark_batch_id=known.spark_batch_id,
+            begins_incarnation=False,
+        )
+        return end
+    finally:
+        ledger.close()
+
+
+def _not_done(access: Access, found: str, where: str) -> ConfigError:
+    return ConfigError(
+        "FM-CONFIG-007",
+        found,
+        where=f"stream {access.stream.called}, {where}",
+        state="nothing was changed",
+        next=f"floodmark stream run {access.stream.called}",
+    )
+
+
+def _facts(access: Access, topic_ids: dict[str, str], why: str) -> ClaimFacts:
+    settings = access.stream.settings
+    return ClaimFacts(
+        holder=f"{socket.gethostname()}, process {os.getpid()} ({why})",
+        topic_ids=topic_ids,
+        config_hash=settings.definition,
+        exactly_once=settings.streaming.enable_idempotence,
+    )
 
 
 def _check(to: str) -> None:

@@ -15,10 +15,13 @@ from floodmark.errors import StreamError
 from floodmark.streaming.access import Access, table_of
 from floodmark.streaming.late import late_rule
 from floodmark.streaming.ledger import Ledger
+from floodmark.streaming.load import PostgresLoad
 from floodmark.streaming.outbox import Outbox, Producer, Relay
+from floodmark.streaming.query import StreamQuery
 from floodmark.streaming.runner import StreamRunner
 from floodmark.streaming.source import KafkaSource
 from floodmark.streaming.tables import WriteMode
+from floodmark.streaming.target import TargetSpec
 from floodmark.streaming.watching import Nobody, StreamWatcher
 from floodmark.streaming.writing import BatchWriter
 
@@ -80,15 +83,11 @@ def runner_of(
     stop: threading.Event | None = None,
     watcher: StreamWatcher | None = None,
     skips_to_earliest: bool = False,
-) -> StreamRunner:
-    """What runs the stream; raises FM-STREAM-043 for one that is not kept in its database."""
-    from floodmark.streaming.load import PostgresLoad
-    from floodmark.streaming.target import TargetSpec
-
+) -> StreamRunner | StreamQuery:
+    """What runs the stream; raises FM-STREAM-043 for what this version does not run."""
     stream = access.stream
     settings, load = stream.settings, stream.settings.load
-    if settings.streaming.offsets_in != "database" or load.sink_type != "postgresql":
-        raise _not_run(settings.pipeline_id)
+    _refuse_not_run(settings)
     rule = late_rule(settings)
     late = rule.table if rule is not None else None
     fail_fast, originals = settings.errors.fail_fast, _originals(access)
@@ -106,7 +105,8 @@ def runner_of(
         PostgresLoad(spec, fail_fast, originals),
         PostgresLoad(of_late, fail_fast, originals) if of_late else None,
     )
-    return StreamRunner(
+    kind = StreamQuery if settings.streaming.offsets_in == "checkpoint" else StreamRunner
+    return kind(
         access,
         source_of(access),
         writer,
@@ -149,12 +149,20 @@ def _named(table: str, settings: StreamPipeline) -> str:
     return quoted_table(schema if dot else table_of(settings)[0], name)
 
 
-def _not_run(stream_id: str) -> StreamError:
-    return StreamError(
+def _refuse_not_run(settings: StreamPipeline) -> None:
+    """FM-STREAM-043."""
+    if settings.load.sink_type != "postgresql":
+        found, allowed = f"sinkType {settings.load.sink_type}", "sinkType postgresql"
+    elif settings.streaming.is_stateful:
+        found, allowed = "aggregate or deduplicate", "a stream without them"
+    else:
+        return
+    raise StreamError(
         "FM-STREAM-043",
-        "this stream keeps its offsets in a checkpoint, which this version does not run",
-        where=f"stream {stream_id}",
-        allowed="offsetStore database, with sinkType postgresql",
+        "this version does not run such a stream",
+        where=f"stream {settings.pipeline_id}",
+        found=found,
+        allowed=allowed,
         state="nothing was read or written",
-        next="say offsetStore database; then: floodmark stream run",
+        next="change the key, then: floodmark stream run",
     )

@@ -75,9 +75,9 @@ class Runner:
 
     @property
     def limit(self) -> int:
-        """The records of a batch at most; without a limit as many as go through the driver."""
-        load = self.stream.settings.load
-        return self.stream.settings.limit or max(load.driver_copy_rows, 1)
+        """The records of a batch at most: what is said, and never more than go through the driver."""
+        by_driver = max(self.stream.settings.load.driver_copy_rows, 1)
+        return min(self.stream.settings.limit or by_driver, by_driver)
 
     def facts(self, topic_ids: dict[str, str], **more: Any) -> ClaimFacts:
         """Who takes the stream."""
@@ -97,6 +97,13 @@ class Runner:
             self.watcher.starting_session()
             self._spark = self.session()
         return self._spark
+
+    def begun_at_settings(self, claim: Claim) -> Claim:
+        """Keep where a new stream begins: `latest` would mean something else tomorrow."""
+        said = self.stream.settings.extract.starting_offsets
+        start = self.source.begin(said)
+        note = f"begins at {said if len(said) < 20 else 'the offsets that were said'}"
+        return self.ledger.move(claim, start, note, begins_incarnation=False)
 
     def skipped(self, claim: Claim) -> Claim:
         """Behind what is gone from Kafka, if anything is; the loss is noted in the tracker."""
@@ -174,15 +181,8 @@ class StreamRunner(Runner):
         ids = self.source.refuse_recreated(row.topic_ids if row is not None else {})
         claim = self.ledger.claim(self.facts(ids), row)
         self.watcher.claimed(claim)
-        claim = claim if claim.end_offsets is not None else self._begun(claim)
+        claim = claim if claim.end_offsets is not None else self.begun_at_settings(claim)
         return self.skipped(claim) if self.skips_to_earliest else claim
-
-    def _begun(self, claim: Claim) -> Claim:
-        """Keep where a new stream begins: `latest` would mean something else tomorrow."""
-        said = self.stream.settings.extract.starting_offsets
-        start = self.source.begin(said)
-        note = f"begins at {said if len(said) < 20 else 'the offsets that were said'}"
-        return self.ledger.move(claim, start, note, begins_incarnation=False)
 
     def batches(self, claim: Claim) -> Iterator[BatchDone]:
         """One batch after the other, as the trigger says."""

@@ -40,13 +40,24 @@ def may_pass(error: BaseException) -> bool:
 
 def unread(stream: str, error: BaseException) -> StreamError:
     """FM-STREAM-026: whether records are gone is told by the brokers at the next start."""
+    state = "nothing of the batch was written; the stored offsets stand where they stood"
+    return _told(stream, error, "records of a batch could not be read from Kafka", state)
+
+
+def ended(stream: str, error: BaseException) -> StreamError:
+    """FM-STREAM-026 for a query that ended by itself."""
+    state = "what is committed stays; a batch that was under way is repeated"
+    return _told(stream, error, "Spark ended the query of a stream", state)
+
+
+def _told(stream: str, error: BaseException, title: str, state: str) -> StreamError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return StreamError(
         "FM-STREAM-026",
-        "records of a batch could not be read from Kafka",
+        title,
         where=f"stream {stream}",
         found=f"{type(error).__name__}: {lines[0][:500] if lines else ''}",
-        state="nothing of the batch was written; the stored offsets stand where they stood",
+        state=state,
         next=f"floodmark stream run {stream}",
         retryable=may_pass(error),
     )

@@ -1,0 +1,262 @@
+"""A stream by Structured Streaming: Spark's checkpoint plans batches, the database decides.
+
+Every micro-batch goes through the same writer as without a checkpoint: its offsets, from the
+checkpoint's own log, are committed with its rows. An error always leaves `foreachBatch`, so Spark
+never takes a batch for done that is not in the database.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from floodmark import failpoints
+from floodmark.config.stream_fields import Trigger
+from floodmark.config.stream_files import LoadedStream
+from floodmark.engines.spark import needing_kafka
+from floodmark.model.offsets import Offsets
+from floodmark.streaming.batches import AlreadyApplied, Claim, StreamBatch, StreamRow
+from floodmark.streaming.checkpoint import (
+    INCARNATION,
+    Checkpoint,
+    batch_offsets,
+    begin_checkpoint,
+    incarnations,
+    is_planned,
+    read_checkpoint,
+)
+from floodmark.streaming.read import judged
+from floodmark.streaming.runner import Runner, Stopped, end_of
+from floodmark.streaming.spark_faults import ended
+from floodmark.streaming.startup import Start, check_offsets, decide, stored_of
+from floodmark.streaming.watching import BatchDone, RunTotals
+from floodmark.streaming.writing import counts_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK_SECONDS = 0.3
+"""How soon a stop is noticed; Spark takes fractions although its types do not say so."""
+
+
+@dataclass
+class StreamQuery(Runner):
+    """Runs one stream with a checkpoint of Spark."""
+
+    _claim: Claim | None = None
+    _folder: str = ""
+    _error: BaseException | None = None
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a batch is under way: a stop waits for it."""
+
+    def run(self) -> RunTotals:
+        """Start the query and watch it to its end; as StreamRunner.run otherwise."""
+        with suppress(Stopped):
+            self.again(self.ledger.ensure)
+            start = self.again(self.begun)
+            self.watcher.counted(self.again(self.ledger.tracked), None)
+            self.relayed()
+            self._watch(self._started(start))
+        return self.totals
+
+    # Beginning ----------------------------------------------------------------------------------
+
+    def begun(self) -> Offsets:
+        """The stream is ours from here on; returns where Spark begins if its checkpoint is empty.
+
+        Raises what the start-up table refuses. A new incarnation gets an empty checkpoint beside an
+        old one, which stays as it is.
+        """
+        row, location = self._looked_at(), location_of(self.stream)
+        folder, ids = active_folder(location, row), self.source.topic_ids()
+        checkpoint = None if is_left(row) else read_checkpoint(folder, self.stream.called)
+        start = self._decided(checkpoint, row, ids)
+        begins = start.kind == "new_incarnation"
+        if begins:
+            folder = empty_folder(location, (row.incarnation if row else 0) + 1)
+        if start.kind == "resume" and checkpoint is not None:
+            query_id = checkpoint.query_id
+        else:
+            query_id = begin_checkpoint(folder, self.stream.called)
+        facts = self.facts(ids, query_id=query_id, checkpoint=folder, begins_incarnation=begins)
+        claim, self._folder = self.ledger.claim(facts, row), folder
+        self.watcher.claimed(claim)
+        self._claim = self.begun_at_settings(claim) if start.kind == "fresh" else claim
+        return start.offsets or end_of(self._claim)
+
+    def _decided(
+        self, checkpoint: Checkpoint | None, row: StreamRow | None, topic_ids: dict[str, str]
+    ) -> Start:
+        called, is_stateful = self.stream.called, self.stream.settings.streaming.is_stateful
+        start = decide(called, checkpoint, stored_of(row), topic_ids, keeps_state=is_stateful)
+        if start.offsets is not None:
+            earliest = self.source.admin.earliest(self.source.topics)
+            check_offsets(called, start.offsets, earliest, self.source.latest())
+        return start
+
+    def _looked_at(self) -> StreamRow | None:
+        """The row of the stream, behind what is gone from Kafka where that is to be skipped."""
+        row = self.ledger.stored()
+        if not self.skips_to_earliest or row is None or row.end_offsets is None:
+            return row
+        ids = self.source.refuse_recreated(row.topic_ids)
+        if self.source.lost(row.end_offsets):
+            # Without a query id the start-up table begins a new incarnation behind the losses.
+            self.skipped(self.ledger.claim(self.facts(ids), row))
+        return self.ledger.stored()
+
+    def _started(self, start: Offsets) -> StreamingQuery:
+        settings = self.stream.settings
+        source = (
+            self.spark.readStream.format("kafka")
+            .options(**self.access.source().spark)
+            .option("subscribe", settings.extract.topic)
+            .option("startingOffsets", self._starting(start))
+            .option("maxOffsetsPerTrigger", str(self.limit))
+            .option("failOnDataLoss", "true")
+        )
+        with needing_kafka():
+            records = source.load()
+        query: StreamingQuery = (
+            records.writeStream.foreachBatch(self._batch)
+            .queryName(settings.streaming.query_name or settings.pipeline_id)
+            .option("checkpointLocation", self._folder)
+            .trigger(**spark_trigger(settings.streaming.trigger_mode))
+            .start()
+        )
+        return query
+
+    def _starting(self, start: Offsets) -> str:
+        """As Spark wants it: every partition is to be named."""
+        there = self.source.admin.partitions(self.source.topics)
+        return Offsets.of({place: start.at(place) for place in there}).to_json()
+
+    # Batches ------------------------------------------------------------------------------------
+
+    def _batch(self, frame: DataFrame, number: int) -> None:
+        """What Spark calls for each micro-batch; whatever is wrong is raised to it."""
+        with self._guard:
+            try:
+                if self.stop.is_set():
+                    raise Stopped  # noqa: TRY301  (as every other end of a batch)
+                failpoints.reached("stream.after_wal")
+                self.done(self.again(partial(self._applied, frame, number)))
+            # The boundary to Spark, which tells no more than a text of it.
+            except BaseException as error:
+                self._error = error
+                raise
+
+    def _applied(self, frame: DataFrame, number: int) -> BatchDone:
+        began = time.monotonic()
+        claim = self._known()
+        start, end = batch_offsets(self._folder, number, self.stream.called)
+        is_last = claim.batch_id is not None and claim.spark_batch_id == number
+        batch = StreamBatch(
+            batch_id=int(claim.batch_id or 0) if is_last else claim.next_batch_id,
+            incarnation=claim.incarnation,
+            start=start,
+            end=end,
+            spark_batch_id=number,
+            checkpoint=self._folder,
+        )
+        wanted = self.writer.wanted(claim, start, end)
+        self._claim, outcome = self.writer.write(claim, batch, judged(frame, wanted))
+        return BatchDone(
+            batch.batch_id,
+            counts_of(outcome),
+            self._behind(end),
+            time.monotonic() - began,
+            isinstance(outcome, AlreadyApplied),
+            self._claim.event_watermark,
+        )
+
+    def _known(self) -> Claim:
+        if self._claim is None:
+            raise ValueError(f"stream {self.stream_id} is not claimed")
+        return self._claim
+
+    def _behind(self, end: Offsets) -> int:
+        latest = self.source.latest()
+        return sum(max(0, last - end.at(place)) for place, last in latest.items())
+
+    # Watching -----------------------------------------------------------------------------------
+
+    def _watch(self, query: StreamingQuery) -> None:
+        """Until the query ends, or a stop ends it between two batches."""
+        try:
+            while not query.awaitTermination(LOOK_SECONDS):  # type: ignore[arg-type]
+                if self.stop.is_set():
+                    self._stop(query)
+                    return
+                if not query.status["isDataAvailable"] and not query.status["isTriggerActive"]:
+                    self.watcher.idle(0)
+        # Whatever Spark throws: the query is over, and its own error or that of a batch is told.
+        except Exception as error:
+            self._stop(query)
+            if isinstance(self._error, Stopped):
+                return
+            if self._error is not None:
+                raise self._error from error
+            raise ended(self.stream.called, error) from error
+
+    def _stop(self, query: StreamingQuery) -> None:
+        """End the query between two batches: the next one finds the stop and does nothing."""
+        self.stop.set()
+        with self._guard:
+            pass
+        # Not under the guard: Spark waits here for a batch that may be waiting for it.
+        query.stop()
+
+
+def location_of(stream: LoadedStream) -> str:
+    """Where the file says that the checkpoint is."""
+    said = stream.settings.streaming.checkpoint_location or ""
+    is_plain = "://" not in said and not said.startswith("file:")
+    return str(stream.root / said) if is_plain else said
+
+
+def active_folder(location: str, row: StreamRow | None) -> str:
+    """The checkpoint that a stream used last: that of its row, else the newest at its place."""
+    known = row.checkpoint if row is not None else None
+    is_ours = known is not None and f"{known}/".startswith(f"{location.rstrip('/')}/")
+    return known if known is not None and is_ours else newest_folder(location)
+
+
+def newest_folder(location: str) -> str:
+    """The checkpoint of the last incarnation at a place; the place itself if it has no others."""
+    numbers = incarnations(location)
+    return _beside(location, numbers[-1]) if numbers else location
+
+
+def empty_folder(location: str, incarnation: int) -> str:
+    """Where a new incarnation has its checkpoint: the place itself if nothing was planned there."""
+    folder = location
+    while is_planned(folder):
+        folder, incarnation = _beside(location, incarnation), incarnation + 1
+    return folder
+
+
+def _beside(location: str, incarnation: int) -> str:
+    return f"{location.rstrip('/')}/{INCARNATION}{incarnation}"
+
+
+def is_left(row: StreamRow | None) -> bool:
+    """Whether the stream goes on at its position whatever checkpoint is there: reset or rewound."""
+    return row is not None and row.end_offsets is not None and row.query_id is None
+
+
+def spark_trigger(trigger: Trigger) -> Mapping[str, Any]:
+    """The arguments of Spark's trigger."""
+    kinds: Mapping[str, Callable[[], dict[str, Any]]] = {
+        "once": lambda: {"once": True},
+        "availableNow": lambda: {"availableNow": True},
+        "processingTime": lambda: {"processingTime": f"{trigger.seconds:f} seconds"},
+        "continuous": lambda: {"processingTime": "0 seconds"},
+    }
+    return kinds[trigger.kind]()
