@@ -205,6 +205,7 @@ CODES: dict[str, str] = {
     "FM-STREAM-010": "rows that were staged for a batch of a stream are not all there",
     "FM-STREAM-011": "the stream moved while it was being looked at",
     "FM-STREAM-012": "the circuit breaker of a stream is open",
+    "FM-STREAM-013": "the executors could not stage a batch of a stream",
     "FM-STREAM-020": "Kafka could not be asked",
     "FM-STREAM-021": "a topic of Kafka is not there",
     "FM-STREAM-022": "records could not be sent to Kafka",

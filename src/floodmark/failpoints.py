@@ -69,6 +69,9 @@ QUERY_POINTS = ("stream.after_wal",)
 RELAY_POINTS = ("dlq.before_relay", "dlq.after_send")
 """Points that only messages to a dead-letter topic reach; they have crash tests of their own."""
 
+STAGE_POINTS = ("stream.after_stage",)
+"""Points that only a batch reaches that executors stage; it has crash tests of its own."""
+
 _seen: Counter[str] = Counter()
 _guard = threading.Lock()
 
@@ -85,6 +88,7 @@ def every_point() -> tuple[str, ...]:
         *STREAM_POINTS,
         *QUERY_POINTS,
         *RELAY_POINTS,
+        *STAGE_POINTS,
     )
 
 

@@ -162,14 +162,20 @@ def test_records_are_there_once_and_the_next_run_goes_on_behind_them(
     assert place.ask("SELECT array_agg(id ORDER BY id) FROM $schema.events") == [(list(range(30)),)]
 
 
-def test_what_cannot_be_written_is_a_dead_letter_with_its_bytes(place: Place, run: Run) -> None:
+@pytest.mark.parametrize("driver_rows", [1_000, 0])
+def test_what_cannot_be_written_is_a_dead_letter_with_its_bytes(
+    place: Place, run: Run, driver_rows: int
+) -> None:
     place.ask(
         "CREATE TABLE $schema.events (id bigint PRIMARY KEY, at timestamptz, kind varchar(5))"
     )
     long = {"id": 5, "kind": "too long for it"}
     place.send(event(1), b"poison", {"kind": "no id"}, event(1), long, event(2), partition=0)
+    path = place.write(
+        load={"driverCopyRows": driver_rows}, streamingConfigJson={"maxRecordsPerTrigger": 100}
+    )
 
-    code, document = run("run", place.write())
+    code, document = run("run", path)
 
     (stream,) = document["streams"]
     assert code == 0

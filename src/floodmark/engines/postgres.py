@@ -73,6 +73,14 @@ def _opening(dsn: str, said: Callable[[], dict[str, Any]]) -> Connect:
     return connect
 
 
+def address_of(connection: Connection) -> str:
+    """What opens the same connection elsewhere, its password included: for executors, never shown."""
+    from psycopg.conninfo import make_conninfo
+
+    info = connection.info
+    return make_conninfo(info.dsn, password=info.password or None)
+
+
 def cursor_of(connection: Connection) -> Cursor:
     """A cursor that takes `$1` for a value."""
     import psycopg

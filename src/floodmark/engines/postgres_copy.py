@@ -91,21 +91,25 @@ def copy_rows(
     batches: Iterable[pa.RecordBatch],
     *,
     refuse: Refuse | None = None,
+    freezes: bool = False,
 ) -> int:
     """Copy `sources` of every batch into `columns` of the quoted `table`; returns the rows written.
 
     Raises MisfitError at the first value that does not fit; the transaction is then to be given up.
     With `refuse` rows with such a value are left out and told instead, and so are texts that are no
     UTF-8, which the server would refuse, and dates outside of the years 1 to 9999, which hardly any
-    client can read back.
+    client can read back. `freezes` is for a table that this transaction made and that nobody else
+    sees: whoever reads it need not ask whether its rows are committed.
     """
     fits = _Fitting(columns, sources, refuse)
     names = ", ".join(quoted(column.name) for column in columns)
     fitted = fits.batches(batches)
+    frozen = ", FREEZE" if freezes else ""
     if _is_binary(fits.schema, columns):
-        _copy_binary(cursor, f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)", fitted, fits)
+        form = f"FORMAT BINARY{frozen}"
+        _copy_binary(cursor, f"COPY {table} ({names}) FROM STDIN ({form})", fitted, fits)
     else:
-        _copy_text(cursor, f"COPY {table} ({names}) FROM STDIN", fitted)
+        _copy_text(cursor, f"COPY {table} ({names}) FROM STDIN (FORMAT TEXT{frozen})", fitted)
     return cursor.rowcount
 
 
@@ -261,12 +265,12 @@ def _blanked(array: pa.Array, rows: Sequence[int]) -> pa.Array:
 
 
 def _is_binary(schema: pa.Schema | None, columns: Sequence[PgColumn]) -> bool:
-    if schema is None or not all(_has_binary_form(column) for column in columns):
+    if schema is None or not all(has_binary_form(column) for column in columns):
         return False
     return _encoder(schema) is not None
 
 
-def _has_binary_form(column: PgColumn) -> bool:
+def has_binary_form(column: PgColumn) -> bool:
     """Whether the type of the column is one whose binary form pgpq writes."""
     known = {name for name, _, _ in _WIRES} | set(_INTEGERS) | {"numeric"}
     return column.type in known

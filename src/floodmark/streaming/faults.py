@@ -16,6 +16,7 @@ from floodmark.streaming.refusals import ROLLED_BACK
 Fault = Literal["row", "transient", "lasting"]
 
 DISK_FULL = "53100"
+LOCK_NOT_AVAILABLE = "55P03"
 _ROW_CLASSES = ("22", "23", "44", "54", "P0")
 """Data, constraints, WITH CHECK OPTION, limits of the program, refusals by triggers."""
 _TRANSIENT_CLASSES = ("08", "40", "53", "57")

@@ -37,7 +37,7 @@ from floodmark.streaming.batches import (
     StreamBatch,
     StreamRow,
 )
-from floodmark.streaming.faults import database_error
+from floodmark.streaming.faults import LOCK_NOT_AVAILABLE, database_error
 from floodmark.streaming.refusals import broken, disagreeing, fenced, moved, no_tables, unknown
 from floodmark.streaming.tables import DEAD_LETTERS, OUTBOX, STREAM, TABLES, TRACKER, StreamTable
 
@@ -49,7 +49,6 @@ TAKEOVER_SECONDS = 5
 CLAIM_ATTEMPTS = 6
 READ_BACK_SECONDS = 60
 """How long a commit whose answer was lost may still be under way on the server."""
-LOCK_NOT_AVAILABLE = "55P03"
 
 _ROW = ", ".join(name for name, _ in STREAM.columns if name != "updated_at")
 _LETTER = (

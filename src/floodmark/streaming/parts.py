@@ -26,7 +26,10 @@ from floodmark.streaming.watching import Nobody, StreamWatcher
 from floodmark.streaming.writing import BatchWriter
 
 if TYPE_CHECKING:
-    from floodmark.streaming.load import Originals
+    from floodmark.streaming.late import LateRule
+    from floodmark.streaming.refused import Originals
+    from floodmark.streaming.staging import Staging
+    from floodmark.streaming.target import TargetSpec
 
 
 Position = tuple[str, int, int]
@@ -104,6 +107,7 @@ def runner_of(
         ledger_of(access),
         PostgresLoad(spec, fail_fast, originals),
         PostgresLoad(of_late, fail_fast, originals) if of_late else None,
+        None if late else _staging(access, spec, rule, originals),
     )
     kind = StreamQuery if settings.streaming.offsets_in == "checkpoint" else StreamRunner
     return kind(
@@ -115,6 +119,24 @@ def runner_of(
         watcher=watcher or Nobody(),
         skips_to_earliest=skips_to_earliest,
         relay=_relay(access) if _has_topic(settings) else None,
+    )
+
+
+def _staging(
+    access: Access, spec: TargetSpec, late: LateRule | None, originals: Originals
+) -> Staging:
+    """What loads batches that are too large for the driver."""
+    from floodmark.streaming.staging import Staging
+
+    settings = access.stream.settings
+    return Staging(
+        access.database(),
+        settings.pipeline_id,
+        tracker_schema(access),
+        spec,
+        settings.errors.fail_fast,
+        originals,
+        late,
     )
 
 

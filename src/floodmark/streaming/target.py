@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from floodmark.engines.postgres import MAX_NAME_BYTES, quoted, run
@@ -11,6 +11,7 @@ from floodmark.engines.postgres_copy import PgColumn, created_type, wire_type
 from floodmark.errors import SinkError, StreamError
 from floodmark.model.names import matching
 from floodmark.sinks.postgres_target import PgTable, PostgresTarget
+from floodmark.streaming.read import JUDGEMENT, PLACE
 from floodmark.streaming.tables import WriteMode
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
     from floodmark.engines.postgres import Connection, Cursor
 
-METADATA = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_value")
-"""Columns of a frame that say where a row comes from; they are never written to the target."""
+METADATA = (*PLACE, "_key", "_value", *JUDGEMENT)
+"""Columns of a frame that say where a row comes from; they are written only if they are named."""
 
 _REQUIRED = """SELECT attname FROM pg_attribute WHERE attrelid = $1 AND attnum > 0
   AND NOT attisdropped AND attnotnull AND NOT atthasdef AND attidentity = '' AND attgenerated = ''"""
@@ -40,6 +41,8 @@ class TargetSpec:
     keys: tuple[str, ...] = ()
     creates_table: bool = False
     adds_columns: bool = False
+    columns: tuple[str, ...] | None = None
+    """Of the frame; None for all that do not say where a row comes from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,10 @@ class Target:
     """As the table spells them."""
 
 
-def data_columns(schema: pa.Schema) -> list[str]:
+def data_columns(spec: TargetSpec, schema: pa.Schema) -> list[str]:
     """The columns of a frame that go to the target."""
+    if spec.columns is not None:
+        return list(spec.columns)
     return [name for name in schema.names if name not in METADATA]
 
 
@@ -95,7 +100,7 @@ def _found(cursor: Cursor, spec: TargetSpec) -> PgTable:
 
 
 def _create(cursor: Cursor, spec: TargetSpec, table: PgTable, schema: pa.Schema) -> None:
-    names = data_columns(schema)
+    names = data_columns(spec, schema)
     columns = _definitions(spec, schema, names)
     if spec.mode == "upsert":
         keys = ", ".join(quoted(_required_name(spec, key, names)) for key in spec.keys)
@@ -105,7 +110,7 @@ def _create(cursor: Cursor, spec: TargetSpec, table: PgTable, schema: pa.Schema)
 
 def _add_columns(cursor: Cursor, spec: TargetSpec, table: PgTable, schema: pa.Schema) -> bool:
     there = [column.name for column in table.columns]
-    new = [name for name in data_columns(schema) if matching(name, there) is None]
+    new = [name for name in data_columns(spec, schema) if matching(name, there) is None]
     if new:
         added = ", ".join(f"ADD COLUMN {one}" for one in _definitions(spec, schema, new))
         run(cursor, f"ALTER TABLE {table.quoted} {added}")
@@ -129,7 +134,7 @@ def _checked(cursor: Cursor, spec: TargetSpec, table: PgTable, schema: pa.Schema
     """Every difference between the frame and the table, at once."""
     by_name = {column.name: column for column in table.columns}
     columns, different = [], []
-    for name in data_columns(schema):
+    for name in data_columns(spec, schema):
         known = matching(name, list(by_name))
         kind = schema.field(name).type
         if known is None:
@@ -147,7 +152,9 @@ def _checked(cursor: Cursor, spec: TargetSpec, table: PgTable, schema: pa.Schema
     keys = tuple(_required_name(spec, key, list(filled)) for key in spec.keys)
     if spec.mode == "upsert":
         _check_keys(cursor, spec, table, keys)
-    return Target(table.quoted, tuple(columns), tuple(data_columns(schema)), keys)
+    # A key has to have a value, whatever the index says: NULL conflicts with nothing.
+    filled_columns = [replace(c, is_required=c.is_required or c.name in keys) for c in columns]
+    return Target(table.quoted, tuple(filled_columns), tuple(data_columns(spec, schema)), keys)
 
 
 def _required_name(spec: TargetSpec, key: str, names: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -31,16 +30,17 @@ class Refused(Protocol):
         """A row by its place in the frame."""
 
 
-def statement(target: Target, stage: str, condition: str = "true") -> str:
-    """One row per key, the newest, into the target."""
+def statement(target: Target, stage: str, condition: str = "true", newest: str = ROW) -> str:
+    """One row per key, the newest, into the target; `newest` are columns of the stage."""
     names = [column.name for column in target.columns]
-    keys, columns = _list(target.keys), _list(names)
+    keys, columns = listed(target.keys), listed(names)
     # Keys alone are set as well: DO NOTHING would not count the rows that are there.
     rest = [name for name in names if name not in target.keys] or list(target.keys)
+    order = ", ".join(f"{name} DESC" for name in newest.split(", "))
     action = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in rest)
     return (
         f"INSERT INTO {target.quoted} ({columns}) SELECT DISTINCT ON ({keys}) {columns}"
-        f" FROM {stage} WHERE {condition} ORDER BY {keys}, {ROW} DESC"
+        f" FROM {stage} WHERE {condition} ORDER BY {keys}, {order}"
         f" ON CONFLICT ({keys}) DO UPDATE SET {action}"
     )
 
@@ -53,17 +53,12 @@ class Upsert:
     def __init__(self, cursor: Cursor, target: Target) -> None:
         self._cursor = cursor
         self._target = target
+        self._refused: list[int] = []
 
     def stage(self) -> tuple[list[PgColumn], list[str]]:
-        """Make the stage; returns its columns and the columns of the frame they are filled from.
-
-        A key has to have a value, whatever the target says: NULL conflicts with nothing.
-        """
+        """Make the stage; returns its columns and the columns of the frame they are filled from."""
         row = PgColumn(ROW, "int8", "bigint")
-        keys = set(self._target.keys)
-        columns = [
-            replace(c, is_required=c.is_required or c.name in keys) for c in self._target.columns
-        ]
+        columns = self._target.columns
         shown = ", ".join(f"{quoted(c.name)} {c.shown}" for c in (*columns, row))
         run(self._cursor, f"CREATE TEMPORARY TABLE {_STAGE} ({shown}) ON COMMIT DROP")
         return [*columns, row], [*self._target.sources, ROW]
@@ -86,8 +81,8 @@ class Upsert:
         while True:
             try:
                 with savepoint(self._cursor):
-                    applied = run(self._cursor, statement(self._target, self.stage_table)).rowcount
-                    return staged - applied
+                    chosen = statement(self._target, self.stage_table, self._condition)
+                    return staged - run(self._cursor, chosen, self._values).rowcount
             except psycopg.Error as error:
                 if fault(error) != "row":
                     raise
@@ -96,16 +91,26 @@ class Upsert:
                 return staged - applied
             staged -= removed
 
-    def _without_refused(self, refused: Refused) -> tuple[int, int]:
-        """Take the newest rows that the target refuses out of the stage, and undo the others.
+    @property
+    def _condition(self) -> str:
+        return f"{ROW} <> ALL($1)" if self._refused else "true"
 
-        Returns how many were removed, and applied if there was none: in parts, rows may be taken
+    @property
+    def _values(self) -> tuple[list[int]] | None:
+        return (self._refused,) if self._refused else None
+
+    def _without_refused(self, refused: Refused) -> tuple[int, int]:
+        """Leave the newest rows out that the target refuses, and undo the others.
+
+        Returns how many were left out, and applied if there was none: in parts, rows may be taken
         that are refused in one statement (unique values that change places).
         """
-        keys = _list(self._target.keys)
+        keys = listed(self._target.keys)
         newest = run(
             self._cursor,
-            f"SELECT DISTINCT ON ({keys}) {ROW} FROM {self.stage_table} ORDER BY {keys}, {ROW} DESC",
+            f"SELECT DISTINCT ON ({keys}) {ROW} FROM {self.stage_table} WHERE {self._condition}"
+            f" ORDER BY {keys}, {ROW} DESC",
+            self._values,
         ).fetchall()
         rows = sorted(int(row) for (row,) in newest)
         bad: list[int] = []
@@ -113,8 +118,8 @@ class Upsert:
         self._search(rows, bad, refused)
         if bad:
             run(self._cursor, "ROLLBACK TO SAVEPOINT floodmark_search")
-            run(self._cursor, f"DELETE FROM {self.stage_table} WHERE {ROW} = ANY($1)", (bad,))
         run(self._cursor, "RELEASE SAVEPOINT floodmark_search")
+        self._refused += bad
         return len(bad), len(rows) - len(bad)
 
     def _search(self, rows: Sequence[int], bad: list[int], refused: Refused) -> None:
@@ -138,5 +143,6 @@ class Upsert:
         self._search(rows[middle:], bad, refused)
 
 
-def _list(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Names, quoted, with commas."""
     return ", ".join(map(quoted, names))

@@ -1,18 +1,21 @@
 """One batch of judged records into the database: the same for both ways to keep offsets.
 
-A batch of at most `driverCopyRows` records goes through the driver.
+A batch of at most `driverCopyRows` records goes through the driver, a larger one is staged by the
+executors.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from floodmark import failpoints
 from floodmark.config.stream_files import LoadedStream
-from floodmark.model.offsets import Offsets
+from floodmark.errors import StreamError
+from floodmark.model.offsets import Offsets, records
 from floodmark.streaming.batches import (
     AlreadyApplied,
     Applied,
@@ -29,6 +32,7 @@ from floodmark.streaming.micro_batch import MicroBatch
 from floodmark.streaming.read import LATE, Wanted
 from floodmark.streaming.refusals import first_refused
 from floodmark.streaming.spark_faults import unread
+from floodmark.streaming.staging import Staging
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,6 +60,9 @@ class BatchWriter:
     load: RowLoad
     load_late: RowLoad | None = None
     """For late records with a table of their own."""
+    staging: Staging | None = None
+    """For batches that do not go through the driver."""
+    _is_swept: bool = False
 
     @property
     def stream_id(self) -> str:
@@ -88,6 +95,8 @@ class BatchWriter:
 
         Called again for the same batch it changes nothing more.
         """
+        if self.staging is not None and self._is_large(planned):
+            return self._write_staged(claim, planned, frame, self.staging)
         # 1.
         rule = self._late
         batch = MicroBatch(self._collected(frame), rule)
@@ -97,6 +106,36 @@ class BatchWriter:
         stored = replace(planned, event_watermark=watermark)
         # 2.
         outcome = self.ledger.commit(claim, stored, lambda cursor: self._load(cursor, batch))
+        failpoints.reached("stream.after_return")
+        self._tell_late(outcome)
+        return advanced(claim, stored), outcome
+
+    def _is_large(self, planned: StreamBatch) -> bool:
+        return records(planned.start, planned.end) > self.stream.settings.load.driver_copy_rows
+
+    def _write_staged(
+        self, claim: Claim, planned: StreamBatch, frame: DataFrame, staging: Staging
+    ) -> tuple[Claim, Applied | AlreadyApplied]:
+        """The same by the executors, which load the rows first; one short transaction moves them."""
+        if not self._is_swept:
+            staging.sweep(claim.epoch)
+            self._is_swept = True
+        try:
+            staged = staging.stage(frame, claim.epoch)
+            rule, watermark = self._late, claim.event_watermark
+            if rule is not None:
+                watermark = rule.watermark_after(watermark, staged.newest_event)
+            stored = replace(planned, event_watermark=watermark)
+            outcome = self.ledger.commit(
+                claim, stored, lambda cursor: self._with_messages(staging.apply(cursor, staged))
+            )
+        except StreamError:
+            # What is staged is as large as the batch, and the next attempt stages it anew.
+            with suppress(StreamError):
+                staging.sweep(claim.epoch)
+            raise
+        if isinstance(outcome, AlreadyApplied):
+            staging.sweep(claim.epoch)
         failpoints.reached("stream.after_return")
         self._tell_late(outcome)
         return advanced(claim, stored), outcome

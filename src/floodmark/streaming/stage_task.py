@@ -1,0 +1,163 @@
+"""What an executor does with a partition: its rows into a table of the attempt's own.
+
+A task may run twice, side by side or one after the other, and either may die at any moment. Each
+attempt makes a table with a name that no other one has, in one transaction with its rows, and says
+its name; the driver moves only those whose names it hears.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, fields
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from floodmark.engines.postgres import quoted, quoted_table, run
+from floodmark.engines.postgres_copy import MisfitError, PgColumn, copy_rows
+from floodmark.model.clock import epoch_micros
+from floodmark.streaming.batches import DeadLetter
+from floodmark.streaming.late import LateRule
+from floodmark.streaming.micro_batch import MicroBatch
+from floodmark.streaming.read import BAD
+from floodmark.streaming.refused import Refusal, letter_of
+
+LETTER_COLUMNS = (
+    "topic text, kafka_partition integer, kafka_offset bigint, reason text, detail text,"
+    " record_key bytea, record_value bytea, column_name text, event_time timestamptz"
+)
+"""In the order of the fields of a dead letter."""
+RESULT = "attempt string, rows bigint, letters bigint, dropped bigint, newest bigint"
+"""`newest` in microseconds since 1970: Spark would give a time of this machine's zone."""
+_RESULT = pa.schema(
+    [
+        ("attempt", pa.string()),
+        ("rows", pa.int64()),
+        ("letters", pa.int64()),
+        ("dropped", pa.int64()),
+        ("newest", pa.int64()),
+    ]
+)
+LETTERS = "_l"
+"""What the name of the table with an attempt's dead letters ends with."""
+
+
+@dataclass(frozen=True)
+class StageTask:
+    """Called by Spark with the batches of a partition; gives one row, or none if there are no rows."""
+
+    address: str
+    """Of the database; holds the password, and is never shown."""
+    schema: str
+    prefix: str
+    columns: tuple[PgColumn, ...]
+    sources: tuple[str, ...]
+    late: LateRule | None = None
+
+    def __repr__(self) -> str:
+        return f"StageTask({self.schema}.{self.prefix})"
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Stage a partition; raises what the database says, and Spark tries the task again."""
+        source = iter(batches)
+        first = next((batch for batch in source if batch.num_rows), None)
+        if first is None:
+            return
+        attempt = _Attempt(self, self.prefix + uuid.uuid4().hex[:20])
+        rows = attempt.store(_chained(first, source))
+        newest = None if attempt.newest is None else epoch_micros(attempt.newest)
+        said = (attempt.name, rows, len(attempt.letters), attempt.dropped, newest)
+        arrays = [pa.array([one], field.type) for one, field in zip(said, _RESULT, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=_RESULT)
+
+
+class _Attempt:
+    """One transaction of one attempt."""
+
+    def __init__(self, task: StageTask, name: str) -> None:
+        self.name = name
+        self.letters: list[DeadLetter] = []
+        self.dropped = 0
+        self.newest: datetime | None = None
+        self._task = task
+        self._current: tuple[int, pa.RecordBatch] | None = None
+        self._before = 0
+
+    def store(self, batches: Iterable[pa.RecordBatch]) -> int:
+        """Returns how many rows are staged; those that do not fit are dead letters."""
+        import psycopg
+
+        with psycopg.connect(self._task.address, application_name="floodmark staging") as opened:
+            cursor = psycopg.RawCursor(opened)
+            # A crash of the server empties the table anyway; the driver counts.
+            run(cursor, "SET LOCAL synchronous_commit = off")
+            table = quoted_table(self._task.schema, self.name)
+            self._create(cursor, table)
+            rows = copy_rows(
+                cursor,
+                table,
+                self._task.columns,
+                self._task.sources,
+                self._good(batches),
+                refuse=self._refuse,
+                freezes=True,
+            )
+            self._store_letters(cursor)
+        return rows
+
+    def _create(self, cursor: Any, table: str) -> None:
+        shown = ", ".join(f"{quoted(c.name)} {c.shown}" for c in self._task.columns)
+        run(cursor, f"CREATE UNLOGGED TABLE {table} ({shown}) WITH (autovacuum_enabled = off)")
+
+    def _good(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            good = self._judged(batch) if BAD in batch.schema.names else batch
+            self._current = (self._before, good)
+            yield good
+            self._before += good.num_rows
+
+    def _judged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows to be written; what becomes of the others is remembered."""
+        found = MicroBatch(pa.Table.from_batches([batch]), self._task.late)
+        self.letters += found.letters()
+        self.dropped += found.dropped
+        newest = found.newest_event
+        if newest is not None and (self.newest is None or newest > self.newest):
+            self.newest = newest
+        rows = found.rows.combine_chunks().to_batches()
+        return rows[0] if rows else batch.slice(0, 0).select(found.rows.schema.names)
+
+    def _refuse(self, misfit: MisfitError) -> None:
+        if self._current is None:
+            raise misfit
+        before, batch = self._current
+        table = pa.Table.from_batches([batch.slice(misfit.row - 1 - before, 1)])
+        refusal = Refusal.of_misfit(misfit)
+        self.letters.append(letter_of(table, 0, refusal))
+
+    def _store_letters(self, cursor: Any) -> None:
+        if not self.letters:
+            return
+        table = quoted_table(self._task.schema, self.name + LETTERS)
+        run(cursor, f"CREATE UNLOGGED TABLE {table} ({LETTER_COLUMNS})")
+        with cursor.copy(f"COPY {table} FROM STDIN".encode()) as copy:
+            for letter in self.letters:
+                copy.write_row(_row(letter))
+
+
+def _row(letter: DeadLetter) -> tuple[Any, ...]:
+    said = dict(zip([field.name for field in fields(letter)], astuple(letter), strict=True))
+    said["detail"] = str(said["detail"]).replace("\0", "\\0")
+    return tuple(said.values())
+
+
+def letter_of_row(row: tuple[Any, ...]) -> DeadLetter:
+    """A row of the table with an attempt's dead letters."""
+    return DeadLetter(*row)
+
+
+def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest

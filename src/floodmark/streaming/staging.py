@@ -1,0 +1,392 @@
+"""The executors' path: each task stages its partition, then one short transaction moves the rows.
+
+Tables of attempts that nobody moves, because a task died, was repeated or raced another one, are
+swept when a stream starts and after each batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from floodmark import failpoints
+from floodmark.engines.arrow_frames import UnfitColumnError, arrow_schema
+from floodmark.engines.postgres import Connect, address_of, cursor_of, quoted, quoted_table, run
+from floodmark.engines.postgres_copy import PgColumn, has_binary_form
+from floodmark.errors import StreamError
+from floodmark.sinks.postgres_merge import MORE_MEMORY
+from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
+from floodmark.streaming.faults import database_error, fault
+from floodmark.streaming.late import LateRule
+from floodmark.streaming.read import LATE
+from floodmark.streaming.refusals import ROLLED_BACK
+from floodmark.streaming.refused import MISFIT, Originals, Refusals, first_refused, with_originals
+from floodmark.streaming.savepoints import savepoint
+from floodmark.streaming.stage_task import LETTERS, RESULT, StageTask, letter_of_row
+from floodmark.streaming.target import Target, TargetSpec, prepared, unfit
+from floodmark.streaming.upsert import ROW, Upsert, listed, statement
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from floodmark.engines.postgres import Connection, Cursor
+
+_PLACES = (
+    PgColumn("_topic", "text", "text"),
+    PgColumn("_partition", "int4", "integer"),
+    PgColumn("_offset", "int8", "bigint"),
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NUMBERED = "pg_temp.floodmark_numbered"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What the winning attempt of one task staged."""
+
+    table: str
+    rows: int
+    letters: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A batch that lies ready in the database; `places` are the columns of Kafka it has."""
+
+    parts: tuple[Part, ...]
+    schema: pa.Schema
+    target: Target
+    places: tuple[str, ...]
+    newest_event: datetime | None
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """A task for each partition, and what to make of what they say."""
+
+    task: StageTask
+    schema: pa.Schema
+    target: Target
+    places: tuple[str, ...]
+
+    def staged(self, results: Sequence[Mapping[str, Any]]) -> Staged:
+        """The batch by the results of the winning attempts, one for each partition with rows."""
+        names = ("attempt", "rows", "letters", "dropped")
+        parts = tuple(Part(*(row[name] for name in names)) for row in results)
+        told = [row["newest"] for row in results if row["newest"] is not None]
+        newest = _EPOCH + timedelta(microseconds=max(told)) if told else None
+        return Staged(parts, self.schema, self.target, self.places, newest)
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Stages frames of Spark for one stream, in `schema`; the role has to be allowed to create there."""
+
+    connect: Connect
+    stream_id: str
+    schema: str
+    spec: TargetSpec
+    fail_fast: bool = False
+    originals: Originals | None = None
+    late: LateRule | None = None
+    """Of a stream whose late records have no table of their own: those go through the driver."""
+
+    def stage(self, frame: DataFrame, epoch: int = 0) -> Staged:
+        """Let the executors load the frame, which is computed once; nothing reaches the target.
+
+        `epoch` is that of the claim. Raises FM-STREAM-008 if the target does not take such rows, and
+        FM-STREAM-013 if a task fails for good.
+        """
+        try:
+            schema = arrow_schema(frame)
+        except UnfitColumnError as error:
+            raise unfit(self.spec, str(error), "plain values; others as text") from error
+        plan = self.planned(schema, epoch)
+        try:
+            results = [row.asDict() for row in frame.mapInArrow(plan.task, RESULT).collect()]
+        except Exception as error:
+            # Whatever it was, of Kafka, of Spark or of the database: nothing was written.
+            raise self._not_staged(error) from error
+        failpoints.reached("stream.after_stage")
+        return plan.staged(results)
+
+    def planned(self, schema: pa.Schema, epoch: int = 0) -> StagePlan:
+        """What the executors have to do for a frame of such columns."""
+        if self.late is not None and self.late.table:
+            raise ValueError("late records with a table of their own go through the driver")
+        target, address = self._looked_at(schema)
+        places = tuple(one for one in _PLACES if one.name in schema.names)
+        more = [one for one in places if one.name not in target.sources]
+        columns = (*map(_as_staged, target.columns), *more)
+        sources = (*target.sources, *(one.name for one in more))
+        task = StageTask(
+            address, self.schema, f"{self._prefix}{epoch}_", columns, sources, self.late
+        )
+        return StagePlan(task, schema, target, tuple(one.name for one in places))
+
+    def apply(self, cursor: Cursor, staged: Staged) -> Loaded:
+        """Move a staged batch, in the transaction of `Ledger.commit`; it may be tried again.
+
+        Raises FM-STREAM-010 if rows that were staged are gone: the batch has to be staged again.
+        """
+        import psycopg
+
+        target = prepared(cursor, self.spec, staged.schema)
+        if target.columns != staged.target.columns:
+            raise self._gone("the target has other columns than when the batch was staged")
+        if self.spec.mode == "overwrite":
+            run(cursor, f"DELETE FROM {target.quoted}")
+        refused = Refusals()
+        try:
+            duplicates = self._moved(cursor, staged, target, refused)
+        except psycopg.errors.UndefinedTable as error:
+            raise self._gone("a table is not there") from error
+        judged = self._letters(cursor, staged)
+        misfits = [letter for letter in judged if letter.reason == MISFIT]
+        misfits += self._refused(cursor, staged, refused)
+        letters = [letter for letter in judged if letter.reason != MISFIT]
+        letters += with_originals(misfits, self.originals) if self.originals else misfits
+        if self.fail_fast:
+            for letter in letters:
+                if letter.reason != LATE:
+                    raise first_refused(self.spec, letter)
+        for name in self._tables(staged):
+            run(cursor, f"DROP TABLE {quoted_table(self.schema, name)}")
+        # From what the tasks said, not from what was done with it: the ledger compares the two.
+        dropped = sum(part.dropped for part in staged.parts)
+        received = staged.rows + sum(part.letters for part in staged.parts) + dropped
+        written = staged.rows - len(refused)
+        counts = LoadCounts(received, written, len(letters), dropped, duplicates)
+        return Loaded(counts, letters)
+
+    def sweep(self, epoch: int = 0) -> int:
+        """Drop what was staged for this stream up to an epoch, and not moved; returns how many.
+
+        Tables of a later epoch belong to the runner that took over. One that an attempt is still
+        filling is left for the next time.
+        """
+        import psycopg
+
+        try:
+            connection = self.connect()
+            try:
+                names = self._staged_names(cursor_of(connection), epoch)
+                return sum(_dropped(connection, quoted_table(self.schema, n)) for n in names)
+            finally:
+                connection.close()
+        except psycopg.Error as error:
+            raise database_error(self.stream_id, error) from error
+
+    def _staged_names(self, cursor: Cursor, epoch: int) -> list[str]:
+        found = run(
+            cursor,
+            "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE n.nspname = $1 AND starts_with(c.relname, $2) AND c.relkind = 'r'",
+            (self.schema, self._prefix),
+        ).fetchall()
+        names = [str(name) for (name,) in found]
+        return [n for n in names if int(n[len(self._prefix) :].split("_")[0]) <= epoch]
+
+    @property
+    def _prefix(self) -> str:
+        return f"floodmark_stg_{hashlib.sha256(self.stream_id.encode()).hexdigest()[:12]}_"
+
+    def _looked_at(self, schema: pa.Schema) -> tuple[Target, str]:
+        """The target as it will be; what this look creates is rolled back."""
+        import psycopg
+
+        try:
+            connection = self.connect()
+            try:
+                return prepared(cursor_of(connection), self.spec, schema), address_of(connection)
+            finally:
+                connection.close()
+        except psycopg.Error as error:
+            raise database_error(self.stream_id, error) from error
+
+    def _moved(self, cursor: Cursor, staged: Staged, target: Target, refused: Refusals) -> int:
+        """Move all rows by one statement; returns how many were replaced within the batch."""
+        import psycopg
+
+        if not staged.rows:
+            return 0
+        typed = self._all(staged, _casts(target, staged.places))
+        try:
+            with savepoint(cursor):
+                if self.spec.mode == "upsert":
+                    self._check_count(cursor, staged)
+                    run(cursor, MORE_MEMORY)
+                    newest = ", ".join(map(quoted, staged.places)) or "1"
+                    rows = run(cursor, statement(target, typed, newest=newest)).rowcount
+                    return staged.rows - rows
+                names = listed([column.name for column in target.columns])
+                insert = f"INSERT INTO {target.quoted} ({names}) SELECT {names} FROM {typed}"
+                rows = run(cursor, insert).rowcount
+                if rows != staged.rows:
+                    raise self._gone(f"{rows} rows, not {staged.rows}")
+                return 0
+        except psycopg.Error as error:
+            if fault(error) != "row":
+                raise
+        return self._moved_in_parts(cursor, staged, target, refused)
+
+    def _moved_in_parts(
+        self, cursor: Cursor, staged: Staged, target: Target, refused: Refusals
+    ) -> int:
+        """The same, finding the rows that are refused, which takes a numbered copy of all of them."""
+        order = ", ".join(map(quoted, staged.places)) or "1"
+        run(
+            cursor,
+            "CREATE TEMPORARY TABLE floodmark_numbered ON COMMIT DROP AS SELECT s.*,"
+            f" row_number() OVER (ORDER BY {order}) - 1 AS {ROW} FROM {self._all(staged)}",
+        )
+        run(cursor, f"CREATE INDEX ON {_NUMBERED} ({ROW})")
+        run(cursor, f"ANALYZE {_NUMBERED}")
+        names, casts = [c.name for c in target.columns], _casts(target, ())
+        if self.spec.mode != "upsert":
+            into = f"INSERT INTO {target.quoted} ({listed(names)}) SELECT {casts}"
+            _insert(cursor, into, (0, staged.rows), refused)
+            return 0
+        upsert = Upsert(cursor, target)
+        upsert.stage()
+        into = f"INSERT INTO {upsert.stage_table} ({listed([*names, ROW])}) SELECT {casts}, {ROW}"
+        _insert(cursor, into, (0, staged.rows), refused)
+        return upsert.merge(refused, staged.rows - len(refused))
+
+    def _check_count(self, cursor: Cursor, staged: Staged) -> None:
+        """An unlogged table is emptied when the server recovers from a crash."""
+        counted = run(cursor, f"SELECT count(*) FROM {self._all(staged)}").fetchone()
+        if counted is None or counted[0] != staged.rows:
+            raise self._gone(f"{counted and counted[0]} rows, not {staged.rows}")
+
+    def _letters(self, cursor: Cursor, staged: Staged) -> list[DeadLetter]:
+        letters: list[DeadLetter] = []
+        for part in staged.parts:
+            if part.letters:
+                table = quoted_table(self.schema, part.table + LETTERS)
+                letters += map(letter_of_row, run(cursor, f"SELECT * FROM {table}").fetchall())
+        expected = sum(part.letters for part in staged.parts)
+        if len(letters) != expected:
+            raise self._gone(f"{len(letters)} dead letters, not {expected}")
+        return letters
+
+    def _refused(self, cursor: Cursor, staged: Staged, refused: Refusals) -> list[DeadLetter]:
+        if not refused:
+            return []
+        places = [f'"{name}"' if name in staged.places else "NULL" for name in _NAMES]
+        hidden = "".join(f" - '{name}'" for name in (ROW, *staged.places))
+        rows = run(
+            cursor,
+            f"SELECT {ROW}, {', '.join(places)}, (to_jsonb(s){hidden})::text FROM {_NUMBERED} s"
+            f" WHERE {ROW} = ANY($1) ORDER BY 1",
+            (sorted(refused),),
+        ).fetchall()
+        return [_letter(row, refused) for row in rows]
+
+    def _all(self, staged: Staged, columns: str = "*") -> str:
+        """Every row that is staged, as one relation `s`."""
+        tables = [quoted_table(self.schema, part.table) for part in staged.parts if part.rows]
+        return f"({' UNION ALL '.join(f'SELECT {columns} FROM {table}' for table in tables)}) s"
+
+    def _tables(self, staged: Staged) -> Sequence[str]:
+        letters = [part.table + LETTERS for part in staged.parts if part.letters]
+        return [*(part.table for part in staged.parts), *letters]
+
+    def _not_staged(self, error: Exception) -> StreamError:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return StreamError(
+            "FM-STREAM-013",
+            "the executors could not stage a batch of a stream",
+            where=f"stream {self.stream_id}, schema {self.schema}",
+            found=f"{type(error).__name__}: {' '.join(lines[:3])[:1000]}",
+            state="nothing reached the target; the stored offsets stand where they stood",
+            next="nothing if it passes: it is tried again",
+            retryable=True,
+        )
+
+    def _gone(self, found: str) -> StreamError:
+        return StreamError(
+            "FM-STREAM-010",
+            "rows that were staged for a batch of a stream are not all there",
+            where=f"stream {self.stream_id}, schema {self.schema}",
+            found=found,
+            state=ROLLED_BACK,
+            next="nothing: the batch is staged again",
+            retryable=True,
+        )
+
+
+def _dropped(connection: Connection, table: str) -> bool:
+    """Whether a table could be dropped: not if somebody holds it."""
+    import psycopg
+
+    try:
+        run(cursor_of(connection), "SET LOCAL lock_timeout = '1s'")
+        run(cursor_of(connection), f"DROP TABLE IF EXISTS {table}")
+        connection.commit()
+    except psycopg.errors.LockNotAvailable:
+        connection.rollback()
+        return False
+    return True
+
+
+def _as_staged(column: PgColumn) -> PgColumn:
+    """A column of the staging: types that pgpq does not write are texts until they are moved.
+
+    So what the server thinks of a value is learned in the one place that can look for its row.
+    """
+    if has_binary_form(column):
+        return column
+    return PgColumn(column.name, "text", "text", is_required=column.is_required)
+
+
+def _casts(target: Target, places: Sequence[str]) -> str:
+    """The columns of the target, in its types, and some places."""
+    typed = [
+        quoted(c.name) if has_binary_form(c) else f"{quoted(c.name)}::{c.shown} AS {quoted(c.name)}"
+        for c in target.columns
+    ]
+    taken = {column.name for column in target.columns}
+    return ", ".join([*typed, *(quoted(name) for name in places if name not in taken)])
+
+
+def _insert(cursor: Cursor, into: str, rows: tuple[int, int], refused: Refusals) -> None:
+    """Insert a range of numbered rows by `into`, in halves where it is refused."""
+    import psycopg
+
+    start, stop = rows
+    try:
+        with savepoint(cursor):
+            chosen = f"{into} FROM {_NUMBERED} WHERE {ROW} >= $1 AND {ROW} < $2"
+            run(cursor, chosen, (start, stop))
+            return
+    except psycopg.Error as error:
+        if fault(error) != "row":
+            raise
+        if stop - start == 1:
+            refused.server(start, error)
+            return
+    middle = (start + stop) // 2
+    _insert(cursor, into, (start, middle), refused)
+    _insert(cursor, into, (middle, stop), refused)
+
+
+_NAMES = tuple(one.name for one in _PLACES)
+
+
+def _letter(row: Sequence[Any], refused: Refusals) -> DeadLetter:
+    number, topic, partition, offset, said = row
+    why = refused[int(number)]
+    value = str(said).encode()
+    return DeadLetter(
+        topic, partition, offset, why.reason, why.detail, value=value, column=why.column
+    )
