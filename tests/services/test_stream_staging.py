@@ -228,6 +228,19 @@ def test_staged_rows_that_vanished_roll_the_batch_back(stage: Stage, loss: str, 
     assert stage.commit(staging, staged(staging, frame)) == LoadCounts(3, 3)
 
 
+def test_rows_that_vanished_are_missed_also_where_others_are_refused(stage: Stage) -> None:
+    stage.table("id bigint", "v integer CHECK (v < 10)")
+    staging, frame = stage.staging(), records(pa.array([1, 2, 10, 3], pa.int32()))
+    ready = staged(staging, frame, 2)
+    stage.place.query(f'TRUNCATE "{ready.parts[0].table}"')
+
+    with pytest.raises(StreamError) as caught:
+        stage.commit(staging, ready)
+
+    assert caught.value.code == "FM-STREAM-010"
+    assert stage.rows() == []
+
+
 def test_a_move_that_was_rolled_back_is_tried_again_with_the_same_tables(stage: Stage) -> None:
     stage.table("id bigint", "v bigint")
     staging = stage.staging()

@@ -148,9 +148,9 @@ class Staging:
         refused = Refusals()
         try:
             duplicates = self._moved(cursor, staged, target, refused)
+            judged = self._letters(cursor, staged)
         except psycopg.errors.UndefinedTable as error:
             raise self._gone("a table is not there") from error
-        judged = self._letters(cursor, staged)
         misfits = [letter for letter in judged if letter.reason == MISFIT]
         misfits += self._refused(cursor, staged, refused)
         letters = [letter for letter in judged if letter.reason != MISFIT]
@@ -243,6 +243,7 @@ class Staging:
         self, cursor: Cursor, staged: Staged, target: Target, refused: Refusals
     ) -> int:
         """The same, finding the rows that are refused, which takes a numbered copy of all of them."""
+        self._check_count(cursor, staged)
         order = ", ".join(map(quoted, staged.places)) or "1"
         run(
             cursor,
