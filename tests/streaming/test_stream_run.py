@@ -485,6 +485,100 @@ def test_stop_ends_a_continuous_stream_after_its_batch(place: Place, run: Run) -
     assert json.loads(out)["streams"][0]["written"] == 5
 
 
+# Batches that are too large for the driver ------------------------------------------------------
+
+
+def staged_tables(place: Place) -> int:
+    found = place.ask(
+        f"SELECT count(*) FROM pg_tables WHERE schemaname = '{place.name}'"
+        " AND tablename LIKE 'floodmark_stg%'"
+    )
+    return int(found[0][0])
+
+
+@pytest.mark.parametrize("store", ["database", "checkpoint"])
+def test_a_batch_that_is_too_large_for_the_driver_is_one_batch_all_the_same(
+    place: Place, run: Run, store: str
+) -> None:
+    place.ask("CREATE TABLE $schema.events (id bigint PRIMARY KEY, at timestamptz, kind text)")
+    place.send(*map(event, range(40)), b"poison", event(7), partition=0)
+    path = place.write(
+        load={"driverCopyRows": 10},
+        streamingConfigJson={
+            "offsetStore": store,
+            "checkpointLocation": "checkpoint",
+            "maxRecordsPerTrigger": 1000,
+            "watermark": {"eventTimeColumn": "at", "delayThreshold": "1 hour"},
+            "lateDataConfig": {"strategy": "drop"},
+        },
+    )
+
+    code, first = run("run", path)
+    old = [event(i, "2020-01-01T00:00:00Z") for i in range(100, 120)]
+    place.send(*old, *map(event, range(40, 50)), partition=1)
+    again, second = run("run", path)
+
+    (stream,), (next_stream,) = first["streams"], second["streams"]
+    assert (code, again) == (0, 0), (first, second)
+    assert (stream["batches"], stream["written"], stream["dead_lettered"]) == (1, 40, 2)
+    assert (next_stream["written"], next_stream["dropped"]) == (10, 20)
+    ids = place.ask("SELECT array_agg(id ORDER BY id) FROM $schema.events")
+    assert ids == [(list(range(50)),)]
+    letters = "SELECT reason, record_value FROM $schema.floodmark_dead_letters ORDER BY 1"
+    assert [(reason, bytes(value)) for reason, value in place.ask(letters)] == [
+        ("23505", json.dumps(event(7)).encode()),
+        ("malformed", b"poison"),
+    ]
+    assert staged_tables(place) == 0
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_behind_its_staging_leaves_nothing_for_long(
+    place: Place, run: Run
+) -> None:
+    place.send(*map(event, range(50)))
+    path = place.write(load={"driverCopyRows": 10}, streamingConfigJson={"triggerMode": "once",
+                       "maxRecordsPerTrigger": 100})  # fmt: skip
+
+    killed = started(place, path, FLOODMARK_FAILPOINT="stream.after_stage:1")
+    killed.communicate(timeout=120)
+    left = staged_tables(place)
+    code, after = run("run", path)
+
+    assert (killed.returncode, left > 0) == (-signal.SIGKILL, True)
+    assert (code, after["streams"][0]["written"]) == (0, 50)
+    assert place.ask("SELECT count(*), count(DISTINCT id) FROM $schema.events") == [(50, 50)]
+    assert staged_tables(place) == 0
+
+
+def test_a_role_that_may_not_stage_is_told_at_once(place: Place, run: Run) -> None:
+    place.send(*map(event, range(5)))
+    path = place.write(
+        load={"driverCopyRows": 1}, streamingConfigJson={"maxRecordsPerTrigger": 100}
+    )
+    assert run("run", path)[0] == 0
+    place.ask(f"CREATE ROLE {place.name} LOGIN PASSWORD '{place.postgres.password}'")
+    place.ask(f"GRANT USAGE ON SCHEMA $schema TO {place.name}")
+    place.ask(f"GRANT ALL ON ALL TABLES IN SCHEMA $schema TO {place.name}")
+    place.ask(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA $schema TO {place.name}")
+    place.send(*map(event, range(5, 9)))
+    said = json.loads(path.read_text())
+    said["load"]["connectionParams"]["user"] = place.name
+    path.write_text(json.dumps(said))
+
+    code, document = run("run", path)
+
+    (stream,) = document["streams"]
+    place.ask(f"DROP OWNED BY {place.name}; DROP ROLE {place.name}")
+    assert (code, stream["error"]["code"], stream["error"]["retryable"]) == (
+        4,
+        "FM-STREAM-013",
+        False,
+    )
+    assert "42501" in stream["error"]["found"]
+    assert place.ask("SELECT count(*) FROM $schema.events") == [(5,)]
+
+
 # With a checkpoint ------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from floodmark.config.connections import ConnectionModel
@@ -20,16 +21,14 @@ from floodmark.streaming.outbox import Outbox, Producer, Relay
 from floodmark.streaming.query import StreamQuery
 from floodmark.streaming.runner import StreamRunner
 from floodmark.streaming.source import KafkaSource
+from floodmark.streaming.staging import Staging
 from floodmark.streaming.tables import WriteMode
 from floodmark.streaming.target import TargetSpec
 from floodmark.streaming.watching import Nobody, StreamWatcher
 from floodmark.streaming.writing import BatchWriter
 
 if TYPE_CHECKING:
-    from floodmark.streaming.late import LateRule
     from floodmark.streaming.refused import Originals
-    from floodmark.streaming.staging import Staging
-    from floodmark.streaming.target import TargetSpec
 
 
 Position = tuple[str, int, int]
@@ -88,32 +87,13 @@ def runner_of(
     skips_to_earliest: bool = False,
 ) -> StreamRunner | StreamQuery:
     """What runs the stream; raises FM-STREAM-043 for what this version does not run."""
-    stream = access.stream
-    settings, load = stream.settings, stream.settings.load
+    settings = access.stream.settings
     _refuse_not_run(settings)
-    rule = late_rule(settings)
-    late = rule.table if rule is not None else None
-    fail_fast, originals = settings.errors.fail_fast, _originals(access)
-    spec = TargetSpec(
-        quoted_table(*table_of(settings)),
-        _MODES[load.write_mode],
-        tuple(load.keys),
-        load.create_table,
-        load.evolve_table,
-    )
-    of_late = TargetSpec(_named(late, settings), creates_table=True) if late else None
-    writer = BatchWriter(
-        stream,
-        ledger_of(access),
-        PostgresLoad(spec, fail_fast, originals),
-        PostgresLoad(of_late, fail_fast, originals) if of_late else None,
-        None if late else _staging(access, spec, rule, originals),
-    )
     kind = StreamQuery if settings.streaming.offsets_in == "checkpoint" else StreamRunner
     return kind(
         access,
         source_of(access),
-        writer,
+        _writer(access),
         session,
         stop=stop or threading.Event(),
         watcher=watcher or Nobody(),
@@ -122,22 +102,29 @@ def runner_of(
     )
 
 
-def _staging(
-    access: Access, spec: TargetSpec, late: LateRule | None, originals: Originals
-) -> Staging:
-    """What loads batches that are too large for the driver."""
-    from floodmark.streaming.staging import Staging
-
-    settings = access.stream.settings
-    return Staging(
-        access.database(),
-        settings.pipeline_id,
-        tracker_schema(access),
-        spec,
-        settings.errors.fail_fast,
-        originals,
-        late,
+def _writer(access: Access) -> BatchWriter:
+    """Late records with a table of their own are not staged: their batches go through the driver."""
+    stream = access.stream
+    settings, load = stream.settings, stream.settings.load
+    rule, fail_fast, originals = late_rule(settings), settings.errors.fail_fast, _originals(access)
+    columns = tuple(stream.table.names)
+    spec = TargetSpec(
+        quoted_table(*table_of(settings)),
+        _MODES[load.write_mode],
+        tuple(load.keys),
+        load.create_table,
+        load.evolve_table,
+        columns,
     )
+    writer = BatchWriter(stream, ledger_of(access), PostgresLoad(spec, fail_fast, originals))
+    if rule is not None and rule.table is not None:
+        of_late = TargetSpec(_named(rule.table, settings), creates_table=True, columns=columns)
+        return replace(writer, load_late=PostgresLoad(of_late, fail_fast, originals))
+    schema = tracker_schema(access)
+    staging = Staging(
+        access.database(), settings.pipeline_id, schema, spec, fail_fast, originals, rule
+    )
+    return replace(writer, staging=staging)
 
 
 def _has_topic(settings: StreamPipeline) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -60,8 +60,7 @@ class StreamQuery(Runner):
         with suppress(Stopped):
             self.again(self.ledger.ensure)
             start = self.again(self.begun)
-            self.watcher.counted(self.again(self.ledger.tracked), None)
-            self.relayed()
+            self.tidied(self._known())
             self._watch(self._started(start))
         return self.totals
 
@@ -112,7 +111,7 @@ class StreamQuery(Runner):
         return self.ledger.stored()
 
     def _started(self, start: Offsets) -> StreamingQuery:
-        settings = self.stream.settings
+        settings, is_bounded = self.stream.settings, self.writer.staging is None
         source = (
             self.spark.readStream.format("kafka")
             .options(**self.access.source().spark)
@@ -127,7 +126,7 @@ class StreamQuery(Runner):
             records.writeStream.foreachBatch(self._batch)
             .queryName(settings.streaming.query_name or settings.pipeline_id)
             .option("checkpointLocation", self._folder)
-            .trigger(**spark_trigger(settings.streaming.trigger_mode))
+            .trigger(**spark_trigger(settings.streaming.trigger_mode, is_bounded=is_bounded))
             .start()
         )
         return query
@@ -251,12 +250,16 @@ def is_left(row: StreamRow | None) -> bool:
     return row is not None and row.end_offsets is not None and row.query_id is None
 
 
-def spark_trigger(trigger: Trigger) -> Mapping[str, Any]:
-    """The arguments of Spark's trigger."""
-    kinds: Mapping[str, Callable[[], dict[str, Any]]] = {
-        "once": lambda: {"once": True},
-        "availableNow": lambda: {"availableNow": True},
-        "processingTime": lambda: {"processingTime": f"{trigger.seconds:f} seconds"},
-        "continuous": lambda: {"processingTime": "0 seconds"},
+def spark_trigger(trigger: Trigger, *, is_bounded: bool = False) -> Mapping[str, Any]:
+    """The arguments of Spark's trigger.
+
+    Its `once` makes one batch of all there is, whatever limit is said; where batches have to be
+    bounded the same records come in several.
+    """
+    kinds: Mapping[str, dict[str, Any]] = {
+        "once": {"availableNow": True} if is_bounded else {"once": True},
+        "availableNow": {"availableNow": True},
+        "processingTime": {"processingTime": f"{trigger.seconds:f} seconds"},
+        "continuous": {"processingTime": "0 seconds"},
     }
-    return kinds[trigger.kind]()
+    return kinds[trigger.kind]

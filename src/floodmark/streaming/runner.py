@@ -19,6 +19,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from floodmark.config.stream_files import LoadedStream
+from floodmark.config.streams import DEFAULT_DRIVER_COPY_ROWS
 from floodmark.errors import StreamError
 from floodmark.model.clock import SystemClock
 from floodmark.model.offsets import Offsets
@@ -75,9 +76,11 @@ class Runner:
 
     @property
     def limit(self) -> int:
-        """The records of a batch at most: what is said, and never more than go through the driver."""
-        by_driver = max(self.stream.settings.load.driver_copy_rows, 1)
-        return min(self.stream.settings.limit or by_driver, by_driver)
+        """The records of a batch at most; without a limit as many as go through the driver."""
+        settings = self.stream.settings
+        by_driver = settings.load.driver_copy_rows or DEFAULT_DRIVER_COPY_ROWS
+        said = settings.limit or by_driver
+        return said if self.writer.staging is not None else min(said, by_driver)
 
     def facts(self, topic_ids: dict[str, str], **more: Any) -> ClaimFacts:
         """Who takes the stream."""
@@ -113,6 +116,12 @@ class Runner:
             return claim
         note = f"lost, skipped by --skip-to-earliest: {told(lost)}"
         return self.ledger.move(claim, skipped(start, lost), note, begins_incarnation=False)
+
+    def tidied(self, claim: Claim) -> None:
+        """Count what the tracker has, drop what was staged in vain, send what waits for Kafka."""
+        self.watcher.counted(self.again(self.ledger.tracked), None)
+        self.writer.sweep(claim)
+        self.relayed()
 
     def done(self, batch: BatchDone) -> None:
         """Count a batch, tell of it, and send what waits for Kafka."""
@@ -169,8 +178,7 @@ class StreamRunner(Runner):
         with suppress(Stopped):
             self.again(self.ledger.ensure)
             claim = self.again(self.claimed)
-            self.watcher.counted(self.again(self.ledger.tracked), None)
-            self.relayed()
+            self.tidied(claim)
             for batch in self.batches(claim):
                 self.done(batch)
         return self.totals

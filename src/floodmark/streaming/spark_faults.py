@@ -50,13 +50,18 @@ def ended(stream: str, error: BaseException) -> StreamError:
     return _told(stream, error, "Spark ended the query of a stream", state)
 
 
-def _told(stream: str, error: BaseException, title: str, state: str) -> StreamError:
+def said_by_spark(error: BaseException) -> str:
+    """The class of an error and its first line, bounded: behind it come traces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:500] if lines else ''}"
+
+
+def _told(stream: str, error: BaseException, title: str, state: str) -> StreamError:
     return StreamError(
         "FM-STREAM-026",
         title,
         where=f"stream {stream}",
-        found=f"{type(error).__name__}: {lines[0][:500] if lines else ''}",
+        found=said_by_spark(error),
         state=state,
         next=f"floodmark stream run {stream}",
         retryable=may_pass(error),

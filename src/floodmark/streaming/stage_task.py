@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
-from floodmark.engines.postgres import quoted, quoted_table, run
+from floodmark.engines.postgres import quoted, quoted_table, run, said, sqlstate
 from floodmark.engines.postgres_copy import MisfitError, PgColumn, copy_rows
 from floodmark.model.clock import epoch_micros
 from floodmark.streaming.batches import DeadLetter
+from floodmark.streaming.faults import fault
 from floodmark.streaming.late import LateRule
 from floodmark.streaming.micro_batch import MicroBatch
 from floodmark.streaming.read import BAD
@@ -29,8 +31,12 @@ LETTER_COLUMNS = (
     " record_key bytea, record_value bytea, column_name text, event_time timestamptz"
 )
 """In the order of the fields of a dead letter."""
-RESULT = "attempt string, rows bigint, letters bigint, dropped bigint, newest bigint"
-"""`newest` in microseconds since 1970: Spark would give a time of this machine's zone."""
+RESULT = (
+    "attempt string, rows bigint, letters bigint, dropped bigint, newest bigint, failed string,"
+    " state string, is_transient boolean"
+)
+"""`newest` in microseconds since 1970: Spark would give a time of this machine's zone. `failed` is
+what the database said where it refused, with its SQLSTATE: Spark would tell but a text of it."""
 _RESULT = pa.schema(
     [
         ("attempt", pa.string()),
@@ -38,6 +44,9 @@ _RESULT = pa.schema(
         ("letters", pa.int64()),
         ("dropped", pa.int64()),
         ("newest", pa.int64()),
+        ("failed", pa.string()),
+        ("state", pa.string()),
+        ("is_transient", pa.bool_()),
     ]
 )
 LETTERS = "_l"
@@ -60,17 +69,32 @@ class StageTask:
         return f"StageTask({self.schema}.{self.prefix})"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Stage a partition; raises what the database says, and Spark tries the task again."""
+        """Stage a partition; an error of the database is told, any other one is raised."""
+        import psycopg
+
         source = iter(batches)
         first = next((batch for batch in source if batch.num_rows), None)
         if first is None:
             return
         attempt = _Attempt(self, self.prefix + uuid.uuid4().hex[:20])
-        rows = attempt.store(_chained(first, source))
+        try:
+            rows = attempt.store(chain([first], source))
+        except psycopg.Error as error:
+            is_transient = fault(error) == "transient"
+            yield _result(failed=said(error), state=sqlstate(error), is_transient=is_transient)
+            return
         newest = None if attempt.newest is None else epoch_micros(attempt.newest)
-        said = (attempt.name, rows, len(attempt.letters), attempt.dropped, newest)
-        arrays = [pa.array([one], field.type) for one, field in zip(said, _RESULT, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=_RESULT)
+        yield _result(
+            attempt=attempt.name,
+            rows=rows,
+            letters=len(attempt.letters),
+            dropped=attempt.dropped,
+            newest=newest,
+        )
+
+
+def _result(**told: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([told], schema=_RESULT)
 
 
 class _Attempt:
@@ -148,16 +172,9 @@ class _Attempt:
 
 
 def _row(letter: DeadLetter) -> tuple[Any, ...]:
-    said = dict(zip([field.name for field in fields(letter)], astuple(letter), strict=True))
-    said["detail"] = str(said["detail"]).replace("\0", "\\0")
-    return tuple(said.values())
+    return astuple(replace(letter, detail=letter.detail.replace("\0", "\\0")))
 
 
 def letter_of_row(row: tuple[Any, ...]) -> DeadLetter:
     """A row of the table with an attempt's dead letters."""
     return DeadLetter(*row)
-
-
-def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest

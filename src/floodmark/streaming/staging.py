@@ -22,9 +22,10 @@ from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
 from floodmark.streaming.faults import database_error, fault
 from floodmark.streaming.late import LateRule
 from floodmark.streaming.read import LATE
-from floodmark.streaming.refusals import ROLLED_BACK
-from floodmark.streaming.refused import MISFIT, Originals, Refusals, first_refused, with_originals
+from floodmark.streaming.refusals import ROLLED_BACK, first_refused
+from floodmark.streaming.refused import MISFIT, Originals, Refusals, with_originals
 from floodmark.streaming.savepoints import savepoint
+from floodmark.streaming.spark_faults import may_pass, said_by_spark
 from floodmark.streaming.stage_task import LETTERS, RESULT, StageTask, letter_of_row
 from floodmark.streaming.target import Target, TargetSpec, prepared, unfit
 from floodmark.streaming.upsert import ROW, Upsert, listed, statement
@@ -113,9 +114,10 @@ class Staging:
         plan = self.planned(schema, epoch)
         try:
             results = [row.asDict() for row in frame.mapInArrow(plan.task, RESULT).collect()]
+        # Whatever Spark throws is told as one of ours; its class says whether it may pass.
         except Exception as error:
-            # Whatever it was, of Kafka, of Spark or of the database: nothing was written.
-            raise self._not_staged(error) from error
+            raise self._not_staged(said_by_spark(error), is_passing=may_pass(error)) from error
+        self._refuse_failed(results)
         failpoints.reached("stream.after_stage")
         return plan.staged(results)
 
@@ -158,7 +160,7 @@ class Staging:
         if self.fail_fast:
             for letter in letters:
                 if letter.reason != LATE:
-                    raise first_refused(self.spec, letter)
+                    raise first_refused(f"table {self.spec.table}", letter)
         for name in self._tables(staged):
             run(cursor, f"DROP TABLE {quoted_table(self.schema, name)}")
         # From what the tasks said, not from what was done with it: the ledger compares the two.
@@ -302,16 +304,28 @@ class Staging:
         letters = [part.table + LETTERS for part in staged.parts if part.letters]
         return [*(part.table for part in staged.parts), *letters]
 
-    def _not_staged(self, error: Exception) -> StreamError:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    def _refuse_failed(self, results: Sequence[Mapping[str, Any]]) -> None:
+        """FM-STREAM-013 if the database refused a task; what lasts is told before what may pass."""
+        failed = sorted(
+            (row for row in results if row["failed"] is not None), key=lambda r: r["is_transient"]
+        )
+        if failed:
+            first = failed[0]
+            raise self._not_staged(
+                first["failed"], is_passing=first["is_transient"], state=first["state"]
+            )
+
+    def _not_staged(self, found: str, *, is_passing: bool, state: str = "") -> StreamError:
+        mend = "nothing, it is tried again" if is_passing else "mend what is said"
         return StreamError(
             "FM-STREAM-013",
             "the executors could not stage a batch of a stream",
             where=f"stream {self.stream_id}, schema {self.schema}",
-            found=f"{type(error).__name__}: {' '.join(lines[:3])[:1000]}",
+            found=found,
             state="nothing reached the target; the stored offsets stand where they stood",
-            next="nothing if it passes: it is tried again",
-            retryable=True,
+            next=f"{mend}; then: floodmark stream run",
+            retryable=is_passing,
+            details={"sqlstate": state} if state else {},
         )
 
     def _gone(self, found: str) -> StreamError:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from floodmark import failpoints
@@ -27,7 +28,7 @@ from floodmark.streaming.batches import (
     StreamBatch,
 )
 from floodmark.streaming.late import LateRule, late_rule
-from floodmark.streaming.ledger import Ledger
+from floodmark.streaming.ledger import Ledger, Load
 from floodmark.streaming.micro_batch import MicroBatch
 from floodmark.streaming.read import LATE, Wanted
 from floodmark.streaming.refusals import first_refused
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from floodmark.engines.postgres import Cursor
 
 log = logging.getLogger("floodmark.streaming")
+
+Ready = tuple[datetime | None, Load]
+"""The newest event of a batch, and what writes its rows inside the transaction."""
 
 
 class RowLoad(Protocol):
@@ -61,8 +65,7 @@ class BatchWriter:
     load_late: RowLoad | None = None
     """For late records with a table of their own."""
     staging: Staging | None = None
-    """For batches that do not go through the driver."""
-    _is_swept: bool = False
+    """For batches of more records than `driverCopyRows`; without it all go through the driver."""
 
     @property
     def stream_id(self) -> str:
@@ -90,55 +93,55 @@ class BatchWriter:
     ) -> tuple[Claim, Applied | AlreadyApplied]:
         """Commit a batch, whose frame is computed once; the claim behind it, and what happened.
 
-        1. The rows come to the driver, and the watermark moves.
-        2. One transaction: rows, dead letters, outbox, offsets, tracker.
+        1. The rows come to the driver, or the executors stage them.
+        2. The watermark moves; what is late in this batch was judged by the one before.
+        3. One transaction: rows, dead letters, outbox, offsets, tracker.
 
         Called again for the same batch it changes nothing more.
         """
-        if self.staging is not None and self._is_large(planned):
-            return self._write_staged(claim, planned, frame, self.staging)
         # 1.
-        rule = self._late
-        batch = MicroBatch(self._collected(frame), rule)
-        watermark = claim.event_watermark
-        if rule is not None:
-            watermark = rule.watermark_after(watermark, batch.newest_event)
-        stored = replace(planned, event_watermark=watermark)
-        # 2.
-        outcome = self.ledger.commit(claim, stored, lambda cursor: self._load(cursor, batch))
-        failpoints.reached("stream.after_return")
-        self._tell_late(outcome)
-        return advanced(claim, stored), outcome
-
-    def _is_large(self, planned: StreamBatch) -> bool:
-        return records(planned.start, planned.end) > self.stream.settings.load.driver_copy_rows
-
-    def _write_staged(
-        self, claim: Claim, planned: StreamBatch, frame: DataFrame, staging: Staging
-    ) -> tuple[Claim, Applied | AlreadyApplied]:
-        """The same by the executors, which load the rows first; one short transaction moves them."""
-        if not self._is_swept:
-            staging.sweep(claim.epoch)
-            self._is_swept = True
-        try:
-            staged = staging.stage(frame, claim.epoch)
+        with self._ready(claim, planned, frame) as (newest_event, load):
+            # 2.
             rule, watermark = self._late, claim.event_watermark
             if rule is not None:
-                watermark = rule.watermark_after(watermark, staged.newest_event)
+                watermark = rule.watermark_after(watermark, newest_event)
             stored = replace(planned, event_watermark=watermark)
-            outcome = self.ledger.commit(
-                claim, stored, lambda cursor: self._with_messages(staging.apply(cursor, staged))
-            )
-        except StreamError:
-            # What is staged is as large as the batch, and the next attempt stages it anew.
-            with suppress(StreamError):
-                staging.sweep(claim.epoch)
-            raise
-        if isinstance(outcome, AlreadyApplied):
-            staging.sweep(claim.epoch)
+            # 3.
+            outcome = self.ledger.commit(claim, stored, load)
         failpoints.reached("stream.after_return")
         self._tell_late(outcome)
         return advanced(claim, stored), outcome
+
+    @contextmanager
+    def _ready(self, claim: Claim, planned: StreamBatch, frame: DataFrame) -> Iterator[Ready]:
+        """The newest event of the records, and what writes them."""
+        limit = self.stream.settings.load.driver_copy_rows
+        staging = self.staging
+        if staging is None or records(planned.start, planned.end) <= limit:
+            batch = MicroBatch(self._collected(frame), self._late)
+            yield batch.newest_event, lambda cursor: self._load(cursor, batch)
+            return
+        try:
+            staged = staging.stage(frame, claim.epoch)
+            yield (
+                staged.newest_event,
+                lambda cursor: self._with_messages(staging.apply(cursor, staged)),
+            )
+        finally:
+            # What was not moved is as large as a batch, and the next attempt stages it anew.
+            self.sweep(claim)
+
+    def sweep(self, claim: Claim) -> None:
+        """Drop what this runner or one before it staged and nobody moved.
+
+        What cannot be dropped is left for the next time: nobody reads it.
+        """
+        if self.staging is None:
+            return
+        try:
+            self.staging.sweep(claim.epoch)
+        except StreamError as error:
+            log.warning("stream %s: staged tables stay: %s", self.stream_id, error.in_one_line())
 
     def _collected(self, frame: DataFrame) -> pa.Table:
         try:

@@ -91,3 +91,7 @@ def test_a_stream_that_was_rewound_leaves_its_checkpoint() -> None:
 )
 def test_a_trigger_is_told_in_the_words_of_spark(trigger: Trigger, told: dict[str, object]) -> None:
     assert spark_trigger(trigger) == told
+
+
+def test_once_comes_in_several_batches_where_they_have_to_be_bounded() -> None:
+    assert spark_trigger(Trigger("once"), is_bounded=True) == {"availableNow": True}
