@@ -422,6 +422,70 @@ def test_a_second_runner_takes_over_and_the_first_one_is_fenced(place: Place, ru
     assert place.ask("SELECT count(*) FROM $schema.events") == [(1,)]
 
 
+@pytest.mark.slow
+def test_a_runner_that_was_paused_in_a_batch_is_fenced_and_ends_with_4(
+    place: Place, run: Run
+) -> None:
+    place.send(*map(event, range(20)))
+    path = place.write()
+    paused = started(
+        place, path, FLOODMARK_FAILPOINT="stream.before_commit", FLOODMARK_FAILPOINT_ACTION="stop"
+    )
+    until(lambda: state_of(paused) == "T")
+
+    code, taken_over = run("run", path)
+    paused.send_signal(signal.SIGCONT)
+    out, _ = paused.communicate(timeout=120)
+
+    (first,) = json.loads(out)["streams"]
+    assert (code, taken_over["streams"][0]["written"]) == (0, 20)
+    assert (paused.returncode, first["status"], first["written"]) == (4, "FENCED", 0)
+    assert first["error"]["code"] == "FM-STREAM-001"
+    assert place.ask("SELECT count(*), count(DISTINCT id) FROM $schema.events") == [(20, 20)]
+
+
+def state_of(process: subprocess.Popen[str]) -> str:
+    """As the system names it: T for one that is stopped."""
+    said = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(process.pid)], capture_output=True, text=True, check=False
+    )
+    return said.stdout[:1]
+
+
+def until(is_so: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", failpoints.RELAY_POINTS if FULL else ["dlq.after_send"])
+def test_a_driver_that_is_killed_at_its_relay_drops_no_dead_letter(
+    place: Place, run: Run, point: str
+) -> None:
+    letters = f"{place.name}-letters"
+    place.admin.create_topic(letters, 1)
+    dlq = {"dlqType": "kafka", "topic": letters}
+    path = place.write(errorHandlingConfig={"dlqConfig": dlq})
+    place.send(event(1), b"poison", b"more poison", partition=0)
+
+    killed = started(place, path, FLOODMARK_FAILPOINT=point)
+    killed.communicate(timeout=120)
+    code, _ = run("run", path)
+
+    assert (killed.returncode, code) == (-signal.SIGKILL, 0)
+    assert place.ask("SELECT count(*) FROM $schema.floodmark_outbox") == [(0,)]
+    assert place.ask("SELECT count(*) FROM $schema.floodmark_dead_letters") == [(2,)]
+    end = place.admin.latest([letters]).at((letters, 0))
+    sent = records_at(
+        {"bootstrap.servers": place.kafka.bootstrap}, [(letters, 0, n) for n in range(end)]
+    )
+    told = {json.loads(value or b"")["offset"] for _, value in sent.values()}
+    assert (told, len(sent)) == ({1, 2}, 2 if point == "dlq.before_relay" else 4)
+    place.admin.delete_topic(letters)
+
+
 def test_a_lost_connection_is_tried_again_until_it_works(place: Place, run: Run) -> None:
     place.send(*map(event, range(3)))
     retry = {"maxAttempts": 5, "initialDelaySeconds": 0}
@@ -469,11 +533,7 @@ def test_stop_ends_a_continuous_stream_after_its_batch(place: Place, run: Run) -
     place.send(*map(event, range(5)))
     path = place.write(streamingConfigJson={"triggerMode": "continuous"})
     running = started(place, path)
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        if place.ask("SELECT to_regclass('$schema.events')::text") != [(None,)]:
-            break
-        time.sleep(0.2)
+    until(lambda: place.ask("SELECT to_regclass('$schema.events')::text") != [(None,)])
 
     asked, stopped = run("stop", path)
     out, _ = running.communicate(timeout=60)
