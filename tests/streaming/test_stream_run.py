@@ -535,13 +535,17 @@ def test_stop_ends_a_continuous_stream_after_its_batch(place: Place, run: Run) -
     running = started(place, path)
     until(lambda: place.ask("SELECT to_regclass('$schema.events')::text") != [(None,)])
 
+    _, told = run("status", path)
     asked, stopped = run("stop", path)
     out, _ = running.communicate(timeout=60)
     _, nobody = run("stop", path)
+    _, told_later = run("status", path)
 
     assert running.returncode == 0
     assert (asked, stopped["was_running"], stopped["has_ended"]) == (0, True, True)
     assert nobody["was_running"] is False
+    breakers = [each["streams"][0]["breaker"] for each in (told, told_later)]
+    assert breakers == ["closed", None]
     assert json.loads(out)["streams"][0]["written"] == 5
 
 

@@ -108,7 +108,7 @@ def run(
     from floodmark.streaming.crew import SharedSession, Told, run_together
     from floodmark.streaming.health import served
     from floodmark.streaming.metrics import StreamNumbers
-    from floodmark.streaming.parts import runner_of
+    from floodmark.streaming.parts import notes_of, runner_of
 
     found = [access(call, stream) for stream in streams_named(call, streams)]
     session = SharedSession(lambda: local_session(connectors=["kafka"]))
@@ -118,7 +118,7 @@ def run(
         runner_of(
             each,
             session,
-            watcher=Told([told, StreamProgress(call, told.stream_id)]),
+            watcher=Told([told, StreamProgress(call, told.stream_id), notes_of(each)]),
             skips_to_earliest=skip_to_earliest,
         )
         for each, told in zip(found, numbers, strict=True)
@@ -300,6 +300,7 @@ def _note(each: StreamStatus) -> str | None:
         return "has not run yet"
     told = [f"held by {each.row.holder}, epoch {each.row.epoch}"]
     told += [] if each.row.exactly_once else ["exactly once is switched off"]
+    told += [f"circuit breaker {each.breaker.replace('_', ' ')}"] if each.breaker else []
     told += [each.brokers] if each.brokers else []
     return "; ".join(told)
 

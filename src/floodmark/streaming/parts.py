@@ -20,6 +20,7 @@ from floodmark.streaming.load import PostgresLoad
 from floodmark.streaming.outbox import Outbox, Producer, Relay
 from floodmark.streaming.query import StreamQuery
 from floodmark.streaming.runner import StreamRunner
+from floodmark.streaming.runner_notes import RunnerNotes
 from floodmark.streaming.source import KafkaSource
 from floodmark.streaming.staging import Staging
 from floodmark.streaming.tables import WriteMode
@@ -76,6 +77,11 @@ def outbox_of(access: Access) -> Outbox:
     """The messages of the stream that wait for Kafka."""
     settings = access.stream.settings
     return Outbox(access.database(), settings.pipeline_id, tracker_schema(access))
+
+
+def notes_of(access: Access) -> RunnerNotes:
+    """What its runner notes on its machine."""
+    return RunnerNotes(access.stream.settings.pipeline_id, tracker_schema(access))
 
 
 def runner_of(

@@ -13,7 +13,8 @@ from floodmark.model.offsets import records
 from floodmark.streaming.access import Access
 from floodmark.streaming.batches import StreamRow
 from floodmark.streaming.faults import database_error
-from floodmark.streaming.parts import ledger_of, source_of, tracker_schema
+from floodmark.streaming.parts import ledger_of, notes_of, source_of, tracker_schema
+from floodmark.streaming.stopping import runner_here
 from floodmark.streaming.tables import DEAD_LETTERS, OUTBOX, TRACKER
 
 _TRACKED = """SELECT count(*), max(processed_at),
@@ -44,6 +45,8 @@ class StreamStatus:
     """None where the brokers could not be asked, or the stream has not begun."""
     brokers: str | None = None
     """Why they could not be asked."""
+    breaker: str | None = None
+    """closed, half_open or open; None where no runner of this machine and user tells it."""
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -68,6 +71,7 @@ class StreamStatus:
             "incarnation": row.incarnation if row else None,
             "exactly_once": row.exactly_once if row else None,
             "brokers": self.brokers,
+            "breaker": self.breaker,
         }
 
 
@@ -84,7 +88,11 @@ def status_of(access: Access, *, asks_brokers: bool = True) -> StreamStatus:
         ledger.close()
     found = _numbers(access.database(), stream_id, tracker_schema(access))
     behind, why = _behind(access, row) if asks_brokers else (None, None)
-    return StreamStatus(stream_id, row, **found, records_behind=behind, brokers=why)
+    pid = runner_here(row.holder) if row is not None else None
+    breaker = notes_of(access).breaker_of(pid) if pid is not None else None
+    return StreamStatus(
+        stream_id, row, **found, records_behind=behind, brokers=why, breaker=breaker
+    )
 
 
 def _numbers(connect: Connect, stream_id: str, schema: str) -> dict[str, Any]:

@@ -42,12 +42,10 @@ def stop_runner(access: Access, wait_seconds: float) -> StopOutcome:
         ledger.close()
     holder = row.holder if row is not None else None
     known = _HOLDER.fullmatch(holder or "")
-    if known is None:
-        return StopOutcome(holder, was_running=False, has_ended=True)
-    if known["host"] != socket.gethostname():
+    if known is not None and known["host"] != socket.gethostname():
         raise _unreachable(access.stream.called, str(holder), "the stream runs on another machine")
-    pid = int(known["pid"])
-    if not _is_runner(pid):
+    pid = runner_here(holder)
+    if pid is None:
         return StopOutcome(holder, was_running=False, has_ended=True)
     try:
         os.kill(pid, signal.SIGTERM)
@@ -57,6 +55,15 @@ def stop_runner(access: Access, wait_seconds: float) -> StopOutcome:
     except ProcessLookupError:
         return StopOutcome(holder, was_running=True, has_ended=True)
     return StopOutcome(holder, was_running=True, has_ended=_has_ended(pid, wait_seconds))
+
+
+def runner_here(holder: str | None) -> int | None:
+    """The process that holds a stream, if it runs on this machine; None if not, or if it has ended."""
+    known = _HOLDER.fullmatch(holder or "")
+    if known is None or known["host"] != socket.gethostname():
+        return None
+    pid = int(known["pid"])
+    return pid if _is_runner(pid) else None
 
 
 def _has_ended(pid: int, wait_seconds: float) -> bool:
