@@ -19,6 +19,7 @@ from floodmark import failpoints
 from floodmark.config.stream_fields import Trigger
 from floodmark.config.stream_files import LoadedStream
 from floodmark.engines.spark import needing_kafka
+from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.batches import AlreadyApplied, Claim, StreamBatch, StreamRow
 from floodmark.streaming.checkpoint import (
@@ -56,13 +57,25 @@ class StreamQuery(Runner):
     """Held while a batch is under way: a stop waits for it."""
 
     def run(self) -> RunTotals:
-        """Start the query and watch it to its end; as StreamRunner.run otherwise."""
+        """Start the query and watch it to its end; as StreamRunner.run otherwise.
+
+        One that Spark ends for a reason that may pass is started again. Attempts without a batch
+        between them are counted, as those of a batch are.
+        """
+        failed = batches = 0
         with suppress(Stopped):
             self.again(self.ledger.ensure)
-            start = self.again(self.begun)
-            self.tidied(self._known())
-            self._watch(self._started(start))
+            while (error := self._ended()) is not None:
+                failed = failed + 1 if self.totals.batches == batches else 1
+                batches = self.totals.batches
+                self.retrying.pause(failed, error)
         return self.totals
+
+    def _ended(self) -> StreamError | None:
+        """Why Spark ended a query before its end; raises what was wrong with a batch."""
+        start = self.again(self.begun)
+        self.tidied(self._known())
+        return self._watched(self._started(start))
 
     # Beginning ----------------------------------------------------------------------------------
 
@@ -186,23 +199,22 @@ class StreamQuery(Runner):
 
     # Watching -----------------------------------------------------------------------------------
 
-    def _watch(self, query: StreamingQuery) -> None:
-        """Until the query ends, or a stop ends it between two batches."""
+    def _watched(self, query: StreamingQuery) -> StreamError | None:
+        """Wait until the query ends, or a stop ends it between two batches; what Spark says of it."""
         try:
             while not query.awaitTermination(LOOK_SECONDS):  # type: ignore[arg-type]
                 if self.stop.is_set():
                     self._stop(query)
-                    return
+                    return None
                 if not query.status["isDataAvailable"] and not query.status["isTriggerActive"]:
                     self.watcher.idle(0)
         # Whatever Spark throws: the query is over, and its own error or that of a batch is told.
         except Exception as error:
-            self._stop(query)
-            if isinstance(self._error, Stopped):
-                return
+            query.stop()
             if self._error is not None:
                 raise self._error from error
-            raise ended(self.stream.called, error) from error
+            return ended(self.stream.called, error)
+        return None
 
     def _stop(self, query: StreamingQuery) -> None:
         """End the query between two batches: the next one finds the stop and does nothing."""

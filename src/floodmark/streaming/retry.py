@@ -84,9 +84,13 @@ class Retrying:
             try:
                 return self._once(attempt)
             except StreamError as error:
-                if not self.policy.allows(number, error):
-                    raise
-                self._wait(Retry(number, self._seconds(number, error), error))
+                self.pause(number, error)
+
+    def pause(self, number: int, error: StreamError) -> None:
+        """Wait after an attempt that failed; raises its error where no other one is allowed."""
+        if not self.policy.allows(number, error):
+            raise error
+        self._wait(Retry(number, self._seconds(number, error), error))
 
     def _once(self, attempt: Callable[[], Result]) -> Result:
         if self.breaker is None:

@@ -143,10 +143,11 @@ class Runner:
 
     def again(self, act: Callable[[], Result]) -> Result:
         """The result of `act`, tried again for as long as its error may pass."""
-        return self._retrying.run(act)
+        return self.retrying.run(act)
 
     @cached_property
-    def _retrying(self) -> Retrying:
+    def retrying(self) -> Retrying:
+        """How attempts are repeated, as the settings say."""
         errors, clock = self.stream.settings.errors, _StoppableClock(self.stop)
         said, settings = errors.retry, errors.circuit_breaker
         breaker = Breaker(
