@@ -354,7 +354,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(place: Place, run: Run, point
     path = place.write(streamingConfigJson={"maxRecordsPerTrigger": 30})
 
     killed = started(place, path, FLOODMARK_FAILPOINT=f"{point}:2")
-    killed.communicate(timeout=120)
+    killed.communicate(timeout=300)
     before = place.ask("SELECT count(*) FROM $schema.events")[0][0]
     code, _ = run("run", path)
 
@@ -435,7 +435,7 @@ def test_a_runner_that_was_paused_in_a_batch_is_fenced_and_ends_with_4(
 
     code, taken_over = run("run", path)
     paused.send_signal(signal.SIGCONT)
-    out, _ = paused.communicate(timeout=120)
+    out, _ = paused.communicate(timeout=300)
 
     (first,) = json.loads(out)["streams"]
     assert (code, taken_over["streams"][0]["written"]) == (0, 20)
@@ -452,7 +452,7 @@ def state_of(process: subprocess.Popen[str]) -> str:
     return said.stdout[:1]
 
 
-def until(is_so: Callable[[], bool], seconds: float = 120) -> None:
+def until(is_so: Callable[[], bool], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, "it did not happen"
@@ -471,7 +471,7 @@ def test_a_driver_that_is_killed_at_its_relay_drops_no_dead_letter(
     place.send(event(1), b"poison", b"more poison", partition=0)
 
     killed = started(place, path, FLOODMARK_FAILPOINT=point)
-    killed.communicate(timeout=120)
+    killed.communicate(timeout=300)
     code, _ = run("run", path)
 
     assert (killed.returncode, code) == (-signal.SIGKILL, 0)
@@ -537,7 +537,7 @@ def test_stop_ends_a_continuous_stream_after_its_batch(place: Place, run: Run) -
 
     _, told = run("status", path)
     asked, stopped = run("stop", path)
-    out, _ = running.communicate(timeout=60)
+    out, _ = running.communicate(timeout=300)
     _, nobody = run("stop", path)
     _, told_later = run("status", path)
 
@@ -605,7 +605,7 @@ def test_a_driver_that_is_killed_behind_its_staging_leaves_nothing_for_long(
                        "maxRecordsPerTrigger": 100})  # fmt: skip
 
     killed = started(place, path, FLOODMARK_FAILPOINT="stream.after_stage:1")
-    killed.communicate(timeout=120)
+    killed.communicate(timeout=300)
     left = staged_tables(place)
     code, after = run("run", path)
 
@@ -719,7 +719,7 @@ def test_a_killed_query_loses_and_doubles_nothing(place: Place, run: Run, point:
     path = checkpointed(place, maxRecordsPerTrigger=20)
 
     killed = started(place, path, FLOODMARK_FAILPOINT=f"{point}:2")
-    killed.communicate(timeout=120)
+    killed.communicate(timeout=300)
     code, _ = run("run", path)
 
     assert killed.returncode == -signal.SIGKILL
