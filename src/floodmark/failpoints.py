@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections import Counter
 
 POINTS = (
@@ -96,6 +97,11 @@ class FailpointReached(BaseException):
     """What an armed point raises with ACTION=raise; a BaseException, so no handler records it."""
 
 
+STOPPED_WITHIN_SECONDS = 0.1
+"""A signal stops the threads of a process one after the other: the one that came here waits for it,
+or it would run on, past the point."""
+
+
 def reached(point: str) -> None:
     """Kill the process here if `point` is armed and this is its n-th time; else do nothing."""
     armed = os.environ.get("FLOODMARK_FAILPOINT")
@@ -112,7 +118,11 @@ def reached(point: str) -> None:
     action = os.environ.get("FLOODMARK_FAILPOINT_ACTION")
     if action == "raise":
         raise FailpointReached(point)
-    os.kill(os.getpid(), signal.SIGSTOP if action == "stop" else signal.SIGKILL)
+    if action == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(STOPPED_WITHIN_SECONDS)
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def rearm() -> None:

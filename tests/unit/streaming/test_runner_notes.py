@@ -36,7 +36,9 @@ def test_a_note_that_cannot_be_written_or_read_stops_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "holder", [None, "somebody", "elsewhere, process 1", f"here, process {os.getpid()} (reset)"]
+    "holder",
+    [None, "somebody", "elsewhere, process 1", f"here, process {os.getpid()} (reset)"],
+    ids=["nobody", "no process", "elsewhere", "no runner"],
 )
 def test_who_is_no_runner_of_this_machine_is_none(holder: str | None) -> None:
     assert runner_here(holder) is None
