@@ -151,8 +151,12 @@ def test_the_runner_that_lost_its_stream_is_fenced(
     taken = other.claim(ClaimFacts(holder="the other one"), other.stored())
 
     error = refused(ledger, claim, place, 0, 0, 3)
+    with pytest.raises(StreamError) as told:
+        ledger.refuse_fenced(claim)
+    other.refuse_fenced(taken)
 
     assert (error.code, error.exit_code, error.retryable) == ("FM-STREAM-001", 4, False)
+    assert (told.value.code, told.value.found) == (error.code, error.found)
     assert "the other one" in (error.found or "")
     assert isinstance(committed(other, taken, place.table, 0, 0, 3), Applied)
     other.close()

@@ -192,6 +192,11 @@ class Ledger:
             raise fenced(claim, None)
         return _claim_of(there)
 
+    def refuse_fenced(self, claim: Claim) -> None:
+        """Raise FM-STREAM-001 unless the stream is still this claim's; changes nothing."""
+        with self._transaction() as connection:
+            self._held(cursor_of(connection), claim)
+
     def is_processed(self, batch_id: int) -> bool:
         """Whether a batch was committed; true also after its row of the tracker was cleaned up."""
         row = self.stored()

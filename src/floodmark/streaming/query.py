@@ -73,9 +73,19 @@ class StreamQuery(Runner):
 
     def _ended(self) -> StreamError | None:
         """Why Spark ended a query before its end; raises what was wrong with a batch."""
+        self.again(self._refuse_fenced)
         start = self.again(self.begun)
         self.tidied(self._known())
-        return self._watched(self._started(start))
+        error = self._watched(self._started(start))
+        if error is not None:
+            # Spark tells of another runner by what it finds in the checkpoint.
+            self.again(self._refuse_fenced)
+        return error
+
+    def _refuse_fenced(self) -> None:
+        """FM-STREAM-001 if another runner has taken over: the stream is not taken back from it."""
+        if self._claim is not None:
+            self.ledger.refuse_fenced(self._claim)
 
     # Beginning ----------------------------------------------------------------------------------
 
@@ -206,7 +216,7 @@ class StreamQuery(Runner):
                 if self.stop.is_set():
                     self._stop(query)
                     return None
-                if not query.status["isDataAvailable"] and not query.status["isTriggerActive"]:
+                if _is_idle(query):
                     self.watcher.idle(0)
         # Whatever Spark throws: the query is over, and its own error or that of a batch is told.
         except Exception as error:
@@ -223,6 +233,13 @@ class StreamQuery(Runner):
             pass
         # Not under the guard: Spark waits here for a batch that may be waiting for it.
         query.stop()
+
+
+def _is_idle(query: StreamingQuery) -> bool:
+    """Whether a query has looked and found nothing; one that is starting has not looked yet."""
+    status = query.status
+    is_waiting = not status["isDataAvailable"] and not status["isTriggerActive"]
+    return is_waiting and query.lastProgress is not None
 
 
 def location_of(stream: LoadedStream) -> str:
