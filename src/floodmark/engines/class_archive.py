@@ -61,14 +61,16 @@ def make(class_path: Sequence[Path]) -> Path:
     SetupError FM-SETUP-012 if this Java cannot make one.
     """
     folder = place(class_path)
-    for old in folder.parent.glob(f"{_installation()}-*"):
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     own, upon = folder / _JAVA, folder / _SPARK
     # The second file names the place of the first, which therefore has to be there already.
     _run([str(java.find().executable), "-Xshare:dump", f"-XX:SharedArchiveFile={own}"], own)
     _run([sys.executable, "-m", __name__, str(own), str(upon)], upon)
     write_atomically(folder / _SIZES, _sizes(folder).encode())
+    for old in folder.parent.glob(f"{_installation()}-*"):
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
     return folder
 
 
@@ -88,25 +90,33 @@ def _sizes(folder: Path) -> str:
 
 def _run(command: Sequence[str], made: Path) -> None:
     """Run what makes a file; the folder it runs in is nobody's."""
-    ran = subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=MAKE_TIMEOUT_SECONDS,
-        check=False,
-        cwd=made.parent,
-        env={**os.environ, "SPARK_SUBMIT_OPTS": java.SHORT_RUN},
-    )
-    if ran.returncode or not made.is_file():
-        raise SetupError(
-            "FM-SETUP-012",
-            "Java made no archive of the classes",
-            where=" ".join(command),
-            found=ran.stdout.strip()[-500:] or f"exit code {ran.returncode} and no file",
-            state="nothing was changed; sessions start as before, only slower",
-            next="nothing has to be done; another Java of 17 or 21 may make one: set JAVA_HOME",
+    try:
+        ran = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=MAKE_TIMEOUT_SECONDS,
+            check=False,
+            cwd=made.parent,
+            env={**os.environ, "SPARK_SUBMIT_OPTS": java.SHORT_RUN},
         )
+    except subprocess.TimeoutExpired as error:
+        raise _not_made(command, f"no answer within {MAKE_TIMEOUT_SECONDS} s") from error
+    if ran.returncode or not made.is_file():
+        said = ran.stdout.strip()[-500:]
+        raise _not_made(command, said or f"exit code {ran.returncode} and no file")
+
+
+def _not_made(command: Sequence[str], found: str) -> SetupError:
+    return SetupError(
+        "FM-SETUP-012",
+        "Java made no archive of the classes",
+        where=" ".join(command),
+        found=found,
+        state="nothing else was changed; sessions start as before, only slower",
+        next="nothing has to be done; another Java 17 may make one: set JAVA_HOME",
+    )
 
 
 def _installation() -> str:

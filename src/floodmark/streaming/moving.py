@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import os
-import socket
 from dataclasses import replace
 
 from pydantic_core import PydanticCustomError
@@ -15,6 +13,7 @@ from floodmark.model.offsets import Offsets
 from floodmark.streaming.access import Access
 from floodmark.streaming.batches import ClaimFacts
 from floodmark.streaming.checkpoint import read_checkpoint
+from floodmark.streaming.holding import facts_of
 from floodmark.streaming.parts import ledger_of, source_of
 from floodmark.streaming.query import active_folder, location_of
 from floodmark.streaming.startup import adopted
@@ -101,13 +100,7 @@ def _not_done(access: Access, found: str, where: str) -> ConfigError:
 
 
 def _facts(access: Access, topic_ids: dict[str, str], why: str) -> ClaimFacts:
-    settings = access.stream.settings
-    return ClaimFacts(
-        holder=f"{socket.gethostname()}, process {os.getpid()} ({why})",
-        topic_ids=topic_ids,
-        config_hash=settings.definition,
-        exactly_once=settings.streaming.enable_idempotence,
-    )
+    return facts_of(access.stream.settings, topic_ids, why=why)
 
 
 def _check(to: str) -> None:

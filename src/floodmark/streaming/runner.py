@@ -8,8 +8,6 @@ the tracker are one transaction. Whatever is killed when, the next start finds o
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +24,7 @@ from floodmark.model.offsets import Offsets
 from floodmark.streaming.access import Access
 from floodmark.streaming.batches import AlreadyApplied, Claim, ClaimFacts, StreamBatch, StreamRow
 from floodmark.streaming.breaker import Breaker
+from floodmark.streaming.holding import facts_of
 from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.outbox import Relay
 from floodmark.streaming.read import batch_frame
@@ -84,14 +83,7 @@ class Runner:
 
     def facts(self, topic_ids: dict[str, str], **more: Any) -> ClaimFacts:
         """Who takes the stream."""
-        settings = self.stream.settings
-        return ClaimFacts(
-            holder=f"{socket.gethostname()}, process {os.getpid()}",
-            topic_ids=topic_ids,
-            config_hash=settings.definition,
-            exactly_once=settings.streaming.enable_idempotence,
-            **more,
-        )
+        return facts_of(self.stream.settings, topic_ids, **more)
 
     @property
     def spark(self) -> Any:

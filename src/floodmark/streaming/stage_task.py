@@ -31,24 +31,21 @@ LETTER_COLUMNS = (
     " record_key bytea, record_value bytea, column_name text, event_time timestamptz"
 )
 """In the order of the fields of a dead letter."""
-RESULT = (
-    "attempt string, rows bigint, letters bigint, dropped bigint, newest bigint, failed string,"
-    " state string, is_transient boolean"
-)
+_TYPES = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
+_RESULT = {
+    "attempt": "string",
+    "rows": "bigint",
+    "letters": "bigint",
+    "dropped": "bigint",
+    "newest": "bigint",
+    "failed": "string",
+    "state": "string",
+    "is_transient": "boolean",
+}
 """`newest` in microseconds since 1970: Spark would give a time of this machine's zone. `failed` is
 what the database said where it refused, with its SQLSTATE: Spark would tell but a text of it."""
-_RESULT = pa.schema(
-    [
-        ("attempt", pa.string()),
-        ("rows", pa.int64()),
-        ("letters", pa.int64()),
-        ("dropped", pa.int64()),
-        ("newest", pa.int64()),
-        ("failed", pa.string()),
-        ("state", pa.string()),
-        ("is_transient", pa.bool_()),
-    ]
-)
+RESULT = ", ".join(f"{name} {kind}" for name, kind in _RESULT.items())
+_RESULT_SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in _RESULT.items()])
 LETTERS = "_l"
 """What the name of the table with an attempt's dead letters ends with."""
 
@@ -94,7 +91,7 @@ class StageTask:
 
 
 def _result(**told: Any) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([told], schema=_RESULT)
+    return pa.RecordBatch.from_pylist([told], schema=_RESULT_SCHEMA)
 
 
 class _Attempt:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-import socket
 import subprocess
 import time
 from dataclasses import dataclass
@@ -13,9 +11,9 @@ from pathlib import Path
 
 from floodmark.errors import StreamError
 from floodmark.streaming.access import Access
+from floodmark.streaming.holding import process_of
 from floodmark.streaming.parts import ledger_of
 
-_HOLDER = re.compile(r"(?P<host>.+), process (?P<pid>[0-9]+)")
 LOOK_SECONDS = 0.2
 
 
@@ -41,8 +39,8 @@ def stop_runner(access: Access, wait_seconds: float) -> StopOutcome:
     finally:
         ledger.close()
     holder = row.holder if row is not None else None
-    known = _HOLDER.fullmatch(holder or "")
-    if known is not None and known["host"] != socket.gethostname():
+    process = process_of(holder)
+    if process is not None and not process.is_here:
         raise _unreachable(access.stream.called, str(holder), "the stream runs on another machine")
     pid = runner_here(holder)
     if pid is None:
@@ -59,11 +57,10 @@ def stop_runner(access: Access, wait_seconds: float) -> StopOutcome:
 
 def runner_here(holder: str | None) -> int | None:
     """The process that holds a stream, if it runs on this machine; None if not, or if it has ended."""
-    known = _HOLDER.fullmatch(holder or "")
-    if known is None or known["host"] != socket.gethostname():
+    process = process_of(holder)
+    if process is None or not process.is_here or not _is_runner(process.pid):
         return None
-    pid = int(known["pid"])
-    return pid if _is_runner(pid) else None
+    return process.pid
 
 
 def _has_ended(pid: int, wait_seconds: float) -> bool:

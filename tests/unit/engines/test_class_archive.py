@@ -46,18 +46,34 @@ def test_an_archive_that_was_cut_off_is_none(jar: Path) -> None:
     assert class_archive.options([jar]) == ""
 
 
-def test_a_java_that_makes_no_archive_is_told_and_leaves_none(
-    jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What runs as Java 17."""
     home = tmp_path / "java"
     (home / "bin").mkdir(parents=True)
     (home / "release").write_text('JAVA_VERSION="17.0.1"')
-    (home / "bin/java").write_text("#!/bin/sh\necho no space left; exit 1\n")
-    (home / "bin/java").chmod(0o755)
+    (home / "bin/java").touch(mode=0o755)
     monkeypatch.setenv("JAVA_HOME", str(home))
+    return home / "bin/java"
+
+
+def test_a_java_that_makes_no_archive_is_told_and_leaves_none(jar: Path, script: Path) -> None:
+    script.write_text("#!/bin/sh\necho no space left; exit 1\n")
 
     with pytest.raises(SetupError, match="no space left") as raised:
         class_archive.make([jar])
 
     assert raised.value.code == "FM-SETUP-012"
     assert class_archive.options([jar]) == ""
+
+
+def test_a_java_that_does_not_end_is_told_too(
+    jar: Path, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(class_archive, "MAKE_TIMEOUT_SECONDS", 0.2)
+
+    with pytest.raises(SetupError, match="no answer within") as raised:
+        class_archive.make([jar])
+
+    assert raised.value.code == "FM-SETUP-012"
