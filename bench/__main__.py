@@ -1,4 +1,4 @@
-"""`python3 go.py bench [commands projects state crowd planning runs change nodes streams odibi]`.
+"""`python3 go.py bench [commands projects state crowd planning runs change nodes streams flow odibi]`.
 
 One table, one JSON file. All parts but `odibi`, which installs a peer, are measured unless some are
 named.
@@ -11,10 +11,32 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import commands, crowd, incremental, peer, planning, projects, runs, state, streams_load
+from bench import (
+    commands,
+    crowd,
+    incremental,
+    peer,
+    planning,
+    projects,
+    runs,
+    state,
+    streams_flow,
+    streams_load,
+)
 from bench.harness import Figure, save, show
 
-USUAL = ("commands", "projects", "state", "crowd", "planning", "runs", "change", "nodes", "streams")
+USUAL = (
+    "commands",
+    "projects",
+    "state",
+    "crowd",
+    "planning",
+    "runs",
+    "change",
+    "nodes",
+    "streams",
+    "flow",
+)
 PARTS = (*USUAL, "odibi")
 
 
@@ -44,7 +66,7 @@ def measure(wanted: list[str], folder: Path, figures: list[Figure]) -> None:
         figures += state.measure(folder / "state")
     if "crowd" in wanted:
         figures += crowd.measure(folder / "crowd")
-    if {"planning", "runs", "change", "nodes", "streams", "odibi"} & set(wanted):
+    if {"planning", "runs", "change", "nodes", "streams", "flow", "odibi"} & set(wanted):
         measure_on_spark(wanted, folder, figures)
 
 
@@ -65,6 +87,8 @@ def measure_on_spark(wanted: list[str], folder: Path, figures: list[Figure]) -> 
             figures += incremental.merge_job(spark, folder / "merge")
         if "streams" in wanted:
             figures += streams_load.measure(spark, folder / "streams")
+        if "flow" in wanted:
+            figures += streams_flow.measure(spark, folder / "flow")
         if "odibi" in wanted:
             ours = incremental.our_rounds(spark, folder / "beside_odibi")
             figures += peer.compared(folder / "odibi", ours)

@@ -60,9 +60,15 @@ def measure(spark: SparkSession, folder: Path) -> list[Figure]:
 
 
 def _source(spark: SparkSession, folder: Path) -> DataFrame:
-    """8 mixed columns, about 100 bytes a row, one partition per core."""
+    """About 100 bytes a row, in a file: making them is not timed."""
     path = str(folder / "source")
-    spark.range(0, ROWS, 1, 2).selectExpr(
+    rows_of(spark, ROWS).write.parquet(path)
+    return spark.read.parquet(path)
+
+
+def rows_of(spark: SparkSession, count: int) -> DataFrame:
+    """8 mixed columns, one partition per core."""
+    return spark.range(0, count, 1, 2).selectExpr(
         "id",
         "cast(id % 1000 AS int) AS grp",
         "rand(1) * 1000 AS amount",
@@ -71,8 +77,7 @@ def _source(spark: SparkSession, folder: Path) -> DataFrame:
         "id % 3 = 0 AS active",
         "timestamp_micros(1700000000000000 + id * 1000001) AS created_at",
         "date_add(date'2024-01-01', cast(id % 365 AS int)) AS day",
-    ).write.parquet(path)
-    return spark.read.parquet(path)
+    )
 
 
 @dataclass
@@ -132,18 +137,7 @@ class Database:
         connection.close()
 
     def by_jdbc(self, table: str = "target") -> None:
-        """Spark's own writer, tuned; at least once."""
-        server = self.server
-        address = f"jdbc:postgresql://{server.host}:{server.port}/{server.database}"
-        self.frame.write.format("jdbc").options(
-            url=f"{address}?reWriteBatchedInserts=true",
-            dbtable=table,
-            user=server.user,
-            password=server.password,
-            driver="org.postgresql.Driver",
-            batchsize="10000",
-            numPartitions="2",
-        ).mode("append").save()
+        append_by_jdbc(self.frame, self.server, table)
 
     def jdbc_upsert(self) -> None:
         """By hand: a staging table by the tuned writer, then one statement."""
@@ -157,19 +151,36 @@ class Database:
         )
 
     def by_seed(self) -> None:
-        """Seed 004: count, collect, insert in batches of 1,000, the tracker's row, count."""
-        frame = self.frame.limit(SEED_ROWS)
-        frame.count()
-        connection = connector(self.server.dsn)()
-        rows = frame.collect()
-        values = ", ".join(f"${number}" for number in range(1, len(NAMES) + 1))
-        cursor = cursor_of(connection)
-        for first in range(0, len(rows), 1_000):
-            insert = f"INSERT INTO target VALUES ({values})".encode()
-            cursor.executemany(insert, [tuple(row) for row in rows[first : first + 1_000]])
-        frame.count()
-        connection.commit()
-        connection.close()
+        append_by_seed(self.frame.limit(SEED_ROWS), self.server)
+
+
+def append_by_jdbc(frame: DataFrame, server: PostgresServer, table: str) -> None:
+    """Spark's own writer, tuned; at least once."""
+    address = f"jdbc:postgresql://{server.host}:{server.port}/{server.database}"
+    frame.write.format("jdbc").options(
+        url=f"{address}?reWriteBatchedInserts=true",
+        dbtable=table,
+        user=server.user,
+        password=server.password,
+        driver="org.postgresql.Driver",
+        batchsize="10000",
+        numPartitions="2",
+    ).mode("append").save()
+
+
+def append_by_seed(frame: DataFrame, server: PostgresServer) -> None:
+    """Seed 004: count, collect, insert in batches of 1,000, the tracker's row, count."""
+    frame.count()
+    connection = connector(server.dsn)()
+    rows = frame.collect()
+    values = ", ".join(f"${number}" for number in range(1, len(NAMES) + 1))
+    cursor = cursor_of(connection)
+    for first in range(0, len(rows), 1_000):
+        insert = f"INSERT INTO target VALUES ({values})".encode()
+        cursor.executemany(insert, [tuple(row) for row in rows[first : first + 1_000]])
+    frame.count()
+    connection.commit()
+    connection.close()
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from floodmark.config.fields import (
 from floodmark.config.places import choices
 from floodmark.config.references import ReferenceProblem, Secret
 from floodmark.config.safety import has_login, is_secret_key
+from floodmark.config.stream_params import KafkaOptions
 
 SPELLINGS = {
     "postgresql": "postgres",
@@ -123,6 +124,9 @@ class PostgresConnection(Settings):
     sslmode: Annotated[
         str, one_of("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
     ] = Field(default="prefer", description="As libpq takes it.")
+    sslrootcert: Text | None = Field(
+        default=None, description="A file with the certificates to trust, as PEM."
+    )
     options: Options = Field(default_factory=dict, description="Options of the JDBC driver.")
 
 
@@ -204,12 +208,14 @@ class KafkaConnection(Settings):
     security_protocol: Annotated[str, one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")] = (
         Field(default="PLAINTEXT", description="As Kafka takes it.")
     )
-    sasl_mechanism: Annotated[
-        str | None, one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-    ] = Field(default=None, description="As Kafka takes it.")
+    sasl_mechanism: Annotated[str | None, one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")] = (
+        Field(default=None, description="As Kafka takes it.")
+    )
     user: Text | None = Field(default=None, description="The user.")
     password: Secret | None = Field(default=None, description="By reference, never literally.")
-    options: Options = Field(default_factory=dict, description="Options of the Kafka client.")
+    options: KafkaOptions = Field(
+        default_factory=dict, description="Options of the Kafka client, as in connectionParams."
+    )
 
 
 class PluginConnection(Settings):

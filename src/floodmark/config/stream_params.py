@@ -147,6 +147,14 @@ KAFKA: Mapping[str, Check] = {
 }
 """What may be said to Kafka, by Spark's names; everything else is refused."""
 
+KAFKA_CLIENT: Mapping[str, Check] = {
+    name: check
+    for name, check in KAFKA.items()
+    if name.startswith("kafka.")
+    and name not in ("kafka.bootstrap.servers", "kafka.security.protocol", "kafka.sasl.mechanism")
+}
+"""What a connection may say to the client beside the keys of its own."""
+
 KAFKA_NAMES = {
     "bootstrapservers": "kafka.bootstrap.servers",
     "topic": "subscribe",
@@ -238,7 +246,7 @@ def param_name(said: str, known: Mapping[str, Check], names: Mapping[str, str]) 
     if name is not None:
         return name
     reason = next((why for part, why in _REASONS.items() if part in folded(said)), None)
-    if known is KAFKA and reason is not None:
+    if reason is not None and known in (KAFKA, KAFKA_CLIENT):
         title = f'the option "{said[:80]}" is not allowed'
         raise refused(title, reason, code=REFUSED_OPTION)
     title = f'unknown parameter "{said[:80]}"'
@@ -270,6 +278,10 @@ def _kafka(value: object) -> dict[str, Any]:
     return checked_params(value, KAFKA, KAFKA_NAMES)
 
 
+def _kafka_client(value: object) -> dict[str, Any]:
+    return checked_params(value, KAFKA_CLIENT, {})
+
+
 def _of_sink(value: object) -> dict[str, Any]:
     return checked_params(value, {**POSTGRES, **DELTA}, POSTGRES_NAMES)
 
@@ -282,6 +294,19 @@ KafkaParams = Annotated[
         {
             "type": "object",
             "properties": {name: {"type": ["string", "number", "boolean"]} for name in KAFKA},
+        }
+    ),
+]
+KafkaOptions = Annotated[
+    dict[str, Any],
+    BeforeValidator(_kafka_client),
+    PlainSerializer(plain_values, when_used="json"),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                name: {"type": ["string", "number", "boolean"]} for name in KAFKA_CLIENT
+            },
         }
     ),
 ]

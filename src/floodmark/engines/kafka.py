@@ -41,6 +41,32 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
+class Complaints:
+    """What the client says beside its answers.
+
+    A refused login or certificate is told here alone: the answers just do not come.
+    """
+
+    def __init__(self) -> None:
+        self._last: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        """Called by the client, where it waits."""
+        from confluent_kafka import KafkaError as Known
+
+        refusals = (Known._AUTHENTICATION, Known._SSL, Known.SASL_AUTHENTICATION_FAILED)
+        if error.code() in refusals:
+            self._last = error
+
+    def instead_of(self, error: KafkaError | None) -> KafkaError | None:
+        """The refusal behind an answer that did not come, or the error itself."""
+        from confluent_kafka import KafkaError as Known
+
+        silent = (Known._TIMED_OUT, Known._MSG_TIMED_OUT, Known._TRANSPORT, Known._ALL_BROKERS_DOWN)
+        is_silence = error is None or error.code() in silent
+        return self._last or error if is_silence else error
+
+
 class KafkaAdmin:
     """Looks at topics, and changes them when told to; connects when first asked.
 
@@ -57,7 +83,8 @@ class KafkaAdmin:
 
         self._brokers = str(settings.get("bootstrap.servers", ""))
         self._seconds = answer_seconds
-        self._client = AdminClient({**_QUIET, **settings})
+        self._complaints = Complaints()
+        self._client = AdminClient({**_QUIET, **settings, "error_cb": self._complaints})
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str | None]:
         """The id of each topic, new whenever one is made; None where the broker knows no ids."""
@@ -166,9 +193,13 @@ class KafkaAdmin:
         return self._wait(asked)
 
     def _wait(self, asked: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
-        with _told(self._brokers):
+        with _told(self._brokers, self._heard):
             # The client gives up by itself after the time it was told; this is for one that hangs.
             return {name: future.result(2 * self._seconds) for name, future in asked.items()}
+
+    def _heard(self, error: KafkaError | None) -> KafkaError | None:
+        self._client.poll(0)
+        return self._complaints.instead_of(error)
 
 
 class KafkaProducer:
@@ -180,7 +211,8 @@ class KafkaProducer:
 
         self._brokers = str(settings.get("bootstrap.servers", ""))
         sure = {"enable.idempotence": True, "message.timeout.ms": int(send_seconds * 1000)}
-        self._client = Producer({**_QUIET, **sure, **settings})
+        self._complaints = Complaints()
+        self._client = Producer({**_QUIET, **sure, **settings, "error_cb": self._complaints})
 
     def send(self, records: Iterable[Record]) -> int:
         """Send all and wait until each is acknowledged; the number of them.
@@ -195,13 +227,15 @@ class KafkaProducer:
             if error is not None:
                 refused.append(error)
 
-        with _told(self._brokers, code="FM-STREAM-022"):
+        heard = self._complaints.instead_of
+        with _told(self._brokers, heard, code="FM-STREAM-022"):
             for record in records:
                 self._enqueue(record, delivered)
                 sent += 1
             self._client.flush()
         if refused:
-            raise _failed("FM-STREAM-022", refused[0], self._brokers, count=len(refused))
+            error = heard(refused[0]) or refused[0]
+            raise _failed("FM-STREAM-022", error, self._brokers, count=len(refused))
         return sent
 
     def _enqueue(self, record: Record, delivered: Callable[..., None]) -> None:
@@ -235,13 +269,14 @@ def records_at(
 
     # Librdkafka wants a group; partitions are assigned, so it joins none.
     own = {"group.id": "floodmark", "enable.auto.commit": False, "enable.partition.eof": True}
-    consumer = Consumer({**_QUIET, **settings, **own})
+    complaints = Complaints()
+    consumer = Consumer({**_QUIET, **settings, **own, "error_cb": complaints})
     found: dict[tuple[str, int, int], tuple[bytes | None, bytes | None]] = {}
     by_partition: dict[TopicPartition, list[int]] = {}
     for topic, partition, offset in sorted(set(positions)):
         by_partition.setdefault((topic, partition), []).append(offset)
     try:
-        with _told(str(settings.get("bootstrap.servers", ""))):
+        with _told(str(settings.get("bootstrap.servers", "")), complaints.instead_of):
             for place, offsets in by_partition.items():
                 for offset, key, value in _fetched(consumer, place, offsets, answer_seconds):
                     found[(*place, offset)] = (key, value)
@@ -278,15 +313,19 @@ def _fetched(
 
 
 @contextmanager
-def _told(brokers: str, code: str = "FM-STREAM-020") -> Iterator[None]:
+def _told(
+    brokers: str,
+    heard: Callable[[KafkaError | None], KafkaError | None],
+    code: str = "FM-STREAM-020",
+) -> Iterator[None]:
+    """Errors of the client as our own; `heard` gives the one behind another, or behind none."""
     from confluent_kafka import KafkaException
 
     try:
         yield
-    except KafkaException as error:
-        raise _failed(code, error.args[0], brokers) from error
-    except TimeoutError as error:
-        raise _late(brokers) from error
+    except (KafkaException, TimeoutError) as error:
+        known = heard(error.args[0] if isinstance(error, KafkaException) else None)
+        raise (_failed(code, known, brokers) if known else _late(brokers)) from error
 
 
 def _late(brokers: str) -> StreamError:
@@ -333,7 +372,9 @@ def _is_retryable(error: KafkaError) -> bool:
     # Losses of the connection are the client's own errors, which it does not class as retriable.
     lost = (Known._TRANSPORT, Known._ALL_BROKERS_DOWN, Known._TIMED_OUT, Known._MSG_TIMED_OUT)
     busy = (Known.REQUEST_TIMED_OUT, Known.NETWORK_EXCEPTION, Known.NOT_ENOUGH_REPLICAS)
-    return bool(error.retriable()) or error.code() in (*lost, *busy, *_moving())
+    # A broker that goes away while it is greeted looks like one that refuses.
+    refused = (Known._AUTHENTICATION, Known._SSL)
+    return bool(error.retriable()) or error.code() in (*lost, *busy, *refused, *_moving())
 
 
 def _moving() -> tuple[int, ...]:

@@ -9,6 +9,8 @@ from floodmark.errors import SetupError
 from floodmark.model.sql_names import qualified, quoted_for
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import psycopg
     from psycopg.rows import TupleRow
 
@@ -36,19 +38,27 @@ def connector_to(settings: PostgresConnection, vault: Vault) -> Connect:
 
     The password is looked up whenever a connection is opened, and kept nowhere.
     """
+    return _opening("", lambda: libpq_settings(settings, vault))
 
-    def said() -> dict[str, Any]:
-        secret = vault.reveal(settings.password) if settings.password is not None else None
-        return {
-            "host": settings.host,
-            "port": settings.port,
-            "dbname": settings.database,
-            "user": settings.user,
-            "password": secret,
-            "sslmode": settings.sslmode,
-        }
 
-    return _opening("", said)
+def libpq_settings(settings: PostgresConnection, vault: Vault) -> dict[str, Any]:
+    """A connection of a project by libpq's names, password included: for the moment it is needed."""
+    said = {
+        "host": settings.host,
+        "port": settings.port,
+        "dbname": settings.database,
+        "user": settings.user,
+        "password": vault.reveal(settings.password) if settings.password is not None else None,
+        "sslmode": settings.sslmode,
+    }
+    if settings.sslrootcert is not None:
+        said["sslrootcert"] = certificate_file(settings.sslrootcert, vault.root)
+    return said
+
+
+def certificate_file(said: str, root: Path) -> str:
+    """Where a certificate is: below the project, or what `system` means to libpq."""
+    return said if said == "system" else str(root / said)
 
 
 def connector_by(said: Callable[[], dict[str, Any]]) -> Connect:

@@ -58,18 +58,25 @@ class PostgresServer:
 
 
 @contextmanager
-def running(settings: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
+def running(
+    settings: Mapping[str, str] | None = None, files: Mapping[str, bytes] | None = None
+) -> Iterator[PostgresServer]:
     """A new, empty server for as long as the block runs; `settings` go into postgresql.conf.
 
+    `files` are put beside it, for its eyes only: certificates, another pg_hba.conf.
     Raises SetupError FM-SETUP-006 if there are no programs of PostgreSQL, or they do not start.
     """
-    with tempfile.TemporaryDirectory(prefix="floodmark-pg-", dir=_short_folder()) as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="floodmark-pg-", dir=_short_folder()) as own:
+        folder = Path(own)
         account = _account()
         programs = _readable_programs(folder, account)
         _give(folder, account)
         server = PostgresServer("127.0.0.1", _free_port(), _USER, secrets.token_hex(8))
         _initialise(folder, programs, account, server, {**_SETTINGS, **(settings or {})})
+        for name, content in (files or {}).items():
+            path = folder / "data" / name
+            path.write_bytes(content)
+            _give_file(path, account)
         try:
             _run(folder, account, [str(programs / "pg_ctl"), "start", *_options(folder)])
             yield server

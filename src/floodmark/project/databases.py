@@ -16,7 +16,7 @@ from floodmark.config.reads import IncrementalSettings
 from floodmark.config.references import Secret, Vault
 from floodmark.config.upstreams import UpstreamSettings
 from floodmark.deltalog import Storage, absolute
-from floodmark.engines.postgres import connector_to
+from floodmark.engines.postgres import certificate_file, connector_to
 from floodmark.model import durations
 from floodmark.model.names import is_catalog_name
 from floodmark.sources import jdbc
@@ -107,7 +107,9 @@ def jdbc_of(connection: PostgresConnection | JdbcConnection, vault: Vault) -> jd
     """How Spark reaches the database."""
     options = {key: _plain(value, vault) for key, value in connection.options.items()}
     if isinstance(connection, PostgresConnection):
-        options = {"sslmode": connection.sslmode, **options}
+        trusted = connection.sslrootcert
+        named = {"sslrootcert": certificate_file(trusted, vault.root)} if trusted else {}
+        options = {"sslmode": connection.sslmode, **named, **options}
     else:
         more = {
             "warehouse": connection.warehouse,

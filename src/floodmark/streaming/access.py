@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from floodmark.config.connections import ConnectionModel, KafkaConnection, PostgresConnection
@@ -15,7 +16,12 @@ from floodmark.config.credentials import Credential, Credentials
 from floodmark.config.references import Secret, Vault
 from floodmark.config.stream_files import LoadedStream
 from floodmark.config.streams import StreamPipeline
-from floodmark.engines.postgres import Connect, connector_by
+from floodmark.engines.postgres import (
+    Connect,
+    certificate_file,
+    connector_by,
+    libpq_settings,
+)
 from floodmark.errors import ConfigError
 
 PREFIX = "kafka."
@@ -59,7 +65,7 @@ class Access:
         login = self._login(extract.credential_id)
         if extract.connection is not None:
             said, login = self._of_connection(extract.connection, said, login)
-        return brokers(said, login, self.stream.settings.pipeline_id)
+        return brokers(said, login, self.stream.settings.pipeline_id, self.stream.root)
 
     def dead_letters(self) -> Brokers:
         """The brokers of the dead-letter topic: those of the source unless others are said."""
@@ -71,7 +77,7 @@ class Access:
         said = {key: self._shown(value) for key, value in params.items()}
         said["kafka.bootstrap.servers"] = dlq.bootstrap_servers or extract.bootstrap_servers or ""
         login = self._login(dlq.credential_id or extract.credential_id)
-        return brokers(said, login, self.stream.settings.pipeline_id)
+        return brokers(said, login, self.stream.settings.pipeline_id, self.stream.root)
 
     def database(self) -> Connect:
         """What opens connections to the target; the login is looked up each time."""
@@ -94,13 +100,11 @@ class Access:
         for key in ("sslmode", "sslrootcert", "sslcert", "sslkey"):
             found = params.get(key) or login.options.get(key)
             if found is not None:
-                said[key] = str(self._file(found)) if key != "sslmode" else found
+                is_file = key != "sslmode"
+                said[key] = certificate_file(found, self.stream.root) if is_file else found
         if "connectTimeout" in params:
             said["connect_timeout"] = int(params["connectTimeout"])
         return said
-
-    def _file(self, name: str) -> str:
-        return name if name == "system" else str(self.stream.root / name)
 
     def _shown(self, value: Any) -> str:
         return self._vault.reveal(value) if isinstance(value, Secret) else str(value)
@@ -122,30 +126,29 @@ class Access:
             found["kafka.sasl.mechanism"] = connection.sasl_mechanism
         if connection.password is not None and login is None:
             login = Credential(connection.user, self._vault.reveal(connection.password))
-        return {**found, **said}, login
+        options = {key: self._shown(value) for key, value in connection.options.items()}
+        return {**found, **options, **said}, login
 
     def _of_database(self, name: str) -> dict[str, Any]:
         connection = self.connections.get(name)
         if not isinstance(connection, PostgresConnection):
             raise _no_connection(name, "postgres")
-        password = connection.password
-        return {
-            "host": connection.host,
-            "port": connection.port,
-            "dbname": connection.database,
-            "user": connection.user,
-            "password": self._vault.reveal(password) if password is not None else None,
-            "sslmode": connection.sslmode,
-        }
+        return libpq_settings(connection, self._vault)
 
 
-def brokers(said: Mapping[str, str], login: Credential | None, client: str) -> Brokers:
+def brokers(
+    said: Mapping[str, str], login: Credential | None, client: str, root: Path = Path()
+) -> Brokers:
     """The settings of both clients for parameters by Spark's names and a login.
 
-    A login with a password means SASL_SSL with PLAIN unless something else is said.
+    A login with a password means SASL_SSL with PLAIN unless something else is said. Files are
+    looked for below `root`.
     """
     options = {f"{PREFIX}{key}": value for key, value in (login.options if login else {}).items()}
-    merged = {**options, **said}
+    merged = {
+        key: str(root / value) if key.endswith(".location") else value
+        for key, value in {**options, **said}.items()
+    }
     user = merged.pop("kafka.sasl.username", None) or (login.user if login else None)
     password = merged.pop("kafka.sasl.password", None) or (login.password if login else None)
     has_login = user is not None and password is not None

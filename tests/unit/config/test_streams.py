@@ -434,6 +434,27 @@ def test_a_project_may_consist_of_streams(tmp_path: Path) -> None:
     assert streams_of(file)["events"].settings.streaming.offsets_in == "database"
 
 
+@pytest.mark.parametrize(
+    ("option", "code"),
+    [
+        ("sasl.jaas.config: x", "FM-CONFIG-025"),
+        ("bootstrap.servers: 'x:1'", "FM-CONFIG-003"),
+        ("startingOffsets: earliest", "FM-CONFIG-003"),
+        ("ssl.key.password: literal", "FM-CONFIG-011"),
+    ],
+)
+def test_a_connection_says_to_kafka_only_what_a_stream_may(
+    tmp_path: Path, option: str, code: str
+) -> None:
+    kafka = '{type: kafka, bootstrap_servers: ["k:9092"]}'
+    text = PROJECT.replace(kafka, f"{kafka[:-1]}, options: {{{option}}}}}")
+
+    with pytest.raises(ConfigError) as caught:
+        load_file(project(tmp_path, text))
+
+    assert caught.value.code == code
+
+
 def test_files_of_streams_add_to_the_project(tmp_path: Path) -> None:
     path = project(tmp_path, json__json=SEED.read_text(), yaml__yaml=yaml.safe_dump(
         {"streams": [{**seed(), "pipelineId": "second"}]}
