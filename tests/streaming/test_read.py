@@ -108,6 +108,22 @@ def test_texts_with_a_length_are_read_whole(spark: SparkSession) -> None:
     assert (row[BAD], row["code"], row["tags"]) == (None, "long", ["xyz"])
 
 
+@pytest.mark.parametrize(
+    ("policy", "kept"), [("reject", "a\0b"), ("strip", "ab"), ("replace", "a\ufffdb")]
+)
+def test_nul_in_a_text_is_treated_as_it_is_said(
+    spark: SparkSession, policy: str, kept: str
+) -> None:
+    schema = from_ddl("id BIGINT, name STRING, code VARCHAR(9)")
+    value = b'{"id": 1, "name": "a\\u0000b", "code": "a\\u0000b"}'
+
+    (row,) = rows_of(
+        spark, [value], payload=schema, columns=["id", "name", "code"], nul_bytes=policy
+    )
+
+    assert (row["id"], row["name"], row["code"], row[BAD]) == (1, kept, kept, None)
+
+
 def test_a_line_end_behind_the_record_is_fine(spark: SparkSession) -> None:
     (row,) = rows_of(spark, [b' {"id": 7}\r\n'])
 

@@ -35,6 +35,7 @@ MAX_ROWS = 1_000_000_000
 
 SinkType = Annotated[str, word("postgresql", "delta", postgres="postgresql", pg="postgresql")]
 WriteMode = Annotated[str, word("append", "overwrite", "upsert", merge="upsert")]
+NulBytes = Annotated[str, word("reject", "strip", "replace")]
 OutputMode = Annotated[str, word("append", "complete", "update")]
 Strategy = Annotated[
     str,
@@ -133,6 +134,12 @@ class LoadSettings(Settings):
         default=None,
         alias="trackerSchema",
         description="The schema of batch_tracker and its neighbours; else the table's.",
+    )
+    nul_bytes: NulBytes = Field(
+        default="reject",
+        alias="nulBytes",
+        description="What becomes of texts with U+0000, which PostgreSQL does not keep: a dead"
+        " letter (`reject`), the text without it (`strip`), or with U+FFFD instead (`replace`).",
     )
     driver_copy_rows: Annotated[int, number(0, MAX_ROWS), DIGITS, TEXT_OR_NUMBER] = Field(
         default=DEFAULT_DRIVER_COPY_ROWS,

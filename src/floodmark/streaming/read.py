@@ -40,6 +40,7 @@ DETAILS = {
 _CORRUPT = "_fm_corrupt"
 _DOCUMENTS = "_fm_documents"
 _PARSED = "_fm_parsed"
+_INSTEAD_OF_NUL = {"strip": "", "replace": "\ufffd"}
 _SIZED_TEXT = re.compile(r"\b(?:var)?char\(\d+\)")
 
 
@@ -56,6 +57,8 @@ class Wanted:
     """The column with the time of the event."""
     late_before: datetime | None = None
     """Records of an earlier time are late."""
+    nul_bytes: str = "reject"
+    """What becomes of U+0000 in texts: `reject` leaves it to the target, which refuses it."""
 
 
 def batch_frame(spark: SparkSession, options: Mapping[str, str], wanted: Wanted) -> DataFrame:
@@ -135,7 +138,17 @@ def _field(name: str) -> Column:
 
 
 def _target_columns(wanted: Wanted) -> list[Column]:
-    return [_field(name).alias(name) for name in wanted.columns]
+    return [_kept(name, wanted).alias(name) for name in wanted.columns]
+
+
+def _kept(name: str, wanted: Wanted) -> Column:
+    from pyspark.sql import functions as f
+
+    said = wanted.payload.field(name)
+    is_text = said is not None and _json_type(said.type) == "string"
+    if wanted.nul_bytes == "reject" or not is_text:
+        return _field(name)
+    return f.replace(_field(name), f.lit("\0"), f.lit(_INSTEAD_OF_NUL[wanted.nul_bytes]))
 
 
 def _place_columns() -> list[Column]:

@@ -86,6 +86,7 @@ class BatchWriter:
             self.stream.table.names,
             rule.column if rule else None,
             claim.event_watermark if rule else None,
+            self.stream.settings.load.nul_bytes,
         )
 
     def write(
