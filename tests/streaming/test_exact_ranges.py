@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from floodmark.config.stream_types import from_ddl
-from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
+from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record, records_at
 from floodmark.engines.kafka_server import KafkaServer
 from floodmark.engines.spark import needing_kafka
 from floodmark.errors import SetupError
@@ -96,6 +96,32 @@ def test_gaps_of_transactions_are_no_records_and_no_loss(
     assert end.at((topic, 0)) == 6
     assert [(row["id"], row[OFFSET]) for row in rows] == [(0, 0), (2, 4)]
     assert only_a_marker == []
+
+
+def test_records_that_compaction_took_are_no_loss(
+    spark: SparkSession, kafka: KafkaServer, admin: KafkaAdmin
+) -> None:
+    topic = f"c-{uuid.uuid4().hex[:8]}"
+    quickly = {
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.01",
+        "max.compaction.lag.ms": "1",
+    }
+    admin.create_topic(topic, 1, {"cleanup.policy": "compact", **quickly})
+    settings = {"bootstrap.servers": kafka.bootstrap}
+    producer, places = KafkaProducer(settings), [(topic, 0, offset) for offset in range(4)]
+    producer.send(Record(topic, b'{"id": %d}' % n, b"same", 0) for n in range(4))
+    deadline = time.monotonic() + 60
+    while len(records_at(settings, places)) > 1 and time.monotonic() < deadline:
+        time.sleep(0.3)
+        producer.send([Record(topic, b'{"id": 9}', b"other", 0)])  # closes a segment
+    end = admin.latest([topic])
+
+    rows = read(spark, kafka, Offsets(), end)
+    only_gaps = read(spark, kafka, Offsets(), Offsets.of({(topic, 0): 3}))
+
+    assert (rows[0]["id"], rows[0][OFFSET]) == (3, 3)
+    assert only_gaps == []
 
 
 def test_records_that_are_gone_are_an_error_and_never_fewer_rows(

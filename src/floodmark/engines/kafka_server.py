@@ -65,6 +65,7 @@ _SETTINGS = {
     "num.io.threads": "2",
     "background.threads": "2",
     "log.cleaner.dedupe.buffer.size": "4194304",
+    "log.cleaner.backoff.ms": "1000",
     # After a kill the controller waits this long for the broker that is gone.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
