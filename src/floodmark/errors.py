@@ -206,6 +206,8 @@ CODES: dict[str, str] = {
     "FM-STREAM-011": "the stream moved while it was being looked at",
     "FM-STREAM-012": "the circuit breaker of a stream is open",
     "FM-STREAM-013": "the executors could not stage a batch of a stream",
+    "FM-STREAM-014": "the target does not take a row of a window",
+    "FM-STREAM-015": "a batch of a stream could not be written to its Delta table",
     "FM-STREAM-020": "Kafka could not be asked",
     "FM-STREAM-021": "a topic of Kafka is not there",
     "FM-STREAM-022": "records could not be sent to Kafka",
@@ -219,7 +221,7 @@ CODES: dict[str, str] = {
     "FM-STREAM-033": "the checkpoint is not that of the stream, which keeps state",
     "FM-STREAM-034": "the target knows nothing of a stream that has a checkpoint",
     "FM-STREAM-035": "the checkpoint and the target of a stream do not agree",
-    "FM-STREAM-043": "a stream is to be run in a way that this version does not have",
+    "FM-STREAM-043": "a stream is to be run, or stopped, in a way that is not possible",
     "FM-CLI-001": "the command line failed in a way that nobody foresaw",
     "FM-CLI-002": "the command was interrupted",
 }

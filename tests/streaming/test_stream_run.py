@@ -9,31 +9,26 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from floodmark import failpoints
-from floodmark.cli.main import main
 from floodmark.config.stream_files import load_stream
-from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record, records_at
-from floodmark.engines.postgres import connector
+from floodmark.engines.kafka import KafkaProducer, Record, records_at
 from floodmark.engines.spark import local_session
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.parts import access_of, runner_of
 from floodmark.streaming.runner import StreamRunner
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from floodmark.engines.kafka_server import KafkaServer
-    from floodmark.engines.postgres_server import PostgresServer
+from floodmark.streaming.watching import Nobody
+from floodmark.streaming.writing import BatchWriter
+from floodmark.testing.streams import Place, Run, event
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 
@@ -48,99 +43,6 @@ POINTS = [
     "stream.after_commit",
     "stream.after_return",
 ]
-
-
-@dataclass
-class Place:
-    """A stream of its own: topic, schema of the database, folder with its files."""
-
-    folder: Path
-    kafka: KafkaServer
-    postgres: PostgresServer
-    name: str
-    said: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def admin(self) -> KafkaAdmin:
-        return KafkaAdmin({"bootstrap.servers": self.kafka.bootstrap})
-
-    def send(self, *values: bytes | dict[str, Any], partition: int | None = None) -> None:
-        encoded = [json.dumps(v).encode() if isinstance(v, dict) else v for v in values]
-        records = [Record(self.name, value, b"k", partition) for value in encoded]
-        KafkaProducer({"bootstrap.servers": self.kafka.bootstrap}).send(records)
-
-    def ask(self, statement: str) -> list[tuple[Any, ...]]:
-        with connector(self.postgres.dsn)() as connection:
-            cursor = connection.cursor()
-            cursor.execute(statement.replace("$schema", f'"{self.name}"').encode())
-            return cursor.fetchall() if cursor.description else []
-
-    def write(self, **parts: Any) -> Path:
-        said = json.loads(json.dumps(self.said))
-        for name, change in parts.items():
-            said[name] = {**said.get(name, {}), **change}
-        path = self.folder / "stream.json"
-        path.write_text(json.dumps(said, indent=2))
-        return path
-
-
-@pytest.fixture
-def place(
-    tmp_path: Path,
-    kafka: KafkaServer,
-    postgres: PostgresServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Place]:
-    name = f"s{uuid.uuid4().hex[:12]}"
-    (tmp_path / "schemas").mkdir()
-    (tmp_path / "schemas/event.ddl").write_text("id BIGINT NOT NULL, at TIMESTAMP, kind STRING")
-    monkeypatch.setenv("FLOODMARK_CREDENTIAL_PG", postgres.password)
-    said = {
-        "pipelineId": name,
-        "extract": {
-            "topic": name,
-            "schemaName": "event",
-            "connectionParams": {
-                "kafka.bootstrap.servers": kafka.bootstrap,
-                "startingOffsets": "earliest",
-            },
-        },
-        "load": {
-            "table": f"{name}.events",
-            "createTable": True,
-            "connectionParams": {
-                "host": postgres.host,
-                "port": postgres.port,
-                "database": postgres.database,
-                "user": postgres.user,
-            },
-            "credentialId": "pg",
-        },
-        "streamingConfigJson": {"offsetStore": "database", "triggerMode": "availableNow"},
-    }
-    found = Place(tmp_path, kafka, postgres, name, said)
-    found.admin.create_topic(name, 2)
-    found.ask("CREATE SCHEMA $schema")
-    yield found
-    found.ask("DROP SCHEMA $schema CASCADE")
-    found.admin.delete_topic(name)
-
-
-Run = Callable[..., tuple[int, dict[str, Any]]]
-
-
-@pytest.fixture
-def run(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Run:
-    def go(*arguments: str | Path) -> tuple[int, dict[str, Any]]:
-        capsys.readouterr()
-        code = main(["stream", *map(str, arguments), "--json"])
-        return code, json.loads(capsys.readouterr().out)
-
-    return go
-
-
-def event(number: int, at: str = "2026-01-01T00:00:00Z") -> dict[str, Any]:
-    return {"id": number, "at": at, "kind": f"k{number % 3}"}
 
 
 def test_records_are_there_once_and_the_next_run_goes_on_behind_them(
@@ -253,9 +155,22 @@ def test_late_records_are_judged_by_the_batch_before(
         assert place.ask("SELECT id FROM $schema.late_events") == [(3,)]
 
 
-def test_a_partition_that_is_added_begins_at_its_first_record(place: Place, run: Run) -> None:
+STORES = pytest.mark.parametrize("store", ["database", "checkpoint"])
+
+
+def kept_in(store: str) -> dict[str, Any]:
+    """Where a stream keeps its offsets."""
+    return {"offsetStore": store, "triggerMode": "availableNow"} | (
+        {"checkpointLocation": "checkpoint"} if store == "checkpoint" else {}
+    )
+
+
+@STORES
+def test_a_partition_that_is_added_begins_at_its_first_record(
+    place: Place, run: Run, store: str
+) -> None:
     place.send(event(1))
-    path = place.write()
+    path = place.write(streamingConfigJson=kept_in(store))
     run("run", path)
     place.admin.add_partitions(place.name, 3)
     place.send(event(2), partition=2)
@@ -265,9 +180,12 @@ def test_a_partition_that_is_added_begins_at_its_first_record(place: Place, run:
     assert (code, document["streams"][0]["written"]) == (0, 1)
 
 
-def test_records_that_are_gone_are_told_and_skipped_only_when_said(place: Place, run: Run) -> None:
+@STORES
+def test_records_that_are_gone_are_told_and_skipped_only_when_said(
+    place: Place, run: Run, store: str
+) -> None:
     place.send(event(1), event(2), partition=0)
-    path = place.write(extract={**place.said["extract"], "connectionParams": {
+    path = place.write(streamingConfigJson=kept_in(store), extract={**place.said["extract"], "connectionParams": {
         **place.said["extract"]["connectionParams"], "startingOffsets": json.dumps(
             {place.name: {"0": 0, "1": 0}})}})  # fmt: skip
     run("run", path)
@@ -286,9 +204,12 @@ def test_records_that_are_gone_are_told_and_skipped_only_when_said(place: Place,
     assert len(notes) == 1
 
 
-def test_a_topic_that_was_recreated_is_refused_until_a_reset(place: Place, run: Run) -> None:
+@STORES
+def test_a_topic_that_was_recreated_is_refused_until_a_reset(
+    place: Place, run: Run, store: str
+) -> None:
     place.send(event(1))
-    path = place.write()
+    path = place.write(streamingConfigJson=kept_in(store))
     run("run", path)
     place.admin.delete_topic(place.name)
     time.sleep(1)
@@ -491,6 +412,7 @@ def test_a_lost_connection_is_tried_again_until_it_works(place: Place, run: Run)
     retry = {"maxAttempts": 5, "initialDelaySeconds": 0}
     path = place.write(errorHandlingConfig={"retryConfig": retry})
     runner = runner_of(access_of(load_stream(path)), local_session)
+    assert isinstance(runner.writer, BatchWriter)
     load, tries = runner.writer.load, []
 
     class CutOff:
@@ -727,6 +649,56 @@ def test_a_killed_query_loses_and_doubles_nothing(place: Place, run: Run, point:
     ids = place.ask("SELECT array_agg(id ORDER BY id) FROM $schema.events")[0][0]
     assert ids == [i for i in range(60) if i % 10]
     assert place.ask("SELECT count(*) FROM $schema.floodmark_dead_letters") == [(6,)]
+
+
+@dataclass
+class Waits(Nobody):
+    """Remembers what a runner waited for."""
+
+    codes: list[str] = field(default_factory=list)
+
+    def waiting(self, error: StreamError, attempt: int, seconds: float) -> None:
+        del attempt, seconds
+        self.codes.append(error.code)
+
+
+@pytest.mark.slow
+def test_a_query_that_spark_ended_is_started_again_once_the_broker_answers(
+    place: Place, run: Run
+) -> None:
+    """The broker of the run hangs for a while; a partition that is added meanwhile is read too."""
+    patience = {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "1000"}
+    params = {**place.said["extract"]["connectionParams"], **patience}
+    often = {"maxAttempts": 100, "initialDelaySeconds": 1, "maxDelaySeconds": 1}
+    path = place.write(
+        extract={"connectionParams": params},
+        streamingConfigJson={**kept_in("checkpoint"), "triggerMode": "continuous"},
+        errorHandlingConfig={"retryConfig": often, "circuitBreakerConfig": {"enabled": False}},
+    )
+    place.send(event(1))
+    waits = Waits()
+    runner = runner_of(access_of(load_stream(path)), local_session, watcher=waits)
+    running = threading.Thread(target=runner.run, daemon=True)
+    running.start()
+    until(lambda: runner.totals.written == 1)
+
+    place.kafka.pause()
+    try:
+        until(lambda: bool(waits.codes))
+    finally:
+        place.kafka.resume()
+    place.send(event(2))
+    until(lambda: runner.totals.written == 2)
+    place.admin.add_partitions(place.name, 3)
+    place.send(event(3), partition=2)
+    until(lambda: runner.totals.written == 3)
+    runner.stop.set()
+    running.join(timeout=60)
+
+    assert waits.codes[0] == "FM-STREAM-026"
+    assert not running.is_alive()
+    assert place.ask("SELECT array_agg(id ORDER BY id) FROM $schema.events") == [([1, 2, 3],)]
+    assert place.ask("SELECT epoch > 1, incarnation FROM $schema.floodmark_stream") == [(True, 1)]
 
 
 def test_an_error_of_a_batch_ends_the_query_and_is_told(place: Place, run: Run) -> None:

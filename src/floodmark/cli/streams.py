@@ -46,6 +46,14 @@ ServeOption = Annotated[
     ),
 ]
 
+StateLossOption = Annotated[
+    bool,
+    typer.Option(
+        "--accept-state-loss",
+        help="Open windows and remembered keys of a lost checkpoint may be given up.",
+    ),
+]
+
 
 def attach(app: typer.Typer) -> None:
     """Add the verbs to the command line."""
@@ -69,7 +77,7 @@ def validate(call: Call, stream: StreamArgument) -> int:
         "stream": loaded.settings.pipeline_id,
         "limit": loaded.settings.limit,
         "offset_store": loaded.settings.streaming.offsets_in,
-        "columns": [{"name": f.name, "type": f.type} for f in loaded.table.fields],
+        "columns": [{"name": name, "type": _type_of(loaded, name)} for name in loaded.columns],
         "warnings": [warning.as_dict() for warning in loaded.warnings],
         "settings": loaded.settings.to_json(),
     }
@@ -82,10 +90,16 @@ def _draw_validated(screen: Screen, loaded: LoadedStream) -> None:
     target = f"{stream.load.sink_type} {stream.load.table}"
     screen.line(f"{stream.pipeline_id}: the stream is fine")
     screen.line(f"  kafka {stream.extract.topic} -> {target} ({stream.load.write_mode})")
-    screen.line(
-        f"  offsets in the {stream.streaming.offsets_in}, {len(loaded.table.fields)} columns"
-    )
+    screen.line(f"  offsets in the {stream.streaming.offsets_in}, {len(loaded.columns)} columns")
     screens.warnings(screen, loaded.warnings)
+
+
+def _type_of(loaded: LoadedStream, column: str) -> str | None:
+    """As the schemas say it; None for a measure, whose type Spark finds out."""
+    field = loaded.table.field(column)
+    if field is not None:
+        return field.type
+    return "timestamp" if column in ("window_start", "window_end") else None
 
 
 # run --------------------------------------------------------------------------------------------
@@ -102,6 +116,7 @@ def run(
             help="Go on behind records that are gone from Kafka; the loss is recorded.",
         ),
     ] = False,
+    accept_state_loss: StateLossOption = False,
 ) -> int:
     """Run streams until they are done or stopped; SIGTERM and Ctrl-C end them after their batch."""
     from floodmark.engines.spark import local_session
@@ -120,6 +135,7 @@ def run(
             session,
             watcher=Told([told, StreamProgress(call, told.stream_id), notes_of(each)]),
             skips_to_earliest=skip_to_earliest,
+            accepts_state_loss=accept_state_loss,
         )
         for each, told in zip(found, numbers, strict=True)
     ]
@@ -395,12 +411,12 @@ def reset(
     return 0
 
 
-def rewind(call: Call, stream: StreamArgument) -> int:
+def rewind(call: Call, stream: StreamArgument, accept_state_loss: StateLossOption = False) -> int:
     """Let a stream whose checkpoint and target disagree go on at the end of its target."""
     from floodmark.streaming.moving import rewound
 
     each = access(call, stream_named(call, stream))
-    return _show_moved(call, each, rewound(each))
+    return _show_moved(call, each, rewound(each, accepts_state_loss=accept_state_loss))
 
 
 def adopt(call: Call, stream: StreamArgument) -> int:

@@ -45,6 +45,13 @@ class LoadedStream:
     is_of_project: bool = False
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are written: of the table, or those that an aggregate gives."""
+        aggregate = self.settings.streaming.aggregate
+        is_said = self.settings.load.schema_name is not None
+        return self.table.names if aggregate is None or is_said else aggregate.columns
+
+    @property
     def called(self) -> str:
         """How commands name it: its file, or its id inside a project."""
         return self.settings.pipeline_id if self.is_of_project else shown_path(self.path)

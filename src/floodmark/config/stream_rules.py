@@ -9,7 +9,7 @@ from floodmark.config.findings import CONFLICT, MISSING, OF_STREAM, UNKNOWN, Fin
 from floodmark.config.places import KeyPath, choices
 from floodmark.config.stream_fields import interval_seconds
 from floodmark.config.stream_types import StreamSchema
-from floodmark.config.streams import AggregateSettings, StreamPipeline
+from floodmark.config.streams import WINDOW_COLUMNS, AggregateSettings, StreamPipeline
 
 _RUN = "streamingConfigJson"
 _PARAMS = "connectionParams"
@@ -161,6 +161,18 @@ def _delta(stream: StreamPipeline) -> Iterator[Finding]:
         title = "offsetStore database needs a database as its target"
         at: KeyPath = (_RUN, "offsetStore") if run.offset_store else (_RUN,)
         yield _conflict(at, title, "checkpoint, with checkpointLocation")
+    if stream.errors.dlq.dlq_type == "kafka":
+        title = "dead letters of a Delta table stay beside it: it has no outbox to send them from"
+        path: KeyPath = ("errorHandlingConfig", "dlqConfig", "dlqType")
+        yield _conflict(path, title, "table")
+    late = run.late_data
+    if late is not None and (late.dlq_topic is not None or late.strategy == "separateStream"):
+        title = "late records of a Delta table stay beside it, as dead letters"
+        allowed = "drop, logAndDrop, or sendToDLQ without dlqTopic"
+        yield _conflict((_RUN, "lateDataConfig", "strategy"), title, allowed)
+    if not run.enable_idempotence:
+        title = "enableIdempotence has no effect: a commit of Delta has its receipt in any case"
+        yield _warning((_RUN, "enableIdempotence"), title, "false", "leave it out")
 
 
 # How it runs ------------------------------------------------------------------------------------
@@ -180,17 +192,34 @@ def _modes(stream: StreamPipeline) -> Iterator[Finding]:
     if run.output_mode == "update" and run.aggregate is not None and load.write_mode == "append":
         title = "update output with append would write a group once for every change of it"
         yield _conflict(("load", "writeMode"), title, "upsert with upsertKeys")
-    if load.write_mode == "upsert" and not load.keys:
+    if load.write_mode == "upsert" and not load.keys and run.aggregate is None:
         yield _missing(("load", "writeMode"), "an upsert needs a key", "upsertKeys: [column, ...]")
     if load.keys and load.write_mode != "upsert":
         title = f"upsertKeys have no meaning with {load.write_mode}"
         yield _conflict(("load", "upsertKeys"), title, "writeMode upsert")
-    if run.aggregate is not None and run.output_mode == "append" and run.watermark is None:
-        title = "windows are finished only by a watermark"
-        yield _missing((_RUN, "aggregate"), title, "watermark; or outputMode update or complete")
+    yield from _state(stream)
+
+
+def _state(stream: StreamPipeline) -> Iterator[Finding]:
+    run = stream.streaming
+    if run.aggregate is not None and run.watermark is None:
+        title = "windows need a watermark: its eventTimeColumn is what they are windows of"
+        yield _missing((_RUN, "aggregate"), title, "watermark")
     if run.deduplicate is not None and run.watermark is None:
         title = "deduplication without a watermark keeps every record forever"
         yield _missing((_RUN, "deduplicate"), title, "watermark")
+    if run.deduplicate is not None and run.aggregate is not None and run.output_mode != "append":
+        title = f"Spark does not deduplicate before windows with output mode {run.output_mode}"
+        yield _conflict((_RUN, "outputMode"), title, "append; or no deduplicate")
+    if run.state_timeout is None or run.watermark is None or not run.is_stateful:
+        return
+    if interval_seconds(run.state_timeout) < run.watermark.delay_seconds:
+        title = "state would be forgotten before its records are late"
+        allowed = f"at least delayThreshold, {run.watermark.delay_threshold}"
+        yield _conflict((_RUN, "stateTimeout"), title, allowed)
+    elif run.output_mode == "complete":
+        title = "stateTimeout has no effect: complete output keeps every window"
+        yield _warning((_RUN, "stateTimeout"), title, run.state_timeout, "leave it out")
 
 
 def _offsets(stream: StreamPipeline) -> Iterator[Finding]:
@@ -286,6 +315,7 @@ def _columns(stream: StreamPipeline, schemas: StreamSchemas) -> Iterator[Finding
         yield from _named(run.deduplicate.columns, known, (_RUN, "deduplicate", "columns"))
     if run.aggregate is not None:
         yield from _windows(run.aggregate, known)
+        yield from _window_table(stream, run.aggregate, schemas.table)
 
 
 def _table_columns(
@@ -300,10 +330,42 @@ def _table_columns(
 
 def _windows(aggregate: AggregateSettings, known: list[str]) -> Iterator[Finding]:
     yield from _named(aggregate.group_by, known, (_RUN, "aggregate", "groupBy"))
-    slide = interval_seconds(aggregate.slide) if aggregate.slide else 0.0
-    if slide > interval_seconds(aggregate.window):
+    path: KeyPath = (_RUN, "aggregate")
+    for key, seconds in (("window", aggregate.window_seconds), ("slide", aggregate.slide_seconds)):
+        if not seconds:
+            yield _conflict((*path, key), "a window of no time", "more than 0 seconds")
+    if aggregate.slide_seconds > aggregate.window_seconds:
         title = "records between two windows would be in none"
-        yield _conflict((_RUN, "aggregate", "slide"), title, "at most the window")
+        yield _conflict((*path, "slide"), title, "at most the window")
+    taken = [name.lower() for name in aggregate.keys]
+    for name in aggregate.measures:
+        if name.lower() in taken:
+            title = f"column {name} is there twice: the window and groupBy have it"
+            yield _conflict((*path, "measures", name), title, "another name")
+    for position, name in enumerate(aggregate.group_by):
+        if name.lower() in WINDOW_COLUMNS:
+            title = f"column {name} is there twice: every window has it"
+            yield _conflict((*path, "groupBy", position), title, "another column")
+
+
+def _window_table(
+    stream: StreamPipeline, aggregate: AggregateSettings, table: StreamSchema | None
+) -> Iterator[Finding]:
+    """A table of windows has columns of them, and its key tells one window of a group from all."""
+    columns = list(aggregate.columns)
+    if stream.load.schema_name is not None and table is not None:
+        others = [name for name in table.names if name not in columns]
+        if others:
+            title = f"columns of the table that the aggregate does not give: {', '.join(others)}"
+            allowed = choices(columns, others[0])
+            yield Finding(("load", "schemaName"), UNKNOWN, title, "", allowed)
+    path: KeyPath = ("load", "upsertKeys")
+    yield from _named(stream.load.keys, list(aggregate.keys), path)
+    lacking = [name for name in aggregate.group_by if name not in stream.load.keys]
+    lacking += [] if {*WINDOW_COLUMNS} & {*stream.load.keys} else [WINDOW_COLUMNS[0]]
+    if stream.load.keys and lacking:
+        title = f"rows of several groups would be one: {', '.join(lacking)} is not in the key"
+        yield _conflict(path, title, ", ".join(aggregate.keys))
 
 
 def _named(columns: list[str], known: list[str], path: KeyPath) -> Iterator[Finding]:

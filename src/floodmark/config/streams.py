@@ -32,6 +32,8 @@ from floodmark.config.stream_params import KafkaParams, SinkParams
 
 DEFAULT_DRIVER_COPY_ROWS = 200_000
 MAX_ROWS = 1_000_000_000
+WINDOW_COLUMNS = ("window_start", "window_end")
+"""Of every row that an aggregate writes: the first moment of its window, and the first one behind."""
 
 SinkType = Annotated[str, word("postgresql", "delta", postgres="postgresql", pg="postgresql")]
 WriteMode = Annotated[str, word("append", "overwrite", "upsert", merge="upsert")]
@@ -113,7 +115,9 @@ class LoadSettings(Settings):
     )
     write_mode: WriteMode = Field(default="append", alias="writeMode", description="How to write.")
     keys: Columns = Field(
-        default_factory=list, alias="upsertKeys", description="The key of an upsert."
+        default_factory=list,
+        alias="upsertKeys",
+        description="The key of an upsert; of an aggregate window and groups, if omitted.",
     )
     connection: Name | None = Field(
         default=None, description="A connection of the project, instead of its address here."
@@ -192,6 +196,26 @@ class AggregateSettings(Settings):
         min_length=1, description="Column: SQL aggregate, such as `total: sum(amount)`."
     )
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What makes two rows the same window of the same group."""
+        return (*WINDOW_COLUMNS, *self.group_by)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a result, in their order."""
+        return (*self.keys, *self.measures)
+
+    @property
+    def window_seconds(self) -> float:
+        """The length of a window."""
+        return interval_seconds(self.window)
+
+    @property
+    def slide_seconds(self) -> float:
+        """How far one window begins after another; without a slide where it ends."""
+        return interval_seconds(self.slide or self.window)
+
 
 class DeduplicateSettings(Settings):
     """Records that are there once within the watermark."""
@@ -235,7 +259,10 @@ class StreamingSettings(Settings):
         default=None, alias="maxFilesPerTrigger", description="For files; Kafka has none."
     )
     state_timeout: Interval | None = Field(
-        default=None, alias="stateTimeout", description="How long state is kept."
+        default=None,
+        alias="stateTimeout",
+        description="How long windows and keys are kept behind the newest event, if longer than"
+        " delayThreshold.",
     )
     deduplicate: DeduplicateSettings | None = Field(
         default=None, description="Records that come twice, within the watermark."
@@ -246,6 +273,25 @@ class StreamingSettings(Settings):
     def is_stateful(self) -> bool:
         """Whether Spark keeps state from batch to batch."""
         return self.aggregate is not None or self.deduplicate is not None
+
+    @property
+    def state_definition(self) -> str:
+        """A hash of what Spark's state is of: the same state for the same hash only."""
+        windows, keys = self.aggregate, self.deduplicate
+        said: dict[str, Any] = {
+            "of": self.watermark.event_time_column if self.watermark else None,
+            "windows": None if windows is None else [windows.window_seconds, windows.slide_seconds],
+            "groupBy": None if windows is None else windows.group_by,
+            "measures": None if windows is None else list(windows.measures.items()),
+            "deduplicate": None if keys is None else sorted(keys.columns),
+        }
+        return _hashed(said)
+
+    @property
+    def state_seconds(self) -> float:
+        """How far Spark's watermark stays behind the newest event, where it keeps state."""
+        said = [interval_seconds(self.state_timeout)] if self.state_timeout else []
+        return max([self.watermark.delay_seconds if self.watermark else 0.0, *said])
 
     @property
     def offsets_in(self) -> str:
@@ -343,6 +389,13 @@ class StreamPipeline(Settings):
         said = [n for n in (self.extract.max_offsets, self.streaming.max_records) if n is not None]
         return min(said, default=None)
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key of an upsert: as it is said, else window and groups of an aggregate."""
+        aggregate = self.streaming.aggregate
+        is_said = bool(self.load.keys) or aggregate is None or self.load.write_mode != "upsert"
+        return tuple(self.load.keys) if is_said or aggregate is None else aggregate.keys
+
     def to_json(self) -> dict[str, Any]:
         """The stream as JSON says it: what was written, in the spelling of the models."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -352,5 +405,9 @@ class StreamPipeline(Settings):
         """A hash of what the stream does: the same for the same settings, however written."""
         said = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         said.pop("name", None)
-        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _hashed(said)
+
+
+def _hashed(said: dict[str, Any]) -> str:
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -15,6 +15,7 @@ from floodmark.errors import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 LOCK_TIMEOUT_SECONDS = 600.0
 LOCK_POLL_SECONDS = 0.02
@@ -163,3 +164,19 @@ def _locked(path: Path, timeout_seconds: float) -> SinkError:
         next="wait for the other writer, then run the same command again",
         retryable=True,
     )
+
+
+def state_metric(query: StreamingQuery, name: str) -> int:
+    """A number that the operators of a running batch count, over all of them.
+
+    Complete once the rows of the batch were computed; Spark itself tells it only after the batch.
+    """
+    return sum(_metrics(query._jsq.streamingQuery().lastExecution().executedPlan(), name))
+
+
+def _metrics(plan: Any, name: str) -> list[int]:
+    """The values of a metric in a plan, from its root on."""
+    known, children = plan.metrics(), plan.children()
+    found = [int(known.get(name).get().value())] if known.contains(name) else []
+    below = (_metrics(children.apply(index), name) for index in range(children.size()))
+    return [*found, *(value for values in below for value in values)]

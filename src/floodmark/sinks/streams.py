@@ -73,7 +73,7 @@ def stream_merge(
         app_id = f"floodmark/stream/{stream}/{_query_of(frame)}"
         receipt = Receipt(app_id, batch_id, _metadata(stream, app_id, batch_id))
         sink = DeltaSink(
-            frame.sparkSession, spec, (), _last_write(path, app_id, storage), storage.options
+            frame.sparkSession, spec, (), last_write(path, app_id, storage), storage.options
         )
         try:
             sink.write(frame, receipt)
@@ -93,7 +93,7 @@ def _metadata(stream: str, app_id: str, batch_id: int) -> str:
     return commit_metadata("stream", f"{app_id}/{batch_id}", batch_id, stream, {})
 
 
-def _last_write(path: str, app_id: str, storage: Storage) -> SinkDone | None:
+def last_write(path: str, app_id: str, storage: Storage) -> SinkDone | None:
     """The last micro-batch that the target holds: a stream has no journal but the target's own log."""
     if not is_delta_table(path, storage):
         return None

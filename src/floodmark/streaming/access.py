@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from floodmark.config.connections import ConnectionModel, KafkaConnection, PostgresConnection
+from floodmark.config.connections import (
+    ConnectionModel,
+    KafkaConnection,
+    LakeConnection,
+    PostgresConnection,
+)
 from floodmark.config.credentials import Credential, Credentials
 from floodmark.config.references import Secret, Vault
 from floodmark.config.stream_files import LoadedStream
@@ -105,6 +110,17 @@ class Access:
         if "connectTimeout" in params:
             said["connect_timeout"] = int(params["connectTimeout"])
         return said
+
+    def lake(self) -> tuple[str, dict[str, str]] | None:
+        """Root and options of the project's connection to a lake; None where none is named."""
+        name = self.stream.settings.load.connection
+        if name is None:
+            return None
+        connection = self.connections.get(name)
+        if not isinstance(connection, LakeConnection):
+            raise _no_connection(name, "lake")
+        said = connection.storage_options
+        return connection.root, {key: self._shown(value) for key, value in said.items()}
 
     def _shown(self, value: Any) -> str:
         return self._vault.reveal(value) if isinstance(value, Secret) else str(value)

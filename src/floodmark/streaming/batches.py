@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
 from floodmark.model.offsets import Offsets
@@ -69,6 +70,43 @@ class StreamRow:
 @dataclass(frozen=True, slots=True)
 class Claim(StreamRow):
     """The row as it stood when this runner took it; good until another one takes it."""
+
+
+def claim_of(row: StreamRow) -> Claim:
+    """The row of a stream in the hands of its runner."""
+    return Claim(**{field.name: getattr(row, field.name) for field in fields(StreamRow)})
+
+
+def claimed_by(row: StreamRow, facts: ClaimFacts) -> Claim:
+    """The row once a runner has taken the stream: the next epoch, and who that is."""
+    begins = facts.begins_incarnation
+    return claim_of(
+        replace(
+            row,
+            epoch=row.epoch + 1,
+            claim_id=uuid.uuid4().hex,
+            incarnation=row.incarnation + int(begins),
+            topic_ids={**row.topic_ids, **facts.topic_ids},
+            spark_batch_id=None if begins else row.spark_batch_id,
+            query_id=facts.query_id,
+            checkpoint=facts.checkpoint,
+            config_hash=facts.config_hash,
+            exactly_once=facts.exactly_once,
+            holder=facts.holder,
+        )
+    )
+
+
+def is_same(row: StreamRow, seen: StreamRow | None) -> bool:
+    """Whether nothing has happened to the stream since it was looked at, other claims apart."""
+    if seen is None:
+        return row.commit_id is None and row.end_offsets is None
+
+    def decisive(stream: StreamRow) -> tuple[object, ...]:
+        ids = (stream.commit_id, stream.incarnation, stream.query_id)
+        return (*ids, dict(stream.topic_ids), stream.end_offsets)
+
+    return decisive(row) == decisive(seen)
 
 
 @dataclass(frozen=True, slots=True)

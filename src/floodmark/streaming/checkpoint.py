@@ -27,6 +27,8 @@ from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
 
 OFFSETS, COMMITS, METADATA, INITIAL = "offsets", "commits", "metadata", "sources/0/0"
+STATE = "floodmark_state"
+"""A file of ours: what the state is of."""
 VERSIONS: Mapping[str, tuple[int, ...]] = {OFFSETS: (1, 2), COMMITS: (1, 2), INITIAL: (1,)}
 """What each file may say in its first line."""
 INCARNATION = "incarnation-"
@@ -107,6 +109,17 @@ def begin_checkpoint(location: str, stream: str = ANY) -> str:
     return found.query_id
 
 
+def noted_state(location: str, stream: str = ANY) -> str | None:
+    """What the state in a checkpoint is of, as `note_state` kept it; None where nobody did."""
+    content = _Folder(location, stream).read(STATE)
+    return None if content is None else content.decode(errors="replace").strip()
+
+
+def note_state(location: str, definition: str, stream: str = ANY) -> None:
+    """Keep beside Spark's files what their state is of: Spark notices only some differences."""
+    _Folder(location, stream).write(STATE, f"{definition}\n".encode())
+
+
 def is_planned(location: str) -> bool:
     """Whether Spark has planned something there, whatever it is; damaged files are no error."""
     folder = _Folder(location, ANY)
@@ -132,6 +145,22 @@ def batch_offsets(location: str, batch: int, stream: str = ANY) -> tuple[Offsets
     if not start <= end:
         folder.damaged(f"{OFFSETS}/{batch}", "the batch ends before it begins")
     return start, end
+
+
+def batch_watermark_ms(location: str, batch: int, stream: str = ANY) -> int:
+    """The event-time watermark of a batch, from the offset log; 0 before the first one.
+
+    Milliseconds since 1970. Raises as `batch_offsets` does.
+    """
+    if batch < 0:
+        return 0
+    folder, name = _Folder(location, stream), f"{OFFSETS}/{batch}"
+    _version, lines = _versioned(folder, name, OFFSETS)
+    said = folder.json(name, lines[0]) if lines else None
+    found = said.get("batchWatermarkMs") if isinstance(said, dict) else None
+    if not isinstance(found, int):
+        folder.damaged(name, "it has no watermark")
+    return found
 
 
 def _check_numbers(folder: _Folder, batches: list[int], commits: list[int]) -> None:

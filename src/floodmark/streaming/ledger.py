@@ -11,7 +11,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
@@ -36,6 +36,9 @@ from floodmark.streaming.batches import (
     OutboxMessage,
     StreamBatch,
     StreamRow,
+    claim_of,
+    claimed_by,
+    is_same,
 )
 from floodmark.streaming.faults import LOCK_NOT_AVAILABLE, database_error
 from floodmark.streaming.refusals import broken, disagreeing, fenced, moved, no_tables, unknown
@@ -190,7 +193,7 @@ class Ledger:
             self._settle(connection, commit_id)
         if there is None:
             raise fenced(claim, None)
-        return _claim_of(there)
+        return claim_of(there)
 
     def refuse_fenced(self, claim: Claim) -> None:
         """Raise FM-STREAM-001 unless the stream is still this claim's; changes nothing."""
@@ -276,9 +279,9 @@ class Ledger:
             (self.stream_id,),
         )
         row = self._read(cursor, "FOR UPDATE")
-        if row is None or not _is_same(row, seen):
+        if row is None or not is_same(row, seen):
             raise moved(self.stream_id)
-        claim = _claimed_by(row, facts)
+        claim = claimed_by(row, facts)
         run(
             cursor,
             f"UPDATE {self._stream} SET epoch = $2, claim_id = $3, incarnation = $4, topic_ids ="
@@ -531,41 +534,6 @@ def _as_row(row: Sequence[Any]) -> StreamRow:
     for name in ("start_offsets", "end_offsets"):
         said[name] = None if said[name] is None else Offsets.parse(said[name])
     return StreamRow(**said)
-
-
-def _claim_of(row: StreamRow) -> Claim:
-    return Claim(**{field.name: getattr(row, field.name) for field in fields(StreamRow)})
-
-
-def _is_same(row: StreamRow, seen: StreamRow | None) -> bool:
-    """Whether nothing has happened to the stream since it was looked at, other claims apart."""
-    if seen is None:
-        return row.commit_id is None and row.end_offsets is None
-
-    def decisive(stream: StreamRow) -> tuple[object, ...]:
-        ids = (stream.commit_id, stream.incarnation, stream.query_id)
-        return (*ids, dict(stream.topic_ids), stream.end_offsets)
-
-    return decisive(row) == decisive(seen)
-
-
-def _claimed_by(row: StreamRow, facts: ClaimFacts) -> Claim:
-    begins = facts.begins_incarnation
-    return _claim_of(
-        replace(
-            row,
-            epoch=row.epoch + 1,
-            claim_id=uuid.uuid4().hex,
-            incarnation=row.incarnation + int(begins),
-            topic_ids={**row.topic_ids, **facts.topic_ids},
-            spark_batch_id=None if begins else row.spark_batch_id,
-            query_id=facts.query_id,
-            checkpoint=facts.checkpoint,
-            config_hash=facts.config_hash,
-            exactly_once=facts.exactly_once,
-            holder=facts.holder,
-        )
-    )
 
 
 __all__ = (

@@ -16,7 +16,7 @@ from floodmark.streaming.checkpoint import read_checkpoint
 from floodmark.streaming.holding import facts_of
 from floodmark.streaming.parts import ledger_of, source_of
 from floodmark.streaming.query import active_folder, location_of
-from floodmark.streaming.startup import adopted
+from floodmark.streaming.startup import adopted, refuse_state_loss
 
 
 def moved_to(access: Access, to: str) -> tuple[Offsets | None, Offsets]:
@@ -38,17 +38,20 @@ def moved_to(access: Access, to: str) -> tuple[Offsets | None, Offsets]:
         ledger.close()
 
 
-def rewound(access: Access) -> Offsets:
+def rewound(access: Access, *, accepts_state_loss: bool = False) -> Offsets:
     """Let a stream with a checkpoint go on at the end of its target, in a new incarnation.
 
     The old checkpoint stays where it is and is not used again, even if it is damaged. Returns where
-    the stream goes on. Raises ConfigError FM-CONFIG-007 if the target has no position of it.
+    the stream goes on. Raises ConfigError FM-CONFIG-007 if the target has no position of it, and
+    StreamError FM-STREAM-033 if it keeps state, unless that may be lost.
     """
     ledger = ledger_of(access)
     try:
         row = ledger.stored()
         if row is None or row.end_offsets is None:
             raise _not_done(access, "the target has no position of this stream", ledger.schema)
+        if access.stream.settings.streaming.is_stateful and not accepts_state_loss:
+            refuse_state_loss(f"floodmark stream rewind {access.stream.called}", row)
         claim = ledger.claim(_facts(access, dict(row.topic_ids), "rewind"), row)
         ledger.move(claim, row.end_offsets, f"rewind by {_person()}", begins_incarnation=False)
         return row.end_offsets

@@ -11,9 +11,12 @@ from floodmark.config.connections import ConnectionModel
 from floodmark.config.credentials import Credentials
 from floodmark.config.stream_files import LoadedStream
 from floodmark.config.streams import StreamPipeline
+from floodmark.deltalog import Storage, absolute
 from floodmark.engines.postgres import quoted_table
-from floodmark.errors import StreamError
+from floodmark.model.write import WriteMode as DeltaMode
+from floodmark.model.write import WriteSpec
 from floodmark.streaming.access import Access, table_of
+from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.late import late_rule
 from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.load import PostgresLoad
@@ -29,12 +32,18 @@ from floodmark.streaming.watching import Nobody, StreamWatcher
 from floodmark.streaming.writing import BatchWriter
 
 if TYPE_CHECKING:
+    from floodmark.streaming.delta_writing import DeltaWriter
     from floodmark.streaming.refused import Originals
 
 
 Position = tuple[str, int, int]
 Bytes = tuple[bytes | None, bytes | None]
 
+_DELTA_MODES: dict[str, DeltaMode] = {
+    "append": "append",
+    "upsert": "merge",
+    "overwrite": "overwrite",
+}
 _MODES: dict[str, WriteMode] = {"append": "append", "upsert": "upsert", "overwrite": "overwrite"}
 
 
@@ -47,10 +56,24 @@ def access_of(
     return Access(stream, connections or {}, credentials or Credentials())
 
 
-def ledger_of(access: Access) -> Ledger:
-    """The stream's tables in its database."""
+def ledger_of(access: Access) -> Ledger | DeltaLedger:
+    """The memory of a stream: tables in its database, or the log of its Delta table."""
     settings = access.stream.settings
+    if settings.load.sink_type == "delta":
+        path, options = delta_path(access)
+        return DeltaLedger(path, settings.pipeline_id, Storage(options))
     return Ledger(access.database(), settings.pipeline_id, tracker_schema(access))
+
+
+def delta_path(access: Access) -> tuple[str, Mapping[str, str]]:
+    """Where the Delta table of a stream is, and how its store is reached."""
+    load, root = access.stream.settings.load, access.stream.root
+    said = load.path or load.connection_params.get("path")
+    lake = access.lake()
+    if lake is None:
+        return absolute(str(said), root), {}
+    base, options = lake
+    return absolute(str(said or load.table.replace(".", "/")), absolute(base, root)), options
 
 
 def tracker_schema(access: Access) -> str:
@@ -91,38 +114,44 @@ def runner_of(
     stop: threading.Event | None = None,
     watcher: StreamWatcher | None = None,
     skips_to_earliest: bool = False,
+    accepts_state_loss: bool = False,
 ) -> StreamRunner | StreamQuery:
-    """What runs the stream; raises FM-STREAM-043 for what this version does not run."""
+    """What runs the stream."""
     settings = access.stream.settings
-    _refuse_not_run(settings)
-    kind = StreamQuery if settings.streaming.offsets_in == "checkpoint" else StreamRunner
-    return kind(
-        access,
-        source_of(access),
-        _writer(access),
-        session,
-        stop=stop or threading.Event(),
-        watcher=watcher or Nobody(),
-        skips_to_earliest=skips_to_earliest,
-        relay=_relay(access) if _has_topic(settings) else None,
-    )
+    is_delta = settings.load.sink_type == "delta"
+    writer = _delta_writer(access) if is_delta else _writer(access)
+    parts = (access, source_of(access), writer, session)
+    more: dict[str, Any] = {
+        "stop": stop or threading.Event(),
+        "watcher": watcher or Nobody(),
+        "skips_to_earliest": skips_to_earliest,
+        "relay": _relay(access) if _has_topic(settings) else None,
+    }
+    if settings.streaming.offsets_in == "checkpoint":
+        return StreamQuery(*parts, **more, accepts_state_loss=accepts_state_loss)
+    return StreamRunner(*parts, **more)
 
 
 def _writer(access: Access) -> BatchWriter:
     """Late records with a table of their own are not staged: their batches go through the driver."""
     stream = access.stream
     settings, load = stream.settings, stream.settings.load
-    rule, fail_fast, originals = late_rule(settings), settings.errors.fail_fast, _originals(access)
-    columns = tuple(stream.table.names)
+    rule, fail_fast = late_rule(settings), settings.errors.fail_fast
+    # A window has no record whose bytes could be fetched, and none of its rows is left out.
+    has_windows = settings.streaming.aggregate is not None
+    originals = None if has_windows else _originals(access)
+    fail_fast = fail_fast and not has_windows
+    columns = stream.columns
     spec = TargetSpec(
         quoted_table(*table_of(settings)),
         _MODES[load.write_mode],
-        tuple(load.keys),
+        settings.keys,
         load.create_table,
         load.evolve_table,
         columns,
     )
-    writer = BatchWriter(stream, ledger_of(access), PostgresLoad(spec, fail_fast, originals))
+    ledger = Ledger(access.database(), settings.pipeline_id, tracker_schema(access))
+    writer = BatchWriter(stream, ledger, PostgresLoad(spec, fail_fast, originals))
     if rule is not None and rule.table is not None:
         of_late = TargetSpec(_named(rule.table, settings), creates_table=True, columns=columns)
         return replace(writer, load_late=PostgresLoad(of_late, fail_fast, originals))
@@ -131,6 +160,21 @@ def _writer(access: Access) -> BatchWriter:
         access.database(), settings.pipeline_id, schema, spec, fail_fast, originals, rule
     )
     return replace(writer, staging=staging)
+
+
+def _delta_writer(access: Access) -> DeltaWriter:
+    from floodmark.streaming.delta_writing import DeltaWriter
+
+    stream, (path, options) = access.stream, delta_path(access)
+    load, name = stream.settings.load, stream.settings.pipeline_id
+    spec = WriteSpec(
+        path,
+        _DELTA_MODES[load.write_mode],
+        name,
+        keys=stream.settings.keys,
+        adds_columns=load.evolve_table,
+    )
+    return DeltaWriter(stream, DeltaLedger(path, name, Storage(options)), spec)
 
 
 def _has_topic(settings: StreamPipeline) -> bool:
@@ -162,22 +206,3 @@ def _originals(access: Access) -> Originals:
 def _named(table: str, settings: StreamPipeline) -> str:
     schema, dot, name = table.rpartition(".")
     return quoted_table(schema if dot else table_of(settings)[0], name)
-
-
-def _refuse_not_run(settings: StreamPipeline) -> None:
-    """FM-STREAM-043."""
-    if settings.load.sink_type != "postgresql":
-        found, allowed = f"sinkType {settings.load.sink_type}", "sinkType postgresql"
-    elif settings.streaming.is_stateful:
-        found, allowed = "aggregate or deduplicate", "a stream without them"
-    else:
-        return
-    raise StreamError(
-        "FM-STREAM-043",
-        "this version does not run such a stream",
-        where=f"stream {settings.pipeline_id}",
-        found=found,
-        allowed=allowed,
-        state="nothing was read or written",
-        next="change the key, then: floodmark stream run",
-    )

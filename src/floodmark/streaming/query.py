@@ -9,39 +9,54 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
 from floodmark.config.stream_fields import Trigger
 from floodmark.config.stream_files import LoadedStream
+from floodmark.engines.jvm import state_metric
 from floodmark.engines.spark import needing_kafka
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.batches import AlreadyApplied, Claim, StreamBatch, StreamRow
+from floodmark.streaming.batches import AlreadyApplied, Applied, Claim, StreamBatch, StreamRow
 from floodmark.streaming.checkpoint import (
     INCARNATION,
     Checkpoint,
     batch_offsets,
+    batch_watermark_ms,
     begin_checkpoint,
     incarnations,
     is_planned,
+    note_state,
+    noted_state,
     read_checkpoint,
 )
-from floodmark.streaming.read import judged
+from floodmark.streaming.read import batch_frame, judged
+from floodmark.streaming.refusals import not_by_spark
 from floodmark.streaming.runner import Runner, Stopped, end_of
-from floodmark.streaming.spark_faults import ended
-from floodmark.streaming.startup import Start, check_offsets, decide, stored_of
+from floodmark.streaming.spark_faults import ended, said_by_spark
+from floodmark.streaming.startup import (
+    Start,
+    check_offsets,
+    decide,
+    refuse_other_state,
+    refuse_state_loss,
+    stored_of,
+)
+from floodmark.streaming.state import DUPLICATES, StateQuery, tallied
 from floodmark.streaming.watching import BatchDone, RunTotals
-from floodmark.streaming.writing import counts_of
+from floodmark.streaming.writing import Results, counts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LOOK_SECONDS = 0.3
 """How soon a stop is noticed; Spark takes fractions although its types do not say so."""
 
@@ -50,6 +65,8 @@ LOOK_SECONDS = 0.3
 class StreamQuery(Runner):
     """Runs one stream with a checkpoint of Spark."""
 
+    accepts_state_loss: bool = False
+    """Whether windows and keys that are only in a lost checkpoint may be given up."""
     _claim: Claim | None = None
     _folder: str = ""
     _error: BaseException | None = None
@@ -97,7 +114,7 @@ class StreamQuery(Runner):
         """
         row, location = self._looked_at(), location_of(self.stream)
         folder, ids = active_folder(location, row), self.source.topic_ids()
-        checkpoint = None if is_left(row) else read_checkpoint(folder, self.stream.called)
+        checkpoint = None if is_left(row) else self._followed(folder, row)
         start = self._decided(checkpoint, row, ids)
         begins = start.kind == "new_incarnation"
         if begins:
@@ -105,6 +122,8 @@ class StreamQuery(Runner):
         if start.kind == "resume" and checkpoint is not None:
             query_id = checkpoint.query_id
         else:
+            if self.state is not None:
+                note_state(folder, self.state.definition, self.stream.called)
             query_id = begin_checkpoint(folder, self.stream.called)
         facts = self.facts(ids, query_id=query_id, checkpoint=folder, begins_incarnation=begins)
         claim, self._folder = self.ledger.claim(facts, row), folder
@@ -112,11 +131,29 @@ class StreamQuery(Runner):
         self._claim = self.begun_at_settings(claim) if start.kind == "fresh" else claim
         return start.offsets or end_of(self._claim)
 
+    def _followed(self, folder: str, row: StreamRow | None) -> Checkpoint | None:
+        """The checkpoint there, unless its state is of other windows or keys and may be left."""
+        called = self.stream.called
+        found = read_checkpoint(folder, called)
+        noted = noted_state(folder, called) if self.state is not None else None
+        if self.state is None or noted in (None, self.state.definition):
+            return found
+        if not self.accepts_state_loss and row is not None:
+            refuse_other_state(called, folder, row)
+        return None
+
     def _decided(
         self, checkpoint: Checkpoint | None, row: StreamRow | None, topic_ids: dict[str, str]
     ) -> Start:
         called, is_stateful = self.stream.called, self.stream.settings.streaming.is_stateful
-        start = decide(called, checkpoint, stored_of(row), topic_ids, keeps_state=is_stateful)
+        start = decide(
+            called,
+            checkpoint,
+            stored_of(row),
+            topic_ids,
+            keeps_state=is_stateful,
+            accepts_state_loss=self.accepts_state_loss,
+        )
         if start.offsets is not None:
             earliest = self.source.admin.earliest(self.source.topics)
             check_offsets(called, start.offsets, earliest, self.source.latest())
@@ -129,12 +166,15 @@ class StreamQuery(Runner):
             return row
         ids = self.source.refuse_recreated(row.topic_ids)
         if self.source.lost(row.end_offsets):
+            if self.state is not None and not self.accepts_state_loss:
+                called = self.stream.called
+                refuse_state_loss(f"floodmark stream run {called} --skip-to-earliest", row)
             # Without a query id the start-up table begins a new incarnation behind the losses.
             self.skipped(self.ledger.claim(self.facts(ids), row))
         return self.ledger.stored()
 
     def _started(self, start: Offsets) -> StreamingQuery:
-        settings, is_bounded = self.stream.settings, self.writer.staging is None
+        settings, is_bounded = self.stream.settings, self.writer.is_bounded
         source = (
             self.spark.readStream.format("kafka")
             .options(**self.access.source().spark)
@@ -145,14 +185,35 @@ class StreamQuery(Runner):
         )
         with needing_kafka():
             records = source.load()
-        query: StreamingQuery = (
-            records.writeStream.foreachBatch(self._batch)
-            .queryName(settings.streaming.query_name or settings.pipeline_id)
-            .option("checkpointLocation", self._folder)
-            .trigger(**spark_trigger(settings.streaming.trigger_mode, is_bounded=is_bounded))
-            .start()
-        )
+        with self._told_by_spark():
+            writer = self._rows(records).writeStream.foreachBatch(self._batch)
+            query: StreamingQuery = (
+                writer.queryName(settings.streaming.query_name or settings.pipeline_id)
+                .outputMode(self.state.output_mode if self.state is not None else "append")
+                .option("checkpointLocation", self._folder)
+                .trigger(**spark_trigger(settings.streaming.trigger_mode, is_bounded=is_bounded))
+                .start()
+            )
         return query
+
+    @cached_property
+    def state(self) -> StateQuery | None:
+        """What the query keeps state for; None for one that keeps none."""
+        return StateQuery(self.stream) if self.stream.settings.streaming.is_stateful else None
+
+    def _rows(self, records: DataFrame) -> DataFrame:
+        """What Spark hands over: rows of a query that keeps state, else records as they came."""
+        return records if self.state is None else self.state.frame(records)
+
+    @contextmanager
+    def _told_by_spark(self) -> Iterator[None]:
+        """Tell what Spark finds wrong with a query before it runs."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            yield
+        except AnalysisException as error:
+            raise not_by_spark(self.stream.called, said_by_spark(error)) from error
 
     def _starting(self, start: Offsets) -> str:
         """As Spark wants it: every partition is to be named."""
@@ -168,11 +229,27 @@ class StreamQuery(Runner):
                 if self.stop.is_set():
                     raise Stopped  # noqa: TRY301  (as every other end of a batch)
                 failpoints.reached("stream.after_wal")
-                self.done(self.again(partial(self._applied, frame, number)))
+                with self._computed_once(frame):
+                    self.done(self.again(partial(self._applied, frame, number)))
             # The boundary to Spark, which tells no more than a text of it.
             except BaseException as error:
                 self._error = error
-                raise
+                if isinstance(error, Exception):
+                    raise
+                # Java gets no answer for what is no Exception, and would wait for ever.
+                raise RuntimeError(repr(error)) from error
+
+    @contextmanager
+    def _computed_once(self, frame: DataFrame) -> Iterator[None]:
+        """Keep the rows of a query with state, which are asked for more than once."""
+        if self.state is None:
+            yield
+            return
+        frame.persist()
+        try:
+            yield
+        finally:
+            frame.unpersist()
 
     def _applied(self, frame: DataFrame, number: int) -> BatchDone:
         began = time.monotonic()
@@ -186,9 +263,9 @@ class StreamQuery(Runner):
             end=end,
             spark_batch_id=number,
             checkpoint=self._folder,
+            event_watermark=self._watermark(number),
         )
-        wanted = self.writer.wanted(claim, start, end)
-        self._claim, outcome = self.writer.write(claim, batch, judged(frame, wanted))
+        self._claim, outcome = self._written(claim, batch, frame, number)
         return BatchDone(
             batch.batch_id,
             counts_of(outcome),
@@ -197,6 +274,34 @@ class StreamQuery(Runner):
             isinstance(outcome, AlreadyApplied),
             self._claim.event_watermark,
         )
+
+    def _written(
+        self, claim: Claim, batch: StreamBatch, frame: DataFrame, number: int
+    ) -> tuple[Claim, Applied | AlreadyApplied]:
+        if self.state is None:
+            wanted = self.writer.wanted(claim, batch.start, batch.end)
+            return self.writer.write(claim, batch, judged(frame, wanted))
+        # Counted before the records are judged: it computes the rows.
+        self.writer.asked(frame.count)
+        duplicates = self._duplicates() if self.state.hides_duplicates else 0
+        # Spark drops by the watermark of the batch before.
+        before = batch_watermark_ms(self._folder, number - 1, self.stream.called)
+        wanted = self.state.judging(batch.start, batch.end, before)
+        records = batch_frame(self.spark, self.access.source().spark, wanted)
+        tally = self.writer.asked(partial(tallied, records))
+        results = Results(frame, tally, self.state.has_windows, duplicates)
+        return self.writer.write_results(claim, batch, results)
+
+    def _duplicates(self) -> int:
+        ours = (q for q in self.spark.streams.active if q.id == self._known().query_id)
+        return sum(state_metric(query, DUPLICATES) for query in ours)
+
+    def _watermark(self, number: int) -> datetime | None:
+        """Spark's event-time watermark of a batch, where there is one."""
+        if self.state is None:
+            return None
+        reached = batch_watermark_ms(self._folder, number, self.stream.called)
+        return _EPOCH + timedelta(milliseconds=reached) if reached > 0 else None
 
     def _known(self) -> Claim:
         if self._claim is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -28,12 +28,13 @@ BAD, BAD_COLUMN, KEY, VALUE = "_fm_bad", "_fm_column", "_fm_key", "_fm_value"
 EVENT_TIME = "_fm_event_time"
 JUDGEMENT = (BAD, BAD_COLUMN, KEY, VALUE, EVENT_TIME)
 
-EMPTY, MALFORMED, NULL, LATE = "empty", "malformed", "null", "late"
+EMPTY, MALFORMED, NULL, LATE, UNFIT = "empty", "malformed", "null", "late", "value"
 DETAILS = {
     EMPTY: "the record has no value",
     MALFORMED: "the value is no JSON object of the schema",
     NULL: "a required column has no value",
     LATE: "the record came after the event-time watermark",
+    UNFIT: "a text has U+0000, which the target does not take",
 }
 """What is wrong with a record, by its reason."""
 
@@ -59,6 +60,12 @@ class Wanted:
     """Records of an earlier time are late."""
     nul_bytes: str = "reject"
     """What becomes of U+0000 in texts: `reject` leaves it to the target, which refuses it."""
+    is_late: Callable[[Column], Column] | None = None
+    """Another rule of what is late, by the time of the event."""
+    required: Sequence[str] = ()
+    """Columns of the payload that have to have a value, beside those that its schema says."""
+    refuses_nul: bool = False
+    """Whether a record with U+0000 in a text is refused here, not by the target."""
 
 
 def batch_frame(spark: SparkSession, options: Mapping[str, str], wanted: Wanted) -> DataFrame:
@@ -75,7 +82,7 @@ def judged(records: DataFrame, wanted: Wanted) -> DataFrame:
     """The same for records that are there: a frame with the columns of Spark's Kafka source."""
     parsed = _parsed(records, wanted.payload)
     return parsed.select(
-        *_target_columns(wanted), *_place_columns(), *_judgement(wanted, _required(wanted.payload))
+        *_target_columns(wanted), *_place_columns(), *_judgement(wanted, _required(wanted))
     )
 
 
@@ -158,16 +165,15 @@ def _place_columns() -> list[Column]:
     return [f.col(name).alias(alias) for alias, name in names]
 
 
-def _required(payload: StreamSchema) -> list[str]:
-    return [field.name for field in payload.fields if not field.nullable]
+def _required(wanted: Wanted) -> list[str]:
+    fields = wanted.payload.fields
+    return [each.name for each in fields if not each.nullable or each.name in wanted.required]
 
 
 def _judgement(wanted: Wanted, required: Sequence[str]) -> list[Column]:
     from pyspark.sql import functions as f
 
-    lacking = f.lit(None).cast("string")
-    for name in reversed(required):
-        lacking = f.when(_field(name).isNull(), f.lit(name)).otherwise(lacking)
+    lacking = _first({name: _field(name).isNull() for name in required})
     event_time = _event_time(wanted)
     is_sound = (
         f.is_valid_utf8(f.col("value").cast("string"))
@@ -180,17 +186,38 @@ def _judgement(wanted: Wanted, required: Sequence[str]) -> list[Column]:
         .when(~is_sound, f.lit(MALFORMED))
         .when(lacking.isNotNull(), f.lit(NULL))
     )
+    column = f.when(bad == NULL, lacking).when(bad == MALFORMED, _unreadable(wanted.payload))
+    if wanted.refuses_nul and wanted.nul_bytes == "reject":
+        unfit = _with_nul(wanted.payload)
+        bad = bad.when(unfit.isNotNull(), f.lit(UNFIT))
+        column = column.when(bad == UNFIT, unfit)
     if wanted.late_before is not None:
         bad = bad.when(event_time < f.lit(wanted.late_before), f.lit(LATE))
+    if wanted.is_late is not None:
+        bad = bad.when(wanted.is_late(event_time), f.lit(LATE))
     return [
         bad.alias(BAD),
-        f.when(bad == NULL, lacking)
-        .when(bad == MALFORMED, _unreadable(wanted.payload))
-        .alias(BAD_COLUMN),
+        column.alias(BAD_COLUMN),
         f.when(bad.isNotNull(), f.col("key")).alias(KEY),
         f.when(bad.isNotNull(), f.col("value")).alias(VALUE),
         event_time.alias(EVENT_TIME),
     ]
+
+
+def _with_nul(payload: StreamSchema) -> Column:
+    """The first text with U+0000."""
+    texts = [each.name for each in payload.fields if _json_type(each.type) == "string"]
+    return _first({name: _field(name).contains("\0") for name in texts})
+
+
+def _first(claims: dict[str, Column]) -> Column:
+    """The first column of which its claim is true; null for none."""
+    from pyspark.sql import functions as f
+
+    found = f.lit(None).cast("string")
+    for name, is_so in reversed(claims.items()):
+        found = f.when(is_so, f.lit(name)).otherwise(found)
+    return found
 
 
 def _unreadable(payload: StreamSchema) -> Column:

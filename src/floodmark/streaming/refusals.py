@@ -104,3 +104,30 @@ def first_refused(where: str, letter: DeadLetter) -> StreamError:
         state=ROLLED_BACK,
         next="mend the record, the table or the setting, then: floodmark stream run",
     )
+
+
+def refused_window(stream_id: str, letter: DeadLetter) -> StreamError:
+    """FM-STREAM-014: the target refuses the result of a window, which is no record's own."""
+    column = f"column {letter.column}: " if letter.column else ""
+    return StreamError(
+        "FM-STREAM-014",
+        "the target does not take a row of a window",
+        where=f"stream {stream_id}",
+        found=f"{letter.reason}: {column}{letter.detail}",
+        allowed="a table that takes every row: no dead letter could bring a window back",
+        state=ROLLED_BACK,
+        next="change the table or the measure, then: floodmark stream run",
+    )
+
+
+def not_by_spark(stream: str, found: str) -> StreamError:
+    """FM-STREAM-043: Spark does not take the query."""
+    return StreamError(
+        "FM-STREAM-043",
+        "Spark does not run such a query",
+        where=f"stream {stream}",
+        found=found,
+        allowed="columns of the payload, and aggregates of Spark SQL over them",
+        state="nothing was read or written",
+        next="correct aggregate or deduplicate, then: floodmark stream run",
+    )

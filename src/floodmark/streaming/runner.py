@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from floodmark.config.stream_files import LoadedStream
 from floodmark.config.streams import DEFAULT_DRIVER_COPY_ROWS
@@ -24,6 +24,7 @@ from floodmark.model.offsets import Offsets
 from floodmark.streaming.access import Access
 from floodmark.streaming.batches import AlreadyApplied, Claim, ClaimFacts, StreamBatch, StreamRow
 from floodmark.streaming.breaker import Breaker
+from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.holding import facts_of
 from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.outbox import Relay
@@ -32,6 +33,9 @@ from floodmark.streaming.retry import Retrying, RetryPolicy, Strategy
 from floodmark.streaming.source import KafkaSource, Next, skipped, told
 from floodmark.streaming.watching import BatchDone, Nobody, RunTotals, StreamWatcher
 from floodmark.streaming.writing import BatchWriter, counts_of
+
+if TYPE_CHECKING:
+    from floodmark.streaming.delta_writing import DeltaWriter
 
 IDLE_SECONDS = 0.5
 """How often a continuous stream looks for new records when there were none."""
@@ -47,7 +51,7 @@ class Runner:
 
     access: Access
     source: KafkaSource
-    writer: BatchWriter
+    writer: BatchWriter | DeltaWriter
     session: Callable[[], Any]
     """Gives the Spark session; asked when there is something to read."""
     stop: threading.Event = field(default_factory=threading.Event)
@@ -69,8 +73,8 @@ class Runner:
         return self.stream.settings.pipeline_id
 
     @property
-    def ledger(self) -> Ledger:
-        """The stream's tables."""
+    def ledger(self) -> Ledger | DeltaLedger:
+        """The memory of the stream."""
         return self.writer.ledger
 
     @property
@@ -79,7 +83,7 @@ class Runner:
         settings = self.stream.settings
         by_driver = settings.load.driver_copy_rows or DEFAULT_DRIVER_COPY_ROWS
         said = settings.limit or by_driver
-        return said if self.writer.staging is not None else min(said, by_driver)
+        return min(said, by_driver) if self.writer.is_bounded else said
 
     def facts(self, topic_ids: dict[str, str], **more: Any) -> ClaimFacts:
         """Who takes the stream."""

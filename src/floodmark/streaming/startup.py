@@ -182,6 +182,34 @@ def _disagreement(checkpoint: Checkpoint, stored: Stored) -> str | None:
     return None
 
 
+def refuse_state_loss(command: str, row: StreamRow) -> None:
+    """FM-STREAM-033 for a command that leaves the state of a stream behind, if there is some."""
+    if row.spark_batch_id is None:
+        return
+    raise StreamError(
+        "FM-STREAM-033",
+        "the command leaves the checkpoint of a stream behind, which keeps state",
+        where=f"stream {row.stream_id}",
+        found=f"query {row.query_id or 'unknown'}, batches through {row.spark_batch_id}",
+        state=f"{UNTOUCHED}; open windows and remembered keys are only in the checkpoint",
+        next=f"if they may be lost: {command} {ACCEPT}",
+    )
+
+
+def refuse_other_state(stream: str, folder: str, row: StreamRow) -> None:
+    """FM-STREAM-033 for a checkpoint whose state is of other windows or keys, if it has some."""
+    if row.spark_batch_id is None:
+        return
+    raise StreamError(
+        "FM-STREAM-033",
+        "the state in the checkpoint is of other windows or keys than the stream has",
+        where=f"stream {stream}, checkpoint {folder}",
+        found="aggregate, deduplicate or eventTimeColumn have changed",
+        state=UNTOUCHED,
+        next=f"take the change back; or, with new state: floodmark stream run {stream} {ACCEPT}",
+    )
+
+
 def _state_would_be_lost(stream: str, checkpoint: Checkpoint | None, stored: Stored) -> StreamError:
     found = "there is none" if checkpoint is None else f"query {checkpoint.query_id}"
     return StreamError(

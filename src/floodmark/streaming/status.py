@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from floodmark.engines.postgres import Connect, cursor_of, quoted_table, run
@@ -12,6 +13,7 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.offsets import records
 from floodmark.streaming.access import Access
 from floodmark.streaming.batches import StreamRow
+from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.faults import database_error
 from floodmark.streaming.parts import ledger_of, notes_of, source_of, tracker_schema
 from floodmark.streaming.stopping import runner_here
@@ -86,7 +88,10 @@ def status_of(access: Access, *, asks_brokers: bool = True) -> StreamStatus:
         row = ledger.stored()
     finally:
         ledger.close()
-    found = _numbers(access.database(), stream_id, tracker_schema(access))
+    if isinstance(ledger, DeltaLedger):
+        found = _told_by_log(ledger)
+    else:
+        found = _numbers(access.database(), stream_id, tracker_schema(access))
     behind, why = _behind(access, row) if asks_brokers else (None, None)
     pid = runner_here(row.holder) if row is not None else None
     breaker = notes_of(access).breaker_of(pid) if pid is not None else None
@@ -121,6 +126,30 @@ def _numbers(connect: Connect, stream_id: str, schema: str) -> dict[str, Any]:
         "tracked": dict(zip(names, map(int, row[4:8]), strict=True)),
         "seconds_since_last_batch": None if row[8] is None else float(row[8]),
         **others,
+    }
+
+
+def _told_by_log(ledger: DeltaLedger) -> dict[str, Any]:
+    """The same from the log of a Delta table, for as far back as it goes."""
+    commits, now = ledger.commits(), datetime.now(UTC)
+    counts = [json.loads(said["counts"]) for _, said in commits]
+    recent = [
+        each["received"]
+        for (commit, _), each in zip(commits, counts, strict=True)
+        if now - commit.committed_at < timedelta(minutes=1)
+    ]
+    last = max((commit.committed_at for commit, _ in commits), default=None)
+    names = ("received", "written", "dead_lettered", "dropped")
+    tracked = {name: sum(each[name] for each in counts) for name in names}
+    return {
+        "batches": len(commits),
+        "last_processed_at": last,
+        "records_last_minute": sum(recent),
+        "batches_last_minute": len(recent),
+        "tracked": tracked,
+        "seconds_since_last_batch": None if last is None else (now - last).total_seconds(),
+        "dead_letters": tracked["dead_lettered"],
+        "outbox": 0,
     }
 
 

@@ -7,15 +7,17 @@ executors.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from floodmark import failpoints
 from floodmark.config.stream_files import LoadedStream
 from floodmark.errors import StreamError
+from floodmark.model.names import quoted
 from floodmark.model.offsets import Offsets, records
 from floodmark.streaming.batches import (
     AlreadyApplied,
@@ -30,10 +32,11 @@ from floodmark.streaming.batches import (
 from floodmark.streaming.late import LateRule, late_rule
 from floodmark.streaming.ledger import Ledger, Load
 from floodmark.streaming.micro_batch import MicroBatch
-from floodmark.streaming.read import LATE, Wanted
-from floodmark.streaming.refusals import first_refused
+from floodmark.streaming.read import JUDGEMENT, LATE, Wanted
+from floodmark.streaming.refusals import first_refused, refused_window
 from floodmark.streaming.spark_faults import unread
 from floodmark.streaming.staging import Staging
+from floodmark.streaming.state import Tally
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("floodmark.streaming")
 
+Result = TypeVar("Result")
 Ready = tuple[datetime | None, Load]
 """The newest event of a batch, and what writes its rows inside the transaction."""
 
@@ -53,6 +57,42 @@ class RowLoad(Protocol):
     def apply(
         self, cursor: Cursor, table: pa.Table, rejects: Sequence[DeadLetter] = (), dropped: int = 0
     ) -> Loaded: ...
+
+
+@dataclass(frozen=True)
+class Results:
+    """The rows of a batch of a query that keeps state, and what became of its records before."""
+
+    frame: DataFrame
+    """Kept by the caller: it is asked more than once."""
+    tally: Tally
+    are_windows: bool
+    """Whether a row is the result of many records."""
+    duplicates: int = 0
+    """Dropped before the windows; without windows the rows tell."""
+
+    @property
+    def columns(self) -> list[str]:
+        """Those of the target, and where a row was in Kafka."""
+        return [name for name in self.frame.columns if name not in JUDGEMENT]
+
+    def accounted(self, rows: Loaded) -> Loaded:
+        """The records of the batch, by what was done with its rows.
+
+        Windows: a record counts as written once it is in Spark's state.
+        """
+        tally, letters = self.tally, [*self.tally.letters, *rows.dead_letters]
+        hidden = self.duplicates if self.are_windows else tally.counted - rows.counts.received
+        duplicates = max(0, hidden)
+        written = tally.counted - duplicates if self.are_windows else rows.counts.written
+        counts = LoadCounts(
+            tally.received,
+            written,
+            len(letters),
+            tally.late + duplicates,
+            0 if self.are_windows else rows.counts.duplicates,
+        )
+        return replace(rows, counts=counts, dead_letters=letters)
 
 
 @dataclass
@@ -76,18 +116,14 @@ class BatchWriter:
     def _late(self) -> LateRule | None:
         return late_rule(self.stream.settings)
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a batch has to go through the driver, and so must not be too large for it."""
+        return self.staging is None
+
     def wanted(self, claim: Claim, start: Offsets, end: Offsets) -> Wanted:
         """What to read, judged by the watermark of the batch before."""
-        rule = self._late
-        return Wanted(
-            start,
-            end,
-            self.stream.payload,
-            self.stream.table.names,
-            rule.column if rule else None,
-            claim.event_watermark if rule else None,
-            self.stream.settings.load.nul_bytes,
-        )
+        return wanted_of(self.stream, claim, start, end)
 
     def write(
         self, claim: Claim, planned: StreamBatch, frame: DataFrame
@@ -110,7 +146,8 @@ class BatchWriter:
             # 3.
             outcome = self.ledger.commit(claim, stored, load)
         failpoints.reached("stream.after_return")
-        self._tell_late(outcome)
+        if isinstance(outcome, Applied):
+            self._tell_dropped(outcome.batch_id, outcome.counts.dropped)
         return advanced(claim, stored), outcome
 
     @contextmanager
@@ -119,7 +156,7 @@ class BatchWriter:
         limit = self.stream.settings.load.driver_copy_rows
         staging = self.staging
         if staging is None or records(planned.start, planned.end) <= limit:
-            batch = MicroBatch(self._collected(frame), self._late)
+            batch = MicroBatch(self.asked(frame.toArrow), self._late)
             yield batch.newest_event, lambda cursor: self._load(cursor, batch)
             return
         try:
@@ -131,6 +168,49 @@ class BatchWriter:
         finally:
             # What was not moved is as large as a batch, and the next attempt stages it anew.
             self.sweep(claim)
+
+    def write_results(
+        self, claim: Claim, planned: StreamBatch, results: Results
+    ) -> tuple[Claim, Applied | AlreadyApplied]:
+        """Commit a batch of a query that keeps state; as `write` otherwise.
+
+        The rows are computed in any case, also those of a batch that is found applied: Spark's
+        state moves on by that alone.
+        """
+        self._refuse_first(results.tally.letters)
+        with self._rows_ready(claim, results) as load:
+            outcome = self.ledger.commit(claim, planned, partial(self._accounted, results, load))
+        failpoints.reached("stream.after_return")
+        if isinstance(outcome, Applied):
+            self._tell_dropped(outcome.batch_id, results.tally.late)
+        return advanced(claim, planned), outcome
+
+    @contextmanager
+    def _rows_ready(self, claim: Claim, results: Results) -> Iterator[Load]:
+        """What writes the rows, which can be more than the records of the batch."""
+        frame, staging = results.frame, self.staging
+        rows = self.asked(frame.count)
+        if staging is None or rows <= self.stream.settings.load.driver_copy_rows:
+            table = self.asked(frame.select(*map(quoted, results.columns)).toArrow)
+            yield lambda cursor: self.load.apply(cursor, table)
+            return
+        try:
+            staged = staging.stage(frame, claim.epoch)
+            yield lambda cursor: staging.apply(cursor, staged)
+        finally:
+            self.sweep(claim)
+
+    def _accounted(self, results: Results, load: Load, cursor: Cursor) -> Loaded:
+        loaded = load(cursor)
+        loaded = replace(loaded, dead_letters=list(loaded.dead_letters))
+        if results.are_windows and loaded.dead_letters:
+            raise refused_window(self.stream_id, next(iter(loaded.dead_letters)))
+        return self._with_messages(results.accounted(loaded))
+
+    def _refuse_first(self, letters: Sequence[DeadLetter]) -> None:
+        """FM-STREAM-009 where the stream is to stop at the first record that is refused."""
+        if self.stream.settings.errors.fail_fast and letters:
+            raise first_refused(f"stream {self.stream_id}", letters[0])
 
     def sweep(self, claim: Claim) -> None:
         """Drop what this runner or one before it staged and nobody moved.
@@ -144,19 +224,17 @@ class BatchWriter:
         except StreamError as error:
             log.warning("stream %s: staged tables stay: %s", self.stream_id, error.in_one_line())
 
-    def _collected(self, frame: DataFrame) -> pa.Table:
+    def asked(self, act: Callable[[], Result]) -> Result:
+        """What a job of Spark gives; raises FM-STREAM-026."""
         try:
-            return frame.toArrow()
+            return act()
         # Whatever Spark throws is told as one of ours; its class says whether it may pass.
         except Exception as error:
             raise unread(self.stream.called, error) from error
 
     def _load(self, cursor: Cursor, batch: MicroBatch) -> Loaded:
         rejects = list(batch.letters())
-        if self.stream.settings.errors.fail_fast and batch.refused:
-            raise first_refused(
-                f"stream {self.stream_id}", next(r for r in rejects if r.reason != LATE)
-            )
+        self._refuse_first([each for each in rejects if each.reason != LATE])
         loaded = self.load.apply(cursor, batch.rows, rejects, batch.dropped)
         if self.load_late is not None:
             loaded = _joined(loaded, self.load_late.apply(cursor, batch.late_rows))
@@ -179,12 +257,25 @@ class BatchWriter:
                 else:
                     yield letter.message(rule.topic, self.stream_id)
 
-    def _tell_late(self, outcome: Applied | AlreadyApplied) -> None:
+    def _tell_dropped(self, batch_id: int, dropped: int) -> None:
         rule = self._late
-        is_told = rule is not None and rule.strategy == "logAndDrop"
-        if is_told and isinstance(outcome, Applied) and outcome.counts.dropped:
+        if rule is not None and rule.strategy == "logAndDrop" and dropped:
             text = "stream %s, batch %s: %s late records were dropped"
-            log.warning(text, self.stream_id, outcome.batch_id, outcome.counts.dropped)
+            log.warning(text, self.stream_id, batch_id, dropped)
+
+
+def wanted_of(stream: LoadedStream, claim: Claim, start: Offsets, end: Offsets) -> Wanted:
+    """What a batch reads, and by what it is judged."""
+    rule = late_rule(stream.settings)
+    return Wanted(
+        start,
+        end,
+        stream.payload,
+        stream.columns,
+        rule.column if rule else None,
+        claim.event_watermark if rule else None,
+        stream.settings.load.nul_bytes,
+    )
 
 
 def advanced(claim: Claim, stored: StreamBatch) -> Claim:

@@ -1,0 +1,355 @@
+"""The memory of a stream whose target is a Delta table.
+
+Every batch is a commit of the target itself: rows, receipt and offsets together. The receipt's app id
+holds the incarnation of the stream, its version is the number of the batch, and the offsets are in
+the commit's userMetadata. What is no batch, a claim or a decision of a person, is a commit of a small
+Delta table beside the target, made by compare-and-swap.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from floodmark.deltalog import DeltaLog, Storage, is_delta_table
+from floodmark.errors import StreamError
+from floodmark.model.delta import VersionFacts
+from floodmark.model.offsets import Offsets, breaks
+from floodmark.model.receipt import Receipt, commit_metadata, metadata_of
+from floodmark.streaming.batches import (
+    Claim,
+    ClaimFacts,
+    LoadCounts,
+    StreamBatch,
+    StreamRow,
+    claim_of,
+    claimed_by,
+    is_same,
+)
+from floodmark.streaming.refusals import broken, fenced, moved
+
+BESIDE = ".floodmark_stream"
+"""What the name of the table with claims and decisions ends with."""
+DEAD_LETTERS = ".floodmark_dead_letters"
+_ROWS = pa.schema([("stream_id", pa.string()), ("at", pa.timestamp("us", "UTC")),
+                   ("what", pa.string()), ("state", pa.string())])  # fmt: skip
+_PLACES = ("start_offsets", "end_offsets")
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """The last claim or decision, and where it stands in its table."""
+
+    version: int
+    row: StreamRow
+    table_id: str | None
+    """Of the target as it was then; None where there was none."""
+
+
+@dataclass
+class DeltaLedger:
+    """The same as `Ledger`, for a Delta table at `path`; a batch is written by the DeltaWriter."""
+
+    path: str
+    stream_id: str
+    storage: Storage = field(default_factory=Storage)
+
+    @property
+    def schema(self) -> str:
+        """Where the memory is, for messages."""
+        return self.path
+
+    @property
+    def _beside(self) -> str:
+        return f"{self.path}{BESIDE}"
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def ensure(self, *, creates: bool = True) -> None:
+        """See that the table beside the target is there; raises FM-STREAM-004 if it cannot be."""
+        if is_delta_table(self._beside, self.storage):
+            return
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            if creates:
+                DeltaTable.create(
+                    self._beside,
+                    _ROWS,
+                    # Its commits are what is read: none of them may be cleaned up.
+                    configuration={"delta.logRetentionDuration": "interval 5200 weeks"},
+                    storage_options=self.storage.options,
+                )
+        except (DeltaError, OSError) as error:
+            if not is_delta_table(self._beside, self.storage):
+                raise self._unwritable(error) from error
+
+    def stored(self) -> StreamRow | None:
+        """Where the stream stands: the last batch in the target, or a decision behind it."""
+        decided = self._decided()
+        return None if decided is None else self._with_batches(decided)
+
+    def claim(self, facts: ClaimFacts, seen: StreamRow | None) -> Claim:
+        """Take the stream, as `Ledger.claim`: the next epoch, unless the stream has moved."""
+        decided = self._decided()
+        there = self._new() if decided is None else self._with_batches(decided)
+        if not is_same(there, seen):
+            raise moved(self.stream_id)
+        claim = claimed_by(there, facts)
+        self._append(decided, claim, f"claimed by {facts.holder}")
+        return claim
+
+    def move(
+        self,
+        claim: Claim,
+        end: Offsets | None,
+        note: str,
+        *,
+        spark_batch_id: int | None = None,
+        begins_incarnation: bool = True,
+    ) -> Claim:
+        """Set the position by decision of a person, as `Ledger.move`; the note is kept."""
+        decided = self._held(claim)
+        row = self._with_batches(decided)
+        there = replace(
+            row,
+            incarnation=row.incarnation + int(begins_incarnation),
+            start_offsets=row.end_offsets or Offsets(),
+            end_offsets=end,
+            batch_id=row.next_batch_id,
+            spark_batch_id=spark_batch_id,
+            event_watermark=row.event_watermark if end is not None else None,
+            commit_id=f"decision {decided.version + 1}",
+        )
+        self._append(decided, there, note)
+        return claim_of(there)
+
+    def refuse_fenced(self, claim: Claim) -> None:
+        """Raise FM-STREAM-001 unless the stream is still this claim's; changes nothing."""
+        self._held(claim)
+
+    def admitted(self, claim: Claim, batch: StreamBatch) -> bool:
+        """Whether a batch is to be written: not if it is there already.
+
+        Raises FM-STREAM-001 if another runner has taken over, FM-STREAM-002 and -003 for a batch
+        that does not begin where the stream stands.
+        """
+        row = self._with_batches(self._held(claim))
+        if row.holds(batch):
+            return False
+        found = breaks(row.end_offsets, batch.start) if row.end_offsets is not None else ()
+        if found:
+            raise broken(row, batch, found)
+        return True
+
+    def receipt(
+        self, claim: Claim, batch: StreamBatch, counts: LoadCounts, of: str = ""
+    ) -> Receipt:
+        """What a commit of a batch carries; `of` for one beside the target."""
+        app_id = self.app_id(batch.incarnation) + of
+        said = {
+            "start_offsets": batch.start.to_json(),
+            "end_offsets": batch.end.to_json(),
+            "spark_batch_id": _text(batch.spark_batch_id),
+            "checkpoint": batch.checkpoint or "",
+            "query_id": claim.query_id or "",
+            "topic_ids": json.dumps(dict(claim.topic_ids), sort_keys=True),
+            "event_watermark": _iso(batch.event_watermark) or "",
+            "counts": json.dumps(asdict(counts)),
+        }
+        name = f"{app_id}/{batch.batch_id}"
+        metadata = commit_metadata(
+            "stream", name, batch.batch_id, self.stream_id, {}, marks=None, **said
+        )
+        return Receipt(app_id, batch.batch_id, metadata)
+
+    def app_id(self, incarnation: int | str) -> str:
+        """Under which the batches of an incarnation are committed."""
+        return f"floodmark/stream/{self.stream_id}/{incarnation}"
+
+    def commits(self) -> list[tuple[VersionFacts, Mapping[str, Any]]]:
+        """The batches that the log of the target still tells of, each with what it says."""
+        log = self._log()
+        if log is None:
+            return []
+        facts = log.facts()
+        every = log.versions(facts.earliest_version, facts.latest_version)
+        told = [(commit, metadata_of(commit.user_metadata)) for commit in every]
+        ours = ("stream", self.stream_id)
+        return [
+            (commit, said)
+            for commit, said in told
+            if (said.get("control_id"), said.get("pipeline")) == ours and "end_offsets" in said
+        ]
+
+    def tracked(self) -> int:
+        """How many batches the log of the target still tells of."""
+        return len(self.commits())
+
+    def last_processed(self) -> int | None:
+        """The number of the last batch."""
+        row = self.stored()
+        return None if row is None else row.batch_id
+
+    def cleanup(self, retention_days: float) -> int:
+        """Nothing: Delta cleans its log by its own retention."""
+        del retention_days
+        return 0
+
+    # Reading ------------------------------------------------------------------------------------
+
+    def _log(self) -> DeltaLog | None:
+        there = is_delta_table(self.path, self.storage)
+        return DeltaLog(self.path, self.storage) if there else None
+
+    def _decided(self) -> _Decided | None:
+        """None for a stream that nothing is known of."""
+        if is_delta_table(self._beside, self.storage):
+            log = DeltaLog(self._beside, self.storage)
+            last = log.facts().latest_version
+            (commit,) = log.versions(last, last)
+            said = metadata_of(commit.user_metadata)
+            if "row" in said:
+                return _Decided(last, _row_of(said["row"]), said.get("table_id"))
+        # Without the table beside it the target still tells of its batches.
+        return _Decided(0, self._new(), None) if self._incarnations() else None
+
+    def _with_batches(self, decided: _Decided) -> StreamRow:
+        """The row behind the batches that the target holds since the decision."""
+        row, log = decided.row, self._log()
+        found = log.facts().table_id if log is not None else None
+        if decided.table_id is not None and found != decided.table_id:
+            # What the stream wrote is gone with its table: the target knows nothing.
+            return replace(row, start_offsets=None, end_offsets=None, spark_batch_id=None)
+        if log is None:
+            return row
+        app_id = self.app_id(row.incarnation)
+        batch_id = log.transaction_version(app_id)
+        if batch_id is None or (row.batch_id is not None and batch_id <= row.batch_id):
+            return row
+        commit = log.find_transaction(app_id, batch_id)
+        if commit is None:
+            return replace(row, start_offsets=None, end_offsets=None, batch_id=batch_id)
+        return _behind(row, batch_id, app_id, metadata_of(commit.user_metadata))
+
+    def _held(self, claim: Claim) -> _Decided:
+        decided = self._decided()
+        ours = (claim.epoch, claim.claim_id)
+        if decided is None or (decided.row.epoch, decided.row.claim_id) != ours:
+            raise fenced(claim, decided.row if decided is not None else None)
+        return decided
+
+    def _new(self) -> StreamRow:
+        """The row of a stream that nobody has claimed, as far as it is known."""
+        known: dict[str, Any] = dict.fromkeys(StreamRow.__dataclass_fields__)
+        known |= {"stream_id": self.stream_id, "epoch": 0, "exactly_once": True, "topic_ids": {}}
+        return StreamRow(**{**known, "incarnation": max(self._incarnations(), default=1)})
+
+    def _incarnations(self) -> list[int]:
+        """Those whose receipts the target shows."""
+        log, ours = self._log(), self.app_id("")
+        numbers = [app.removeprefix(ours) for app in (log.transactions() if log else ())]
+        return [int(number) for number in numbers if number.isdecimal()]
+
+    # Writing ------------------------------------------------------------------------------------
+
+    def _append(self, decided: _Decided | None, row: StreamRow, note: str) -> None:
+        """One commit beside the target, if nobody made one since; raises FM-STREAM-011."""
+        from deltalake import CommitProperties, DeltaTable, write_deltalake
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        log = self._log()
+        table_id = log.facts().table_id if log is not None else None
+        said = {"row": _said(row), "table_id": table_id, "note": note}
+        metadata = json.dumps({"floodmark": said}, sort_keys=True)
+        shown = {
+            "stream_id": self.stream_id,
+            "at": datetime.now(UTC),
+            "what": note,
+            "state": metadata,
+        }
+        properties = CommitProperties(
+            custom_metadata={"userMetadata": metadata}, max_commit_retries=0
+        )
+        try:
+            table = DeltaTable(
+                self._beside,
+                version=decided.version if decided is not None else 0,
+                storage_options=self.storage.options,
+            )
+            rows = pa.Table.from_pylist([shown], schema=_ROWS)
+            write_deltalake(table, rows, mode="append", commit_properties=properties)
+        except CommitFailedError as error:
+            raise moved(self.stream_id) from error
+        except (DeltaError, OSError) as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: BaseException) -> StreamError:
+        return StreamError(
+            "FM-STREAM-004",
+            "the table of a stream beside its target cannot be used",
+            where=f"stream {self.stream_id}, {self._beside}",
+            found=str(error)[:500],
+            state="nothing was written",
+            next="mend the access to the folder, then: floodmark stream run",
+        )
+
+
+def _said(row: StreamRow) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: getattr(row, name) for name in StreamRow.__dataclass_fields__ if name not in _PLACES
+    }
+    found["topic_ids"] = dict(row.topic_ids)
+    found["event_watermark"] = _iso(row.event_watermark)
+    for name in _PLACES:
+        offsets = getattr(row, name)
+        found[name] = None if offsets is None else offsets.to_json()
+    return found
+
+
+def _row_of(said: Mapping[str, Any]) -> StreamRow:
+    found = dict(said)
+    for name in _PLACES:
+        found[name] = None if found[name] is None else Offsets.parse(found[name])
+    found["event_watermark"] = _time(found["event_watermark"])
+    return StreamRow(**found)
+
+
+def _behind(row: StreamRow, batch_id: int, app_id: str, said: Mapping[str, Any]) -> StreamRow:
+    """The row behind a batch, by what the commit of the batch says."""
+    number = said.get("spark_batch_id")
+    if not row.epoch:
+        row = replace(
+            row,
+            query_id=said.get("query_id") or None,
+            checkpoint=said.get("checkpoint") or None,
+            topic_ids=json.loads(said.get("topic_ids") or "{}"),
+        )
+    return replace(
+        row,
+        start_offsets=Offsets.parse(said["start_offsets"]),
+        end_offsets=Offsets.parse(said["end_offsets"]),
+        batch_id=batch_id,
+        spark_batch_id=int(number) if number else None,
+        event_watermark=_time(said.get("event_watermark")),
+        commit_id=f"{app_id}/{batch_id}",
+    )
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
+
+
+def _time(said: str | None) -> datetime | None:
+    return datetime.fromisoformat(said) if said else None

@@ -1,0 +1,253 @@
+"""Streams into Delta tables: rows, receipt and offsets in one commit, from real Kafka by Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from floodmark import failpoints
+from floodmark.config.stream_files import load_stream
+from floodmark.deltalog import DeltaLog
+from floodmark.engines.spark import local_session
+from floodmark.errors import StreamError
+from floodmark.model.receipt import metadata_of
+from floodmark.streaming.batches import claim_of
+from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS
+from floodmark.streaming.parts import access_of, ledger_of, runner_of
+from floodmark.testing.streams import Place, Run, event
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
+
+
+def delta(place: Place, load: dict[str, Any] | None = None, **more: Any) -> Path:
+    said = json.loads(json.dumps(place.said))
+    said["load"] = {
+        "sinkType": "delta",
+        "table": "events",
+        "path": "lake/events",
+        "createTable": True,
+        **(load or {}),
+    }
+    said["streamingConfigJson"] = {
+        "checkpointLocation": "checkpoint",
+        "triggerMode": "availableNow",
+        **more,
+    }
+    path = place.folder / "stream.json"
+    path.write_text(json.dumps(said))
+    return path
+
+
+def table_of(place: Place) -> str:
+    return str(place.folder / "lake/events")
+
+
+def ids(spark: SparkSession, place: Place) -> list[int]:
+    rows = spark.read.format("delta").load(table_of(place)).select("id").collect()
+    return sorted(row["id"] for row in rows)
+
+
+def letters(spark: SparkSession, place: Place) -> list[tuple[str, int, bytes]]:
+    rows = spark.read.format("delta").load(table_of(place) + DEAD_LETTERS).collect()
+    return sorted((row["reason"], row["kafka_offset"], bytes(row["record_value"])) for row in rows)
+
+
+def test_records_are_there_once_with_their_offsets_in_the_commit(
+    place: Place, run: Run, spark: SparkSession
+) -> None:
+    path = delta(place)
+    place.send(*map(event, range(10)), b"poison", partition=0)
+    code, first = run("run", path)
+    place.send(*map(event, range(10, 15)), partition=0)
+
+    again, second = run("run", path)
+    _, status = run("status", path)
+
+    assert (code, again) == (0, 0), (first, second)
+    told = [(s["written"], s["dead_lettered"]) for s in (first["streams"][0], second["streams"][0])]
+    assert told == [(10, 1), (5, 0)]
+    assert ids(spark, place) == list(range(15))
+    assert letters(spark, place) == [("malformed", 10, b"poison")]
+    log = DeltaLog(table_of(place))
+    (app_id,) = log.transactions()
+    assert app_id == f"floodmark/stream/{place.name}/1"
+    commit = log.find_transaction(app_id, log.transactions()[app_id])
+    assert commit is not None
+    said = metadata_of(commit.user_metadata)
+    assert json.loads(said["start_offsets"])[place.name]["0"] == 11
+    assert json.loads(said["end_offsets"])[place.name]["0"] == 16
+    (stream,) = status["streams"]
+    assert (stream["records_behind"], stream["records"]["written"]) == (0, 15)
+    assert (stream["dead_letters"], stream["incarnation"]) == (1, 1)
+
+
+def test_an_upsert_keeps_the_last_record_of_a_key(
+    place: Place, run: Run, spark: SparkSession
+) -> None:
+    path = delta(place, {"writeMode": "upsert", "upsertKeys": ["id"]})
+    place.send({"id": 1, "kind": "a"}, {"id": 1, "kind": "b"}, {"id": 2, "kind": "c"}, partition=1)
+    run("run", path)
+    place.send({"id": 2, "kind": "d"}, {"id": 3, "kind": "e"}, {"id": 3, "kind": "f"}, partition=1)
+
+    code, document = run("run", path)
+
+    rows = spark.read.format("delta").load(table_of(place)).collect()
+    assert (code, document["streams"][0]["written"]) == (0, 3)
+    assert sorted((row["id"], row["kind"]) for row in rows) == [(1, "b"), (2, "d"), (3, "f")]
+
+
+@pytest.mark.parametrize(
+    ("point", "load"),
+    [
+        ("stream.after_wal:2", {}),
+        # The second commit of a batch with dead letters is that of its rows.
+        ("sink.before_commit:2", {}),
+        ("sink.after_commit:1", {"writeMode": "upsert", "upsertKeys": ["id"]}),
+        ("stream.after_commit:2", {"writeMode": "upsert", "upsertKeys": ["id"]}),
+    ],
+    ids=["planned", "between letters and rows", "behind letters", "committed"],
+)
+def test_a_batch_that_is_cut_off_is_there_once(
+    place: Place,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+    load: dict[str, Any],
+) -> None:
+    path = delta(place, load, maxRecordsPerTrigger=4)
+    place.send(*(event(n) if n % 4 else b"poison" for n in range(10)), partition=0)
+    monkeypatch.setenv("FLOODMARK_FAILPOINT", point)
+    monkeypatch.setenv("FLOODMARK_FAILPOINT_ACTION", "raise")
+    failpoints.rearm()
+    with pytest.raises((failpoints.FailpointReached, StreamError)):
+        runner_of(access_of(load_stream(path)), local_session).run()
+    monkeypatch.delenv("FLOODMARK_FAILPOINT")
+    failpoints.rearm()
+
+    code, document = run("run", path)
+
+    spark = local_session()
+    assert code == 0, document
+    assert ids(spark, place) == [n for n in range(10) if n % 4]
+    assert [offset for _, offset, _ in letters(spark, place)] == [0, 4, 8]
+
+
+def test_a_checkpoint_that_is_deleted_loses_and_doubles_nothing(
+    place: Place, run: Run, spark: SparkSession
+) -> None:
+    path = delta(place)
+    place.send(*map(event, range(4)))
+    run("run", path)
+    shutil.rmtree(place.folder / "checkpoint")
+    place.send(*map(event, range(4, 6)))
+
+    code, document = run("run", path)
+
+    assert (code, document["streams"][0]["written"]) == (0, 2), document
+    assert ids(spark, place) == list(range(6))
+    apps = DeltaLog(table_of(place)).transactions()
+    assert sorted(apps) == [f"floodmark/stream/{place.name}/{n}" for n in (1, 2)]
+
+
+def test_a_table_that_is_dropped_is_refused_until_somebody_decides(
+    place: Place, run: Run, spark: SparkSession
+) -> None:
+    path = delta(place)
+    place.send(*map(event, range(4)))
+    run("run", path)
+    shutil.rmtree(table_of(place))
+
+    behind, first = run("run", path)
+    rewound, _ = run("rewind", path)
+    code, _ = run("run", path)
+    run("run", path)
+    shutil.rmtree(table_of(place))
+    forgot, second = run("run", path)
+    run("reset", path, "--to", "earliest", "--yes")
+    again, _ = run("run", path)
+
+    assert (behind, first["streams"][0]["error"]["code"]) == (4, "FM-STREAM-035")
+    assert (forgot, second["streams"][0]["error"]["code"]) == (4, "FM-STREAM-034")
+    assert (rewound, code, again) == (0, 0, 0)
+    assert ids(spark, place) == list(range(4))
+
+
+def test_the_target_alone_tells_where_its_stream_stands(
+    place: Place, run: Run, spark: SparkSession
+) -> None:
+    path = delta(place)
+    place.send(*map(event, range(4)))
+    run("run", path)
+    shutil.rmtree(table_of(place) + BESIDE)
+    place.send(event(4))
+
+    code, document = run("run", path)
+
+    assert (code, document["streams"][0]["written"]) == (0, 1), document
+    assert ids(spark, place) == list(range(5))
+    assert len(DeltaLog(table_of(place)).transactions()) == 1
+
+
+def test_a_target_that_forgot_adopts_what_the_checkpoint_committed(
+    place: Place, run: Run, spark: SparkSession
+) -> None:
+    path = delta(place)
+    place.send(*map(event, range(4)))
+    run("run", path)
+    copied = str(place.folder / "copied")
+    spark.read.format("delta").load(table_of(place)).write.format("delta").save(copied)
+    shutil.rmtree(table_of(place))
+    shutil.rmtree(table_of(place) + BESIDE)
+    shutil.move(copied, table_of(place))
+    place.send(event(4))
+
+    refused, document = run("run", path)
+    adopted, _ = run("adopt", path)
+    code, after = run("run", path)
+
+    assert (refused, document["streams"][0]["error"]["code"]) == (4, "FM-STREAM-034")
+    assert (adopted, code, after["streams"][0]["written"]) == (0, 0, 1), after
+    assert ids(spark, place) == list(range(5))
+
+
+def test_a_second_runner_takes_over_and_the_first_one_is_fenced(place: Place, run: Run) -> None:
+    path = delta(place)
+    place.send(event(1))
+    ledger = ledger_of(access_of(load_stream(path)))
+    run("run", path)
+    row = ledger.stored()
+    assert row is not None
+    run("run", path)
+
+    with pytest.raises(StreamError) as caught:
+        ledger.refuse_fenced(claim_of(row))
+
+    assert caught.value.code == "FM-STREAM-001"
+
+
+def test_windows_are_merged_into_their_table(place: Place, run: Run, spark: SparkSession) -> None:
+    path = delta(
+        place,
+        {"writeMode": "upsert"},
+        outputMode="update",
+        watermark={"eventTimeColumn": "at", "delayThreshold": "10 minutes"},
+        aggregate={"window": "5 minutes", "groupBy": ["kind"], "measures": {"n": "count(*)"}},
+    )
+    place.send(event(0), event(3), event(1), b"poison")
+    _, first = run("run", path)
+    place.send(event(6))
+
+    code, second = run("run", path)
+
+    told = [document["streams"][0] for document in (first, second)]
+    assert [(s["received"], s["written"], s["dead_lettered"]) for s in told] == [(4, 3, 1), (1, 1, 0)]  # fmt: skip
+    assert code == 0
+    rows = spark.read.format("delta").load(table_of(place)).collect()
+    assert sorted((row["kind"], row["n"]) for row in rows) == [("k0", 3), ("k1", 1)]
