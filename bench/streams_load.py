@@ -173,7 +173,7 @@ def append_by_seed(frame: DataFrame, server: PostgresServer) -> None:
     frame.count()
     connection = connector(server.dsn)()
     rows = frame.collect()
-    values = ", ".join(f"${number}" for number in range(1, len(NAMES) + 1))
+    values = ", ".join(f"${number}" for number in range(1, len(frame.columns) + 1))
     cursor = cursor_of(connection)
     for first in range(0, len(rows), 1_000):
         insert = f"INSERT INTO target VALUES ({values})".encode()

@@ -45,6 +45,13 @@ def test_neither_client_is_told_what_only_the_stream_reads(tmp_path: Path) -> No
     assert "subscribe" not in found.spark
     assert "kafka.sasl.jaas.config" not in found.spark
     assert found.spark["kafka.isolation.level"] == "read_committed"
+    assert found.spark["kafka.max.poll.records"] == "20000"
+
+
+def test_what_is_said_of_reading_is_kept() -> None:
+    said = {"kafka.bootstrap.servers": "k:1", "kafka.max.poll.records": "7"}
+
+    assert brokers(said, None, "s").spark["kafka.max.poll.records"] == "7"
 
 
 def test_a_pem_file_is_the_trust_store_of_both() -> None:
