@@ -32,6 +32,7 @@ class CarriedError(Exception):
         (f"{KAFKA}.UnknownTopicOrPartitionException", True),
         ("java.util.concurrent.TimeoutException", True),
         ("java.net.ConnectException", True),
+        ("io.delta.exceptions.ConcurrentAppendException", True),
         (f"{KAFKA}.SaslAuthenticationException", False),
         (f"{KAFKA}.TopicAuthorizationException", False),
         (f"{KAFKA}.OffsetOutOfRangeException", False),

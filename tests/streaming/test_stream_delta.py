@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +28,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
+
+FULL = os.environ.get("FLOODMARK_TEST_SIZE") == "full"
+POINTS = [
+    "stream.after_wal",
+    "sink.before_commit",
+    "sink.after_commit",
+    "stream.before_commit",
+    "stream.after_commit",
+]
 
 
 def delta(place: Place, load: dict[str, Any] | None = None, **more: Any) -> Path:
@@ -177,6 +190,55 @@ def test_a_table_that_is_dropped_is_refused_until_somebody_decides(
     assert (forgot, second["streams"][0]["error"]["code"]) == (4, "FM-STREAM-034")
     assert (rewound, code, again) == (0, 0, 0)
     assert ids(spark, place) == list(range(4))
+
+
+def test_a_table_that_was_restored_is_refused_until_somebody_decides(
+    place: Place, run: Run, spark: SparkSession
+) -> None:
+    path = delta(place)
+    place.send(event(0), partition=0)
+    run("run", path)
+    place.send(event(1), partition=0)
+    run("run", path)
+    spark.sql(f"RESTORE TABLE delta.`{table_of(place)}` TO VERSION AS OF 0")
+    place.send(event(2), partition=0)
+
+    refused, document = run("run", path)
+    offsets = json.dumps({place.name: {"0": 1, "1": 0}})
+    run("reset", path, "--to", offsets, "--yes")
+    code, after = run("run", path)
+
+    error = document["streams"][0]["error"]
+    assert (refused, error["code"]) == (4, "FM-SINK-009"), error
+    assert f"floodmark stream reset {path}" in error["next"]
+    assert (code, after["streams"][0]["written"]) == (0, 2), after
+    assert ids(spark, place) == [0, 1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FULL, reason="the same points are cut off in this process above")
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_driver_loses_and_doubles_nothing(place: Place, run: Run, point: str) -> None:
+    """A process of its own: what a commit leaves when it dies is seen by nothing else.
+
+    A minute of processor time each, for Spark, Delta and Kafka from the beginning.
+    """
+    source = str(Path(__file__).parents[2] / "src")
+    path = delta(place, maxRecordsPerTrigger=20)
+    place.send(*(event(n) if n % 10 else b"poison" for n in range(60)))
+
+    killed = subprocess.run(
+        [sys.executable, "-m", "floodmark", "stream", "run", str(path)],
+        env={**os.environ, "PYTHONPATH": source, "FLOODMARK_FAILPOINT": f"{point}:2"},
+        capture_output=True,
+        check=False,
+    )
+    code, _ = run("run", path)
+
+    spark = local_session()
+    assert (killed.returncode, code) == (-signal.SIGKILL, 0), killed.stderr[-500:]
+    assert ids(spark, place) == [n for n in range(60) if n % 10]
+    assert len(letters(spark, place)) == 6
 
 
 def test_the_target_alone_tells_where_its_stream_stands(

@@ -36,6 +36,8 @@ from floodmark.streaming.refusals import broken, fenced, moved
 BESIDE = ".floodmark_stream"
 """What the name of the table with claims and decisions ends with."""
 DEAD_LETTERS = ".floodmark_dead_letters"
+LOOKED_AT = 1_000
+"""So many commits of the target are looked at for a status."""
 _ROWS = pa.schema([("stream_id", pa.string()), ("at", pa.timestamp("us", "UTC")),
                    ("what", pa.string()), ("state", pa.string())])  # fmt: skip
 _PLACES = ("start_offsets", "end_offsets")
@@ -175,12 +177,13 @@ class DeltaLedger:
         return f"floodmark/stream/{self.stream_id}/{incarnation}"
 
     def commits(self) -> list[tuple[VersionFacts, Mapping[str, Any]]]:
-        """The batches that the log of the target still tells of, each with what it says."""
+        """The batches among the last commits of the target, each with what it says."""
         log = self._log()
         if log is None:
             return []
         facts = log.facts()
-        every = log.versions(facts.earliest_version, facts.latest_version)
+        first = max(facts.earliest_version, facts.latest_version - LOOKED_AT + 1)
+        every = log.versions(first, facts.latest_version)
         told = [(commit, metadata_of(commit.user_metadata)) for commit in every]
         ours = ("stream", self.stream_id)
         return [
@@ -190,8 +193,8 @@ class DeltaLedger:
         ]
 
     def tracked(self) -> int:
-        """How many batches the log of the target still tells of."""
-        return len(self.commits())
+        """There is no tracker: the log of the target tells of batches."""
+        return 0
 
     def last_processed(self) -> int | None:
         """The number of the last batch."""

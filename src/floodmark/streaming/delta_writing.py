@@ -18,7 +18,6 @@ import pyarrow as pa
 from floodmark import failpoints
 from floodmark.config.stream_files import LoadedStream
 from floodmark.deltalog import is_delta_table
-from floodmark.engines.jvm import java_classes
 from floodmark.errors import SinkError, StreamError
 from floodmark.model.names import quoted
 from floodmark.model.offsets import Offsets
@@ -66,7 +65,6 @@ _LETTERS = pa.schema(
         ("event_time", pa.timestamp("us", "UTC")),
     ]
 )
-_CONFLICTS = ("io.delta.exceptions.", "org.apache.spark.sql.delta.Concurrent")
 _RANK = "_fm_rank"
 
 
@@ -209,9 +207,6 @@ class DeltaWriter:
         return error
 
     def _unwritten(self, error: Exception, *, is_passing: bool | None = None) -> StreamError:
-        classes = {name for chain in java_classes(error) for name in chain}
-        is_conflict = any(name.startswith(_CONFLICTS) for name in classes)
-        passing = is_conflict or may_pass(error) if is_passing is None else is_passing
         return StreamError(
             "FM-STREAM-015",
             "a batch of a stream could not be written to its Delta table",
@@ -220,7 +215,7 @@ class DeltaWriter:
             state="rows, receipt and offsets are one commit: all there or nothing, and the next"
             " attempt finds out",
             next=f"floodmark stream run {self.stream.called}",
-            retryable=passing,
+            retryable=may_pass(error) if is_passing is None else is_passing,
         )
 
 

@@ -14,6 +14,8 @@ _PASSING = frozenset(
         "org.apache.kafka.common.errors.RetriableException",
         "java.util.concurrent.TimeoutException",
         "java.io.IOException",
+        # Another writer of a Delta table was faster: the same batch fits behind it.
+        "io.delta.exceptions.DeltaConcurrentModificationException",
     )
 )
 _LASTING = frozenset(
