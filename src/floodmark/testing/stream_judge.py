@@ -1,0 +1,163 @@
+"""Judges what a stream has left against the topic it read: lost, doubled, wrongly counted.
+
+The topic is the truth: what lies in it, record by record, says what has to be in the target, in the
+dead letters and in the counts of every batch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeVar
+
+from floodmark.model.offsets import Offsets, TopicPartition, span
+from floodmark.streaming.batches import LoadCounts
+
+Fate = Literal["row", "poison", "late"]
+"""What has to become of a record: a row of the target, a dead letter, or dropped and counted."""
+
+Position = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+Known = TypeVar("Known", Position, tuple[int, int])
+
+SHOWN = 5
+"""How many of a kind a problem names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A record as it lies in its topic."""
+
+    position: Position
+    fate: Fate
+    number: int | None = None
+    """Of a row: its own in all of the topic."""
+    key: int | None = None
+    """Of a row; all records of a key lie in one partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedBatch:
+    """A row of the tracker."""
+
+    batch_id: int
+    start: Offsets
+    end: Offsets
+    counts: LoadCounts
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a stream has left in its database."""
+
+    rows: Sequence[tuple[int, int]]
+    """Key and number of each row of the target."""
+    letters: Sequence[Position]
+    batches: Sequence[TrackedBatch]
+    """In the order of their numbers."""
+    end: Offsets
+    """Up to which the stream says that everything is committed."""
+
+
+def problems(sent: Sequence[Sent], found: Found, *, keeps_last: bool = False) -> list[str]:
+    """Everything that is wrong; `keeps_last` for an upsert, which keeps the last row of each key."""
+    wanted = _last_of_each_key(sent) if keeps_last else _rows(sent)
+    poison = Counter(record.position for record in sent if record.fate == "poison")
+    return [
+        *_differences("row (key, number)", wanted, Counter(found.rows)),
+        *_differences("dead letter (topic, partition, offset)", poison, Counter(found.letters)),
+        *_breaks(found, _end_of(sent)),
+        *_miscounts(sent, found.batches),
+    ]
+
+
+def _rows(sent: Iterable[Sent]) -> Counter[tuple[int, int]]:
+    return Counter(
+        (record.key, record.number)
+        for record in sent
+        if record.key is not None and record.number is not None and record.fate == "row"
+    )
+
+
+def _last_of_each_key(sent: Iterable[Sent]) -> Counter[tuple[int, int]]:
+    last: dict[int, int] = {}
+    for record in sorted(sent, key=lambda record: record.position):
+        if record.key is not None and record.number is not None and record.fate == "row":
+            last[record.key] = record.number
+    return Counter(last.items())
+
+
+def _differences(what: str, wanted: Counter[Known], there: Counter[Known]) -> Iterator[str]:
+    for word, these in (
+        ("lost", sorted(wanted.keys() - there.keys())),
+        ("not of the topic", sorted(there.keys() - wanted.keys())),
+        ("doubled", sorted(one for one, n in there.items() if n > wanted[one] > 0)),
+        ("there too seldom", sorted(one for one, n in there.items() if n < wanted[one])),
+    ):
+        if these:
+            named = ", ".join(map(str, these[:SHOWN]))
+            yield f"{len(these)} times a {what} is {word}: {named}"
+
+
+def _end_of(sent: Iterable[Sent]) -> Offsets:
+    end: dict[TopicPartition, int] = {}
+    for topic, partition, offset in (record.position for record in sent):
+        place = topic, partition
+        end[place] = max(end.get(place, 0), offset + 1)
+    return Offsets.of(end)
+
+
+def _breaks(found: Found, end: Offsets) -> Iterator[str]:
+    """Where batches do not lie end to end, from the beginning of the topic to its end."""
+    if not found.batches:
+        yield "the tracker has no batch"
+        return
+    first, last = found.batches[0], found.batches[-1]
+    if (first.batch_id, first.start) != (0, Offsets()):
+        yield f"batch {first.batch_id} is the first one and begins at {first.start}"
+    for before, after in pairwise(found.batches):
+        if after.batch_id != before.batch_id + 1:
+            yield f"batch {before.batch_id} is followed by batch {after.batch_id}"
+        if after.start != before.end:
+            yield f"batch {after.batch_id} begins at {after.start}, after {before.end}"
+    for what, where in (("the tracker", last.end), ("the stream", found.end)):
+        if where != end:
+            yield f"{what} ends at {where}, the topic at {end}"
+
+
+def _miscounts(sent: Iterable[Sent], batches: Iterable[TrackedBatch]) -> Iterator[str]:
+    """Batches whose counts are not those of the records between their offsets."""
+    offsets = _offsets_by_fate(sent)
+    for batch in batches:
+        if not batch.start <= batch.end:
+            yield f"batch {batch.batch_id} ends before it begins"
+            continue
+        fates = _fates(offsets, batch)
+        said = batch.counts
+        counted = (said.received, said.written, said.dead_lettered, said.dropped)
+        lie_there = (sum(fates.values()), fates["row"], fates["poison"], fates["late"])
+        if counted != lie_there:
+            right = LoadCounts(*lie_there)
+            yield f"batch {batch.batch_id} says {said}; between its offsets are {right}"
+
+
+def _offsets_by_fate(sent: Iterable[Sent]) -> dict[TopicPartition, dict[Fate, list[int]]]:
+    found: dict[TopicPartition, dict[Fate, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for record in sorted(sent, key=lambda record: record.position):
+        topic, partition, offset = record.position
+        found[topic, partition][record.fate].append(offset)
+    return found
+
+
+def _fates(
+    offsets: Mapping[TopicPartition, Mapping[Fate, Sequence[int]]], batch: TrackedBatch
+) -> Counter[Fate]:
+    fates: Counter[Fate] = Counter()
+    for part in span(batch.start, batch.end):
+        for fate, places in offsets.get((part.topic, part.partition), {}).items():
+            fates[fate] += bisect_left(places, part.until) - bisect_left(places, part.start)
+    return fates

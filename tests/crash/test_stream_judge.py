@@ -1,0 +1,83 @@
+"""The judge of the stream torture finds what it is there to find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from floodmark.model.offsets import Offsets
+from floodmark.streaming.batches import LoadCounts
+from floodmark.testing.stream_judge import Found, Sent, TrackedBatch, problems
+
+
+def at(first: int, second: int) -> Offsets:
+    return Offsets.of({("t", 0): first, ("t", 1): second})
+
+
+SENT = [
+    Sent(("t", 0, 0), "row", 1, 10),
+    Sent(("t", 0, 1), "poison"),
+    Sent(("t", 0, 2), "row", 3, 10),
+    Sent(("t", 1, 0), "row", 2, 11),
+    Sent(("t", 1, 1), "late", 4, 11),
+]
+APPENDED = Found(
+    rows=[(10, 1), (10, 3), (11, 2)],
+    letters=[("t", 0, 1)],
+    batches=[
+        TrackedBatch(0, at(0, 0), at(2, 1), LoadCounts(3, 2, 1, 0)),
+        TrackedBatch(1, at(2, 1), at(3, 2), LoadCounts(2, 1, 0, 1)),
+    ],
+    end=at(3, 2),
+)
+UPSERTED = replace(APPENDED, rows=[(10, 3), (11, 2)])
+
+
+def batches(**second: object) -> list[TrackedBatch]:
+    first, last = APPENDED.batches
+    return [first, replace(last, **second)]  # type: ignore[arg-type]
+
+
+def test_what_is_right_is_left_alone() -> None:
+    assert problems(SENT, APPENDED) == []
+    assert problems(SENT, UPSERTED, keeps_last=True) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (replace(APPENDED, rows=[(10, 1), (11, 2)]), "lost: (10, 3)"),
+        (replace(APPENDED, rows=[*APPENDED.rows, (10, 3)]), "doubled: (10, 3)"),
+        (replace(APPENDED, rows=[*APPENDED.rows, (11, 4)]), "not of the topic: (11, 4)"),
+        (replace(APPENDED, letters=[]), "is lost: ('t', 0, 1)"),
+        (replace(APPENDED, letters=[*APPENDED.letters] * 2), "doubled: ('t', 0, 1)"),
+        (replace(APPENDED, batches=[]), "no batch"),
+        (replace(APPENDED, batches=APPENDED.batches[:1]), "the tracker ends at"),
+        (replace(APPENDED, batches=APPENDED.batches[1:]), "is the first one"),
+        (replace(APPENDED, end=at(2, 2)), "the stream ends at"),
+        (replace(APPENDED, batches=batches(batch_id=2)), "is followed by batch 2"),
+        (replace(APPENDED, batches=batches(start=at(1, 1))), "batch 1 begins at"),
+        (replace(APPENDED, batches=batches(end=at(1, 1))), "ends before it begins"),
+        (replace(APPENDED, batches=batches(counts=LoadCounts(2, 2, 0, 0))), "batch 1 says 2"),
+        (replace(APPENDED, batches=batches(counts=LoadCounts(3, 2, 0, 1))), "batch 1 says 3"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_wrong_is_told(found: Found, told: str) -> None:
+    assert any(told in problem for problem in problems(SENT, found))
+
+
+@pytest.mark.parametrize("rows", [[(10, 1), (11, 2)], [(10, 3)], [(10, 3), (11, 2), (10, 3)]])
+def test_an_upsert_that_keeps_another_row_than_the_last_one_is_told(
+    rows: list[tuple[int, int]],
+) -> None:
+    assert problems(SENT, replace(UPSERTED, rows=rows), keeps_last=True)
+
+
+def test_a_number_that_was_sent_twice_is_there_twice() -> None:
+    sent = [*SENT, Sent(("t", 0, 3), "row", 1, 10)]
+
+    found = problems(sent, APPENDED)
+
+    assert any("there too seldom: (10, 1)" in problem for problem in found)
