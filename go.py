@@ -2,7 +2,8 @@
 """The one entry point of a checkout; needs Python 3.11+ and a network, nothing else.
 
     python3 go.py setup            .venv/ with everything, and the jars in the cache
-    python3 go.py demo [...]       what the demo needs, then `floodmark demo ...`
+    python3 go.py demo [...]       what the demo needs, then `floodmark demo ...`; with --stream
+                                   the demo of a stream, which needs everything
     python3 go.py test [...]       setup, then pytest; --full runs the large sizes
     python3 go.py check            lint, format, types, import rules
     python3 go.py bench [...]      setup, then the benchmarks
@@ -53,8 +54,12 @@ def setup(arguments):
 
 
 def demo(arguments):
-    """Prepare the core and Spark, then show what floodmark does."""
-    return prepare("demo", DEMO_LOCK) or run([FLOODMARK, "demo", *arguments])
+    """Prepare the core and Spark, then show what floodmark does.
+
+    The demo of a stream needs clients, a broker and a PostgreSQL too: all of the lock.
+    """
+    needed = ("full", FULL_LOCK) if "--stream" in arguments else ("demo", DEMO_LOCK)
+    return prepare(*needed) or run([FLOODMARK, "demo", *arguments])
 
 
 def test(arguments):

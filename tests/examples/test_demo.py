@@ -38,6 +38,36 @@ def test_the_demo_fails_recovers_and_ends_with_every_row_once(tmp_path: Path) ->
     assert [line for line in TOLD if line not in told] == []
 
 
+TOLD_OF_A_STREAM = [
+    "events: the stream is fine",
+    "batch 2: 2,497 of 2,500 records written, 3 dead letters",
+    "Killed",
+    "two batches are there",
+    "goes on after batch 2",
+    "yes  received = written + dead-lettered + dropped = sent = 15,003",
+    "yes  every event is in the table once",
+    "yes  every record that is no event is a dead letter once, with its bytes",
+    "yes  what came too late was dropped and counted",
+    "yes  each batch begins where the one before it ended",
+]
+
+
+@pytest.mark.kafka
+@pytest.mark.postgres
+def test_the_demo_of_a_stream_is_killed_and_ends_with_every_record_once(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "floodmark", "demo", "--stream", str(tmp_path / "events")],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = done.stdout + done.stderr
+    assert [line for line in TOLD_OF_A_STREAM if line not in told] == []
+
+
 def test_the_demo_leaves_a_folder_of_the_user_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
 

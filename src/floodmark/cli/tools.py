@@ -116,11 +116,20 @@ def _groups(group: str | None, unnamed: Iterable[str]) -> list[str]:
 def demo(
     call: Call,
     folder: Annotated[
-        str | None, typer.Argument(metavar="FOLDER", help="Where; else ./floodmark-demo.")
+        str | None,
+        typer.Argument(
+            metavar="FOLDER", help="Where; else ./floodmark-demo, or ./floodmark-stream-demo."
+        ),
     ] = None,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream", help="A stream from Kafka to PostgreSQL instead, killed in a batch."
+        ),
+    ] = False,
 ) -> int:
     """Watch a small shop lake being processed, broken and repaired."""
     from floodmark.demo import main
 
     call.what_stays = "the demo's folder stays as it is; the next demo starts anew"
-    return main([folder] if folder else [])
+    return main(folder, is_stream=stream)

@@ -1,10 +1,14 @@
-"""The demo shop: a batch planned, run, failed, held, retried, killed and recovered."""
+"""Two stories: a shop whose batches fail and recover, and a stream whose driver is killed."""
 
 from __future__ import annotations
 
 
-def main(argv: list[str]) -> int:
-    """Run the demo in `argv[0]`, by default ./floodmark-demo; returns the exit code."""
-    from floodmark.demo.story import tell
+def main(folder: str | None = None, *, is_stream: bool = False) -> int:
+    """Tell one in `folder`, by default ./floodmark-demo or -stream-demo; returns the exit code."""
+    if is_stream:
+        from floodmark.demo import stream_story
 
-    return tell(argv[0] if argv else "floodmark-demo")
+        return stream_story.tell(folder or "floodmark-stream-demo")
+    from floodmark.demo import story
+
+    return story.tell(folder or "floodmark-demo")

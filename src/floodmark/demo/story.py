@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,19 +41,26 @@ def tell(folder: str) -> int:
 
 def make_project(root: Path) -> Path:
     """A fresh copy of the demo project; refuses a folder that the demo did not make."""
+    fresh_folder(root, "floodmark demo another-folder")
+    template = Path(__file__).parent / "project"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(template, root, ignore=ignored, dirs_exist_ok=True)
+    return root
+
+
+def fresh_folder(root: Path, elsewhere: str) -> None:
+    """An empty folder with our marker; refuses one that the demo did not make."""
     if root.exists() and any(root.iterdir()) and not (root / MARKER).exists():
         raise ConfigError(
             "FM-CONFIG-007",
             f"the folder {root} is not empty",
             allowed="a folder that does not exist, or one an earlier demo made",
             state="nothing was changed",
-            next="floodmark demo another-folder",
+            next=elsewhere,
         )
     shutil.rmtree(root, ignore_errors=True)
-    template = Path(__file__).parent / "project"
-    shutil.copytree(template, root, ignore=shutil.ignore_patterns("__pycache__"))
+    root.mkdir(parents=True)
     (root / MARKER).touch()
-    return root
 
 
 @contextmanager
@@ -115,24 +122,43 @@ def killed_and_recovered(shop: Shop) -> None:
 
 def nothing_lost_nothing_doubled(shop: Shop) -> bool:
     say("Nothing lost, nothing doubled", "the targets against the sources, and every guarantee")
-    truths = shop.truths()
+    is_true = show_truths(shop.truths())
+    command("verify")
+    return is_true
+
+
+def show_truths(truths: Sequence[tuple[str, bool]]) -> bool:
+    """One line each; whether all of them hold."""
     for text, holds in truths:
         console.print(f"  {'[green]yes[/]' if holds else '[bold red]NO[/]'}  {text}")
-    command("verify")
     return all(holds for _, holds in truths)
 
 
 def what_next(root: Path, seconds: float) -> None:
-    place = Path(os.path.relpath(root))
-    program = Path(os.path.relpath(Path(sys.executable).with_name("floodmark"), root))
-    say("Yours to try", f"the demo took {seconds:.0f} s; its project is {place}")
-    for line in (
-        f"cd {place}",
+    say("Yours to try", f"the demo took {seconds:.0f} s; its project is {shown(root)}")
+    program = program_from(root)
+    show_commands(
+        f"cd {shown(root)}",
         f"{program} status",
         f"{program} history",
         f"{program} plan",
         "less jobs/shop.py floodmark.yaml",
-    ):
+    )
+
+
+def shown(root: Path) -> Path:
+    """The folder as seen from here."""
+    return Path(os.path.relpath(root))
+
+
+def program_from(root: Path) -> Path:
+    """The command as it is typed inside of a folder."""
+    return Path(os.path.relpath(Path(sys.executable).with_name("floodmark"), root))
+
+
+def show_commands(*lines: str) -> None:
+    """Commands to type, one a line."""
+    for line in lines:
         console.print(f"  [cyan]{escape(line)}[/]")
 
 
