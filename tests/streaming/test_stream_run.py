@@ -344,11 +344,12 @@ def test_a_second_runner_takes_over_and_the_first_one_is_fenced(place: Place, ru
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("store", ["database", "checkpoint"] if FULL else ["database"])
 def test_a_runner_that_was_paused_in_a_batch_is_fenced_and_ends_with_4(
-    place: Place, run: Run
+    place: Place, run: Run, store: str
 ) -> None:
     place.send(*map(event, range(20)))
-    path = place.write()
+    path = checkpointed(place, offsetStore=store)
     paused = started(
         place, path, FLOODMARK_FAILPOINT="stream.before_commit", FLOODMARK_FAILPOINT_ACTION="stop"
     )
