@@ -317,15 +317,20 @@ class Outcome:
 
     seed: int
     kills: Counter[str] = field(default_factory=Counter)
+    recovered_seconds: dict[str, float] = field(default_factory=dict)
+    """By kind, the longest time from a kill to a batch of every stream."""
     sent: int = 0
     batches: int = 0
     problems: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        kills = ", ".join(f"{name} {n}" for name, n in sorted(self.kills.items()))
+        kills = ", ".join(
+            f"{name} {n} ({self.recovered_seconds[name]:.0f} s)"
+            for name, n in sorted(self.kills.items())
+        )
         return (
-            f"seed {self.seed}: {self.sent} records, {self.batches} batches, kills: {kills};"
-            f" {len(self.problems)} problems"
+            f"seed {self.seed}: {self.sent} records, {self.batches} batches, kills and the longest"
+            f" time to recover: {kills}; {len(self.problems)} problems"
         )
 
 
@@ -389,9 +394,15 @@ class StreamTorture:
             kind = waiting.pop()
             # So that it hits a batch somewhere in its middle.
             time.sleep(self._random.uniform(0, 1.5))
-            self._kills[kind]()
-            self._outcome.kills[kind] += 1
-            self._await_progress(f"{kind}, kill {self._outcome.kills.total()}")
+            self._kill(kind)
+
+    def _kill(self, kind: str) -> None:
+        outcome, began = self._outcome, time.monotonic()
+        outcome.kills[kind] += 1
+        self._kills[kind]()
+        self._await_progress(f"{kind}, kill {outcome.kills.total()}")
+        seconds = time.monotonic() - began
+        outcome.recovered_seconds[kind] = max(seconds, outcome.recovered_seconds.get(kind, 0))
 
     def _finish(self, flow: Flow) -> None:
         """Wait until everything is read, end the driver as a user would, and judge."""
