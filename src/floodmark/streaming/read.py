@@ -80,10 +80,9 @@ def batch_frame(spark: SparkSession, options: Mapping[str, str], wanted: Wanted)
 
 def judged(records: DataFrame, wanted: Wanted) -> DataFrame:
     """The same for records that are there: a frame with the columns of Spark's Kafka source."""
-    parsed = _parsed(records, wanted.payload)
-    return parsed.select(
-        *_target_columns(wanted), *_place_columns(), *_judgement(wanted, _required(wanted))
-    )
+    # In a step of its own: what is wrong is looked for once, not in every column that tells of it.
+    found = _parsed(records, wanted.payload).select("*", _bad(wanted).alias(BAD))
+    return found.select(*_target_columns(wanted), *_place_columns(), *_judgement(wanted))
 
 
 def _records(spark: SparkSession, options: Mapping[str, str], wanted: Wanted) -> DataFrame:
@@ -170,10 +169,10 @@ def _required(wanted: Wanted) -> list[str]:
     return [each.name for each in fields if not each.nullable or each.name in wanted.required]
 
 
-def _judgement(wanted: Wanted, required: Sequence[str]) -> list[Column]:
+def _bad(wanted: Wanted) -> Column:
+    """The reason why a record is no row; null for one that is."""
     from pyspark.sql import functions as f
 
-    lacking = _first({name: _field(name).isNull() for name in required})
     event_time = _event_time(wanted)
     is_sound = (
         f.is_valid_utf8(f.col("value").cast("string"))
@@ -184,24 +183,39 @@ def _judgement(wanted: Wanted, required: Sequence[str]) -> list[Column]:
     bad = (
         f.when(f.col("value").isNull(), f.lit(EMPTY))
         .when(~is_sound, f.lit(MALFORMED))
-        .when(lacking.isNotNull(), f.lit(NULL))
+        .when(_lacking(wanted).isNotNull(), f.lit(NULL))
     )
-    column = f.when(bad == NULL, lacking).when(bad == MALFORMED, _unreadable(wanted.payload))
     if wanted.refuses_nul and wanted.nul_bytes == "reject":
-        unfit = _with_nul(wanted.payload)
-        bad = bad.when(unfit.isNotNull(), f.lit(UNFIT))
-        column = column.when(bad == UNFIT, unfit)
+        bad = bad.when(_with_nul(wanted.payload).isNotNull(), f.lit(UNFIT))
     if wanted.late_before is not None:
         bad = bad.when(event_time < f.lit(wanted.late_before), f.lit(LATE))
     if wanted.is_late is not None:
         bad = bad.when(wanted.is_late(event_time), f.lit(LATE))
+    return bad
+
+
+def _judgement(wanted: Wanted) -> list[Column]:
+    """What is told of a record: its reason, and more only of one that is no row."""
+    from pyspark.sql import functions as f
+
+    bad = f.col(BAD)
+    column = (
+        f.when(bad == NULL, _lacking(wanted))
+        .when(bad == MALFORMED, _unreadable(wanted.payload))
+        .when(bad == UNFIT, _with_nul(wanted.payload))
+    )
     return [
-        bad.alias(BAD),
+        bad,
         column.alias(BAD_COLUMN),
         f.when(bad.isNotNull(), f.col("key")).alias(KEY),
         f.when(bad.isNotNull(), f.col("value")).alias(VALUE),
-        event_time.alias(EVENT_TIME),
+        _event_time(wanted).alias(EVENT_TIME),
     ]
+
+
+def _lacking(wanted: Wanted) -> Column:
+    """The first required column without a value."""
+    return _first({name: _field(name).isNull() for name in _required(wanted)})
 
 
 def _with_nul(payload: StreamSchema) -> Column:
