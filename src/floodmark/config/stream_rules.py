@@ -208,16 +208,13 @@ def _state(stream: StreamPipeline) -> Iterator[Finding]:
     if run.deduplicate is not None and run.watermark is None:
         title = "deduplication without a watermark keeps every record forever"
         yield _missing((_RUN, "deduplicate"), title, "watermark")
-    if run.deduplicate is not None and run.aggregate is not None and run.output_mode != "append":
-        title = f"Spark does not deduplicate before windows with output mode {run.output_mode}"
-        yield _conflict((_RUN, "outputMode"), title, "append; or no deduplicate")
     if run.state_timeout is None or run.watermark is None or not run.is_stateful:
         return
     if interval_seconds(run.state_timeout) < run.watermark.delay_seconds:
         title = "state would be forgotten before its records are late"
         allowed = f"at least delayThreshold, {run.watermark.delay_threshold}"
         yield _conflict((_RUN, "stateTimeout"), title, allowed)
-    elif run.output_mode == "complete":
+    elif run.output_mode == "complete" and run.deduplicate is None:
         title = "stateTimeout has no effect: complete output keeps every window"
         yield _warning((_RUN, "stateTimeout"), title, run.state_timeout, "leave it out")
 

@@ -128,7 +128,8 @@ class StateQuery:
 
         `watermark_ms` is that of the batch before: what Spark drops by.
         """
-        keeps_all = self._run.output_mode == "complete"
+        # Windows of complete output drop nothing; a deduplication before them does.
+        keeps_all = self._run.output_mode == "complete" and self._run.deduplicate is None
         is_late = None if keeps_all else self._is_late(watermark_ms)
         return self._wanted((), start=start, end=end, is_late=is_late)
 

@@ -55,12 +55,6 @@ UPSERT = {"writeMode": "upsert"}
 @pytest.mark.parametrize(
     ("run", "load", "key", "says"),
     [
-        (
-            {"aggregate": WINDOWS, "deduplicate": KEYS, "outputMode": "update"},
-            UPSERT,
-            "outputMode",
-            "does not deduplicate before windows",
-        ),
         ({"aggregate": WINDOWS, "outputMode": "update"}, {}, "load", "every change"),
         (
             {"deduplicate": KEYS, "stateTimeout": "1 minute"},
