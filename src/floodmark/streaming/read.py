@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from floodmark.config.stream_types import StreamSchema
@@ -67,6 +68,12 @@ class Wanted:
     refuses_nul: bool = False
     """Whether a record with U+0000 in a text is refused here, not by the target."""
 
+    @property
+    def rules(self) -> Wanted:
+        """The same for every batch, as far as it goes: by what to judge."""
+        columns, required = tuple(self.columns), tuple(self.required)
+        return replace(self, start=Offsets(), end=Offsets(), columns=columns, required=required)
+
 
 def batch_frame(spark: SparkSession, options: Mapping[str, str], wanted: Wanted) -> DataFrame:
     """The records of the ranges: columns of the target, `PLACE`, `JUDGEMENT`.
@@ -80,9 +87,31 @@ def batch_frame(spark: SparkSession, options: Mapping[str, str], wanted: Wanted)
 
 def judged(records: DataFrame, wanted: Wanted) -> DataFrame:
     """The same for records that are there: a frame with the columns of Spark's Kafka source."""
-    # In a step of its own: what is wrong is looked for once, not in every column that tells of it.
-    found = _parsed(records, wanted.payload).select("*", _bad(wanted).alias(BAD))
-    return found.select(*_target_columns(wanted), *_place_columns(), *_judgement(wanted))
+    steps = _steps(wanted.rules)
+    # In steps of their own: a record is parsed, and what is wrong with it looked for, only once.
+    return records.select("*", steps.parsed).select("*", steps.bad).select(*steps.told)
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The columns of each step."""
+
+    parsed: Column
+    bad: Column
+    told: Sequence[Column]
+
+
+@lru_cache(maxsize=16)
+def _steps(rules: Wanted) -> _Steps:
+    """Kept for the next batch: making them takes hundreds of calls into the JVM, 0.1 s.
+
+    They are names and functions, bound to no frame; a process has one JVM as long as it lives.
+    """
+    return _Steps(
+        _parsed(rules.payload).alias(_PARSED),
+        _bad(rules).alias(BAD),
+        [*_target_columns(rules), *_place_columns(), *_judgement(rules)],
+    )
 
 
 def _records(spark: SparkSession, options: Mapping[str, str], wanted: Wanted) -> DataFrame:
@@ -105,8 +134,8 @@ def _records(spark: SparkSession, options: Mapping[str, str], wanted: Wanted) ->
         return reader.load()
 
 
-def _parsed(records: DataFrame, payload: StreamSchema) -> DataFrame:
-    """With the documents of each value, and whether they are not of the schema."""
+def _parsed(payload: StreamSchema) -> Column:
+    """The documents of a value, and whether they are not of the schema."""
     from pyspark.sql import functions as f
 
     fields = ", ".join(f"{quoted(each.name)}: {_json_type(each.type)}" for each in payload.fields)
@@ -119,7 +148,7 @@ def _parsed(records: DataFrame, payload: StreamSchema) -> DataFrame:
     # Spark stops behind the first document: two in one record, by lines say, would be one row. In
     # an array around it what follows is malformed, or a second element.
     text = f.concat(f.lit(f'{{"{_DOCUMENTS}":['), f.col("value").cast("string"), f.lit("]}"))
-    return records.select("*", f.from_json(text, schema, options).alias(_PARSED))
+    return f.from_json(text, schema, options)
 
 
 def _json_type(said: str) -> str:
