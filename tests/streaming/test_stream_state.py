@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,8 @@ from floodmark.testing.streams import Place, Run
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 
 SHORT = {"window": "5 minutes", "groupBy": ["kind"], "measures": {"n": "count(*)"}}
+FULL = os.environ.get("FLOODMARK_TEST_SIZE") == "full"
+OUTPUTS = [("update", "upsert"), ("append", "append"), ("complete", "overwrite")]
 WINDOWS = "SELECT to_char(window_start AT TIME ZONE 'UTC', 'HH24:MI'), kind, n FROM $schema.events"
 
 
@@ -169,9 +172,7 @@ def test_a_record_that_comes_again_is_dropped_for_as_long_as_its_key_is_known(
     assert ids == [([1, 1, 2, 3] if state_timeout is None else [1, 2, 3],)]
 
 
-@pytest.mark.parametrize(
-    ("output", "write"), [("append", "append"), ("update", "upsert"), ("complete", "overwrite")]
-)
+@pytest.mark.parametrize(("output", "write"), OUTPUTS if FULL else OUTPUTS[:1])
 def test_windows_of_records_that_count_once(
     place: Place, run: Run, output: str, write: str
 ) -> None:

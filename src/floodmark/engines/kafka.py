@@ -25,6 +25,8 @@ SEND_SECONDS = 60.0
 FAR_OFFSETS = 500
 """Further ahead than this, seeking is quicker than reading on."""
 POLL_SECONDS = 0.02
+HEAR_SECONDS = 1.0
+"""How often somebody who waits listens for a refusal."""
 
 # Losses of connections come back as errors of calls; on the terminal they help nobody.
 _QUIET = {"log_level": 0, "log.connection.close": False}
@@ -57,6 +59,15 @@ class Complaints:
         refusals = (Known._AUTHENTICATION, Known._SSL, Known.SASL_AUTHENTICATION_FAILED)
         if error.code() in refusals:
             self._last = error
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a login or certificate was refused."""
+        return self._last is not None
+
+    def forget(self) -> None:
+        """Begin anew: what is told from here on is of what is asked now."""
+        self._last = None
 
     def instead_of(self, error: KafkaError | None) -> KafkaError | None:
         """The refusal behind an answer that did not come, or the error itself."""
@@ -181,25 +192,39 @@ class KafkaAdmin:
         """Ask again while leaders move: the client then looks for them anew."""
         from confluent_kafka import KafkaException
 
+        self._complaints.forget()
         deadline = time.monotonic() + self._seconds
         while time.monotonic() < deadline:
             asked = ask()
             try:
-                return {name: future.result(2 * self._seconds) for name, future in asked.items()}
+                return {name: self._answer(future) for name, future in asked.items()}
+            except TimeoutError:
+                break
             except KafkaException as error:
                 if error.args[0].code() not in _moving():
                     break
             time.sleep(POLL_SECONDS)
-        return self._wait(asked)
+        return self._answers(asked)
 
     def _wait(self, asked: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
-        with _told(self._brokers, self._heard):
-            # The client gives up by itself after the time it was told; this is for one that hangs.
-            return {name: future.result(2 * self._seconds) for name, future in asked.items()}
+        self._complaints.forget()
+        return self._answers(asked)
 
-    def _heard(self, error: KafkaError | None) -> KafkaError | None:
-        self._client.poll(0)
-        return self._complaints.instead_of(error)
+    def _answers(self, asked: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
+        with _told(self._brokers, self._complaints.instead_of):
+            return {name: self._answer(future) for name, future in asked.items()}
+
+    def _answer(self, future: Future[Any]) -> Any:
+        """What was asked for; a refusal ends the waiting, which the client itself would not."""
+        # The client gives up by itself after the time it was told; this is for one that hangs.
+        deadline = time.monotonic() + 2 * self._seconds
+        while True:
+            try:
+                return future.result(HEAR_SECONDS)
+            except TimeoutError:
+                self._client.poll(0)
+                if self._complaints.is_refused or time.monotonic() > deadline:
+                    raise
 
 
 class KafkaProducer:
