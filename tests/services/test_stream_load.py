@@ -344,16 +344,6 @@ def test_an_upsert_keeps_the_last_record_of_each_key_by_its_offset(stage: Stage)
     ]
 
 
-def test_keys_that_only_the_server_takes_for_one_are_one(stage: Stage) -> None:
-    stage.table("id char(4) PRIMARY KEY", "v text")
-    frame = records(["old", "new", "other"]).set_column(0, "id", pa.array(["a", "a ", "b"]))
-
-    counts = stage.load(frame, "upsert")
-
-    assert counts == LoadCounts(3, 3, duplicates=1)
-    assert [(row["id"].strip(), row["v"]) for row in stage.rows()] == [("a", "new"), ("b", "other")]
-
-
 def test_the_order_of_records_is_by_topic_partition_and_offset(stage: Stage) -> None:
     stage.table("id bigint PRIMARY KEY", "v text")
     frame = records(["b0", "a1", "a0"]).set_column(0, "id", pa.array([1, 1, 1], pa.int64()))

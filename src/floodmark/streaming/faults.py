@@ -17,8 +17,8 @@ Fault = Literal["row", "transient", "lasting"]
 
 DISK_FULL = "53100"
 LOCK_NOT_AVAILABLE = "55P03"
-_ROW_CLASSES = ("21", "22", "23", "44", "54", "P0")
-"""Too many rows for one, data, constraints, WITH CHECK OPTION, limits of the program, triggers."""
+_ROW_CLASSES = ("22", "23", "44", "54", "P0")
+"""Data, constraints, WITH CHECK OPTION, limits of the program, refusals by triggers."""
 _TRANSIENT_CLASSES = ("08", "40", "53", "57")
 """Connections, rolled back by the server, resources, intervention of an operator."""
 _TRANSIENT_STATES = frozenset(("25006", "55006", "55P03", "58030"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -32,29 +32,16 @@ class Refused(Protocol):
 
 def statement(target: Target, stage: str, condition: str = "true", newest: str = ROW) -> str:
     """One row per key, the newest, into the target; `newest` are columns of the stage."""
-    keys = listed(target.keys)
-    order = ", ".join(f"{name} DESC" for name in newest.split(", "))
-    one_of_each = f"SELECT DISTINCT ON ({keys}) {_columns(target)} FROM {stage}"
-    return _upsert_of(target, f"{one_of_each} WHERE {condition} ORDER BY {keys}, {order}")
-
-
-def statement_of_unique(target: Target, stage: str, condition: str) -> str:
-    """The same where each key is there once: nothing is sorted."""
-    return _upsert_of(target, f"SELECT {_columns(target)} FROM {stage} WHERE {condition}")
-
-
-def _columns(target: Target) -> str:
-    return listed([column.name for column in target.columns])
-
-
-def _upsert_of(target: Target, rows: str) -> str:
     names = [column.name for column in target.columns]
+    keys, columns = listed(target.keys), listed(names)
     # Keys alone are set as well: DO NOTHING would not count the rows that are there.
     rest = [name for name in names if name not in target.keys] or list(target.keys)
+    order = ", ".join(f"{name} DESC" for name in newest.split(", "))
     action = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in rest)
     return (
-        f"INSERT INTO {target.quoted} ({_columns(target)}) {rows}"
-        f" ON CONFLICT ({listed(target.keys)}) DO UPDATE SET {action}"
+        f"INSERT INTO {target.quoted} ({columns}) SELECT DISTINCT ON ({keys}) {columns}"
+        f" FROM {stage} WHERE {condition} ORDER BY {keys}, {order}"
+        f" ON CONFLICT ({keys}) DO UPDATE SET {action}"
     )
 
 
@@ -67,7 +54,6 @@ class Upsert:
         self._cursor = cursor
         self._target = target
         self._refused: list[int] = []
-        self._has_unique_keys = False
 
     def stage(self) -> tuple[list[PgColumn], list[str]]:
         """Make the stage; returns its columns and the columns of the frame they are filled from."""
@@ -77,11 +63,9 @@ class Upsert:
         run(self._cursor, f"CREATE TEMPORARY TABLE {_STAGE} ({shown}) ON COMMIT DROP")
         return [*columns, row], [*self._target.sources, ROW]
 
-    def numbered(self, table: pa.Table) -> pa.Table:
-        """The frame with the place of each row; looks whether a key comes twice."""
-        names = [column.name for column in self._target.columns]
-        found = dict(zip(names, self._target.sources, strict=True))
-        self._has_unique_keys = are_unique(table, [found[key] for key in self._target.keys])
+    @staticmethod
+    def numbered(table: pa.Table) -> pa.Table:
+        """The frame with the place of each row."""
         ones = pa.repeat(pa.scalar(1, pa.int64()), table.num_rows)
         return table.append_column(ROW, pc.subtract(pc.cumulative_sum(ones), 1))
 
@@ -97,23 +81,15 @@ class Upsert:
         while True:
             try:
                 with savepoint(self._cursor):
-                    chosen = self._statement(self._target, self.stage_table, self._condition)
+                    chosen = statement(self._target, self.stage_table, self._condition)
                     return staged - run(self._cursor, chosen, self._values).rowcount
             except psycopg.Error as error:
                 if fault(error) != "row":
                     raise
-                if self._has_unique_keys and isinstance(error, psycopg.errors.CardinalityViolation):
-                    # Keys that differ for us are one for the server, by its type or collation.
-                    self._has_unique_keys = False
-                    continue
             removed, applied = self._without_refused(refused)
             if not removed:
                 return staged - applied
             staged -= removed
-
-    @property
-    def _statement(self) -> Callable[[Target, str, str], str]:
-        return statement_of_unique if self._has_unique_keys else statement
 
     @property
     def _condition(self) -> str:
@@ -165,15 +141,6 @@ class Upsert:
         middle = len(rows) // 2
         self._search(rows[:middle], bad, refused)
         self._search(rows[middle:], bad, refused)
-
-
-def are_unique(table: pa.Table, keys: Sequence[str]) -> bool:
-    """Whether no key comes twice, as far as Arrow can tell."""
-    try:
-        groups = table.select(keys).group_by(list(keys)).aggregate([])
-    except pa.ArrowException:
-        return False
-    return bool(groups.num_rows == table.num_rows)
 
 
 def listed(names: Sequence[str]) -> str:
