@@ -297,24 +297,3 @@ def _watch(pid: int, peak: list[float], done: threading.Event) -> None:
         except psutil.Error:
             continue
         peak[0] = max(peak[0], held)
-
-
-def main() -> None:
-    """This part alone: `python -m bench.streams_flow`."""
-    import tempfile
-
-    import floodmark as fm
-    from bench.harness import save, show
-
-    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
-        spark = fm.local_session({"spark.sql.warehouse.dir": f"{folder}/warehouse"})
-        try:
-            figures = measure(spark, Path(folder))
-        finally:
-            spark.stop()
-    show(figures)
-    print(f"written to {save(figures)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.harness import Figure, median, spread, step
 from floodmark.engines.arrow_frames import arrow_schema
@@ -316,24 +316,3 @@ def _upsert(database: Database) -> list[Figure]:
 def _ratio(name: str, value: float, target: float | None, times: list[float], note: str) -> Figure:
     ours = f"{ROWS / median(times):,.0f} rows/s ({spread(times)} s)"
     return Figure(name, value, "times", target, "higher", f"{ours}; {note}")
-
-
-def main() -> Any:
-    """This part alone: `python -m bench.streams_load`."""
-    import tempfile
-
-    import floodmark as fm
-    from bench.harness import save, show
-
-    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
-        spark = fm.local_session({"spark.sql.warehouse.dir": f"{folder}/warehouse"})
-        try:
-            figures = measure(spark, Path(folder))
-        finally:
-            spark.stop()
-    show(figures)
-    print(f"written to {save(figures)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -38,7 +38,7 @@ from floodmark.streaming.delta_ledger import DEAD_LETTERS, DeltaLedger
 from floodmark.streaming.late import late_rule
 from floodmark.streaming.read import BAD, OFFSET, PARTITION, TOPIC, Wanted
 from floodmark.streaming.refusals import disagreeing, first_refused
-from floodmark.streaming.spark_faults import may_pass, said_by_spark, unread
+from floodmark.streaming.spark_faults import asked, may_pass, said_by_spark
 from floodmark.streaming.state import tallied
 from floodmark.streaming.writing import Results, advanced, wanted_of
 
@@ -89,11 +89,7 @@ class DeltaWriter:
 
     def asked(self, act: Callable[[], Result]) -> Result:
         """What a job of Spark gives; raises FM-STREAM-026."""
-        try:
-            return act()
-        # Whatever Spark throws is told as one of ours; its class says whether it may pass.
-        except Exception as error:
-            raise unread(self.stream.called, error) from error
+        return asked(self.stream.called, act)
 
     def sweep(self, claim: Claim) -> None:
         """Nothing is staged."""

@@ -94,12 +94,11 @@ def no_tables(stream_id: str, schema: str, found: str) -> StreamError:
 
 def first_refused(where: str, letter: DeadLetter) -> StreamError:
     """FM-STREAM-009: failFast, and a record that is not taken."""
-    column = f"column {letter.column}: " if letter.column else ""
     return StreamError(
         "FM-STREAM-009",
         "a record was refused, and the stream is to stop at the first one",
         where=f"{where}, record {letter.topic}-{letter.partition} offset {letter.offset}",
-        found=f"{letter.reason}: {column}{letter.detail}",
+        found=_why(letter),
         allowed="failFast: false, which makes dead letters of such records",
         state=ROLLED_BACK,
         next="mend the record, the table or the setting, then: floodmark stream run",
@@ -108,16 +107,20 @@ def first_refused(where: str, letter: DeadLetter) -> StreamError:
 
 def refused_window(stream_id: str, letter: DeadLetter) -> StreamError:
     """FM-STREAM-014: the target refuses the result of a window, which is no record's own."""
-    column = f"column {letter.column}: " if letter.column else ""
     return StreamError(
         "FM-STREAM-014",
         "the target does not take a row of a window",
         where=f"stream {stream_id}",
-        found=f"{letter.reason}: {column}{letter.detail}",
+        found=_why(letter),
         allowed="a table that takes every row: no dead letter could bring a window back",
         state=ROLLED_BACK,
         next="change the table or the measure, then: floodmark stream run",
     )
+
+
+def _why(letter: DeadLetter) -> str:
+    column = f"column {letter.column}: " if letter.column else ""
+    return f"{letter.reason}: {column}{letter.detail}"
 
 
 def not_by_spark(stream: str, found: str) -> StreamError:

@@ -6,8 +6,13 @@ lasting  somebody has to mend something: records that are gone, rights, settings
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from floodmark.engines.jvm import java_classes, spark_condition
 from floodmark.errors import StreamError
+
+Result = TypeVar("Result")
 
 _PASSING = frozenset(
     (
@@ -38,6 +43,15 @@ def may_pass(error: BaseException) -> bool:
         return False
     is_bare = bool(chain) and all(classes[0] == _WITHOUT_A_CAUSE for classes in chain)
     return is_bare or bool(every & _PASSING)
+
+
+def asked(called: str, act: Callable[[], Result]) -> Result:
+    """What a job of Spark gives for a stream; raises FM-STREAM-026."""
+    try:
+        return act()
+    # Whatever Spark throws is told as one of ours; its class says whether it may pass.
+    except Exception as error:
+        raise unread(called, error) from error
 
 
 def unread(stream: str, error: BaseException) -> StreamError:

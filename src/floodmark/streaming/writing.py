@@ -34,7 +34,7 @@ from floodmark.streaming.ledger import Ledger, Load
 from floodmark.streaming.micro_batch import MicroBatch
 from floodmark.streaming.read import JUDGEMENT, LATE, Wanted
 from floodmark.streaming.refusals import first_refused, refused_window
-from floodmark.streaming.spark_faults import unread
+from floodmark.streaming.spark_faults import asked
 from floodmark.streaming.staging import Staging
 from floodmark.streaming.state import Tally
 
@@ -226,11 +226,7 @@ class BatchWriter:
 
     def asked(self, act: Callable[[], Result]) -> Result:
         """What a job of Spark gives; raises FM-STREAM-026."""
-        try:
-            return act()
-        # Whatever Spark throws is told as one of ours; its class says whether it may pass.
-        except Exception as error:
-            raise unread(self.stream.called, error) from error
+        return asked(self.stream.called, act)
 
     def _load(self, cursor: Cursor, batch: MicroBatch) -> Loaded:
         rejects = list(batch.letters())
