@@ -29,7 +29,7 @@ from floodmark.engines.postgres_server import PostgresServer
 from floodmark.engines.postgres_server import running as server_running
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.parts import access_of, runner_of
-from floodmark.streaming.read import Wanted, judged
+from floodmark.streaming.read import Records, Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -160,7 +160,9 @@ class Flow:
         stream = load_stream(self.settings(checkpoint=False, batch=BATCH, by_driver=BATCH))
         wanted = Wanted(Offsets.of({}), Offsets.of({}), stream.payload, stream.table.names)
         self._query(
-            lambda frame: judged(frame, wanted).write.format("noop").mode("append").save(),
+            lambda frame: (
+                Records(frame, wanted).judged().write.format("noop").mode("append").save()
+            ),
             options=access_of(stream).source().spark,
         )
 

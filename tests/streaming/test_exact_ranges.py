@@ -15,7 +15,7 @@ from floodmark.engines.kafka_server import KafkaServer
 from floodmark.engines.spark import needing_kafka
 from floodmark.errors import SetupError
 from floodmark.model.offsets import Offsets, next_end
-from floodmark.streaming.read import BAD, OFFSET, PARTITION, VALUE, Wanted, batch_frame
+from floodmark.streaming.read import BAD, OFFSET, PARTITION, VALUE, Wanted, batch_records
 from floodmark.streaming.spark_faults import may_pass
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def read(
         "kafka.bootstrap.servers": kafka.bootstrap,
         "kafka.isolation.level": "read_committed",
     }
-    table = batch_frame(spark, options, Wanted(start, end, PAYLOAD, ["id"])).toArrow()
+    table = batch_records(spark, options, Wanted(start, end, PAYLOAD, ["id"])).judged().toArrow()
     return sorted(table.to_pylist(), key=lambda row: (row[PARTITION], row[OFFSET]))
 
 

@@ -20,8 +20,8 @@ from floodmark.streaming.read import (
     NULL,
     OFFSET,
     VALUE,
+    Records,
     Wanted,
-    judged,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def rows_of(spark: SparkSession, values: list[bytes | None], **more: Any) -> lis
     frame = spark.createDataFrame(records, schema)
     said = {"payload": PAYLOAD, "columns": ["id", "odd name", "price"], **more}
     wanted = Wanted(Offsets(), Offsets(), **said)
-    table = judged(frame, wanted).toArrow()
+    table = Records(frame, wanted).judged().toArrow()
     return sorted(table.to_pylist(), key=lambda row: row[OFFSET])
 
 
@@ -74,6 +74,15 @@ BROKEN = [
     (b'{"id": 1}, "price": 2', MALFORMED),
     (b'{"id": 1} and more', MALFORMED),
     (b"{'id': 1}", MALFORMED),
+    # Closes what the parser puts around a record, and opens it again.
+    (b'{"id": 1}], "x": [{}', MALFORMED),
+    (b'{"id": 1}]], "x": [[{}', MALFORMED),
+    (b'{"id": 1}], [{}', MALFORMED),
+    (b'{"id": 1}], [{}]], "x": [[{}', MALFORMED),
+    (b'{"id": 1}]} {"x": [{}', MALFORMED),
+    (b'{"id": 1}]]} {"x": [[{}', MALFORMED),
+    (b'{"id": 1}]], "_fm_documents": [[{"id": 2}', MALFORMED),
+    (b'{"id": 1}], "_fm_documents": [{"id": 2}', MALFORMED),
     (b'""', MALFORMED),
     (b"{}", NULL),
     (b'{"id": null}', NULL),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
-from floodmark.model.offsets import Offsets
+from floodmark.model.offsets import Offsets, records
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,11 @@ class StreamBatch:
     checkpoint: str | None = None
     event_watermark: datetime | None = None
     """Decides what is late; stored with the batch."""
+
+    @property
+    def offsets(self) -> int:
+        """Those of the batch; records can be fewer."""
+        return records(self.start, self.end)
 
 
 @dataclass(frozen=True, slots=True)

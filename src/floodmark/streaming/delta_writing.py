@@ -36,7 +36,7 @@ from floodmark.streaming.batches import (
 )
 from floodmark.streaming.delta_ledger import DEAD_LETTERS, DeltaLedger
 from floodmark.streaming.late import late_rule
-from floodmark.streaming.read import BAD, OFFSET, PARTITION, TOPIC, Wanted
+from floodmark.streaming.read import BAD, OFFSET, PARTITION, TOPIC, Records, Wanted
 from floodmark.streaming.refusals import disagreeing, first_refused
 from floodmark.streaming.spark_faults import asked, may_pass, said_by_spark
 from floodmark.streaming.state import tallied
@@ -95,10 +95,11 @@ class DeltaWriter:
         """Nothing is staged."""
 
     def write(
-        self, claim: Claim, planned: StreamBatch, frame: DataFrame
+        self, claim: Claim, planned: StreamBatch, records: Records
     ) -> tuple[Claim, Applied | AlreadyApplied]:
-        """Commit a batch of judged records, as `BatchWriter.write`."""
+        """Commit a batch of records, as `BatchWriter.write`."""
         rule, watermark = late_rule(self.stream.settings), claim.event_watermark
+        frame = records.judged()
         with _kept(frame):
             tally = self.asked(lambda: tallied(frame, rule))
             if rule is not None:

@@ -36,7 +36,7 @@ from floodmark.streaming.checkpoint import (
     noted_state,
     read_checkpoint,
 )
-from floodmark.streaming.read import batch_frame, judged
+from floodmark.streaming.read import Records, batch_records
 from floodmark.streaming.refusals import not_by_spark
 from floodmark.streaming.runner import Runner, Stopped, end_of
 from floodmark.streaming.spark_faults import ended, said_by_spark
@@ -280,15 +280,15 @@ class StreamQuery(Runner):
     ) -> tuple[Claim, Applied | AlreadyApplied]:
         if self.state is None:
             wanted = self.writer.wanted(claim, batch.start, batch.end)
-            return self.writer.write(claim, batch, judged(frame, wanted))
+            return self.writer.write(claim, batch, Records(frame, wanted))
         # Counted before the records are judged: it computes the rows.
         self.writer.asked(frame.count)
         duplicates = self._duplicates() if self.state.hides_duplicates else 0
         # Spark drops by the watermark of the batch before.
         before = batch_watermark_ms(self._folder, number - 1, self.stream.called)
         wanted = self.state.judging(batch.start, batch.end, before)
-        records = batch_frame(self.spark, self.access.source().spark, wanted)
-        tally = self.writer.asked(partial(tallied, records))
+        records = batch_records(self.spark, self.access.source().spark, wanted)
+        tally = self.writer.asked(partial(tallied, records.judged()))
         results = Results(frame, tally, self.state.has_windows, duplicates)
         return self.writer.write_results(claim, batch, results)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -40,7 +41,8 @@ DETAILS = {
 """What is wrong with a record, by its reason."""
 
 _CORRUPT = "_fm_corrupt"
-_DOCUMENTS = "_fm_documents"
+_MARK = f"_fm_{secrets.token_hex(8)}"
+"""A name that no record can know."""
 _PARSED = "_fm_parsed"
 _INSTEAD_OF_NUL = {"strip": "", "replace": "\ufffd"}
 _SIZED_TEXT = re.compile(r"\b(?:var)?char\(\d+\)")
@@ -75,21 +77,27 @@ class Wanted:
         return replace(self, start=Offsets(), end=Offsets(), columns=columns, required=required)
 
 
-def batch_frame(spark: SparkSession, options: Mapping[str, str], wanted: Wanted) -> DataFrame:
-    """The records of the ranges: columns of the target, `PLACE`, `JUDGEMENT`.
+@dataclass(frozen=True)
+class Records:
+    """Records as they came, a frame with the columns of Spark's Kafka source; by what to judge them."""
 
-    Reads exactly the offsets that are there between start and end, the same each time. Offsets that
-    are gone are an error when the frame is used, never fewer rows. Raises SetupError FM-SETUP-011 if
-    the session has no connector to Kafka.
+    frame: DataFrame
+    wanted: Wanted
+
+    def judged(self) -> DataFrame:
+        """One row for each: columns of the target, `PLACE`, `JUDGEMENT`."""
+        steps = _steps(self.wanted.rules)
+        # In steps of their own: a record is parsed, and what is wrong with it looked for, only once.
+        return self.frame.select("*", steps.parsed).select("*", steps.bad).select(*steps.told)
+
+
+def batch_records(spark: SparkSession, options: Mapping[str, str], wanted: Wanted) -> Records:
+    """Exactly the records that are there between start and end, the same each time.
+
+    Offsets that are gone are an error when they are read, never fewer rows. Raises SetupError
+    FM-SETUP-011 if the session has no connector to Kafka.
     """
-    return judged(_records(spark, options, wanted), wanted)
-
-
-def judged(records: DataFrame, wanted: Wanted) -> DataFrame:
-    """The same for records that are there: a frame with the columns of Spark's Kafka source."""
-    steps = _steps(wanted.rules)
-    # In steps of their own: a record is parsed, and what is wrong with it looked for, only once.
-    return records.select("*", steps.parsed).select("*", steps.bad).select(*steps.told)
+    return Records(_records(spark, options, wanted), wanted)
 
 
 @dataclass(frozen=True)
@@ -135,37 +143,42 @@ def _records(spark: SparkSession, options: Mapping[str, str], wanted: Wanted) ->
 
 
 def _parsed(payload: StreamSchema) -> Column:
-    """The documents of a value, and whether they are not of the schema."""
+    """The documents of a value between marks, and whether they are not of the schema.
+
+    Spark stops behind the first document: two in one record, by lines say, would be one row. So a
+    record is put in brackets, and the mark behind it says that they were not closed by the record
+    itself.
+    """
     from pyspark.sql import functions as f
 
-    fields = ", ".join(f"{quoted(each.name)}: {_json_type(each.type)}" for each in payload.fields)
-    schema = f"{_DOCUMENTS} ARRAY<STRUCT<{fields}>>, {_CORRUPT} STRING"
+    fields = ", ".join(f"{quoted(each.name)}: {json_type(each.type)}" for each in payload.fields)
+    document = f"STRUCT<{fields}, {_MARK}: BOOLEAN>"
+    schema = f"{_MARK} ARRAY<ARRAY<{document}>>, {_CORRUPT} STRING"
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": _CORRUPT,
         "allowSingleQuotes": "false",
     }
-    # Spark stops behind the first document: two in one record, by lines say, would be one row. In
-    # an array around it what follows is malformed, or a second element.
-    text = f.concat(f.lit(f'{{"{_DOCUMENTS}":['), f.col("value").cast("string"), f.lit("]}"))
+    before, behind = f'{{"{_MARK}":[[', f'],[{{"{_MARK}":true}}]]}}'
+    text = f.concat(f.lit(before), f.col("value").cast("string"), f.lit(behind))
     return f.from_json(text, schema, options)
 
 
-def _json_type(said: str) -> str:
+def json_type(said: str) -> str:
     """The type to parse as: from_json knows no lengths, they are checked where rows are loaded."""
     return _SIZED_TEXT.sub("string", said)
 
 
-def _documents() -> Column:
+def _between_marks(at: int) -> Column:
     from pyspark.sql import functions as f
 
-    return f.col(f"{_PARSED}.{_DOCUMENTS}")
+    return f.get(f.col(f"{_PARSED}.{_MARK}"), at)
 
 
 def _document() -> Column:
     from pyspark.sql import functions as f
 
-    return f.get(_documents(), 0)
+    return f.get(_between_marks(0), 0)
 
 
 def _field(name: str) -> Column:
@@ -180,7 +193,7 @@ def _kept(name: str, wanted: Wanted) -> Column:
     from pyspark.sql import functions as f
 
     said = wanted.payload.field(name)
-    is_text = said is not None and _json_type(said.type) == "string"
+    is_text = said is not None and json_type(said.type) == "string"
     if wanted.nul_bytes == "reject" or not is_text:
         return _field(name)
     return f.replace(_field(name), f.lit("\0"), f.lit(_INSTEAD_OF_NUL[wanted.nul_bytes]))
@@ -193,7 +206,8 @@ def _place_columns() -> list[Column]:
     return [f.col(name).alias(alias) for alias, name in names]
 
 
-def _required(wanted: Wanted) -> list[str]:
+def required_columns(wanted: Wanted) -> list[str]:
+    """The columns of the payload that have to have a value."""
     fields = wanted.payload.fields
     return [each.name for each in fields if not each.nullable or each.name in wanted.required]
 
@@ -205,8 +219,9 @@ def _bad(wanted: Wanted) -> Column:
     event_time = _event_time(wanted)
     is_sound = (
         f.is_valid_utf8(f.col("value").cast("string"))
-        & (f.size(_documents()) == 1)
+        & (f.size(_between_marks(0)) == 1)
         & _document().isNotNull()
+        & f.get(_between_marks(1), 0).getField(_MARK).isNotNull()
         & f.col(f"{_PARSED}.{_CORRUPT}").isNull()
     )
     bad = (
@@ -244,12 +259,12 @@ def _judgement(wanted: Wanted) -> list[Column]:
 
 def _lacking(wanted: Wanted) -> Column:
     """The first required column without a value."""
-    return _first({name: _field(name).isNull() for name in _required(wanted)})
+    return _first({name: _field(name).isNull() for name in required_columns(wanted)})
 
 
 def _with_nul(payload: StreamSchema) -> Column:
     """The first text with U+0000."""
-    texts = [each.name for each in payload.fields if _json_type(each.type) == "string"]
+    texts = [each.name for each in payload.fields if json_type(each.type) == "string"]
     return _first({name: _field(name).contains("\0") for name in texts})
 
 

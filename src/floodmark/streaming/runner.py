@@ -28,7 +28,7 @@ from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.holding import facts_of
 from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.outbox import Relay
-from floodmark.streaming.read import batch_frame
+from floodmark.streaming.read import batch_records
 from floodmark.streaming.retry import Retrying, RetryPolicy, Strategy
 from floodmark.streaming.source import KafkaSource, Next, skipped, told
 from floodmark.streaming.watching import BatchDone, Nobody, RunTotals, StreamWatcher
@@ -218,8 +218,8 @@ class StreamRunner(Runner):
         began = time.monotonic()
         batch = StreamBatch(claim.next_batch_id, claim.incarnation, planned.start, planned.end)
         wanted = self.writer.wanted(claim, planned.start, planned.end)
-        frame = batch_frame(self.spark, self.access.source().spark, wanted)
-        claim, outcome = self.writer.write(claim, batch, frame)
+        records = batch_records(self.spark, self.access.source().spark, wanted)
+        claim, outcome = self.writer.write(claim, batch, records)
         return claim, BatchDone(
             batch.batch_id,
             counts_of(outcome),

@@ -23,6 +23,7 @@ from floodmark.streaming.batches import DeadLetter
 from floodmark.streaming.faults import fault
 from floodmark.streaming.late import LateRule
 from floodmark.streaming.micro_batch import MicroBatch
+from floodmark.streaming.plain_json import PlainReader
 from floodmark.streaming.read import BAD
 from floodmark.streaming.refused import Refusal, letter_of
 
@@ -31,21 +32,31 @@ LETTER_COLUMNS = (
     " record_key bytea, record_value bytea, column_name text, event_time timestamptz"
 )
 """In the order of the fields of a dead letter."""
-_TYPES = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
+_TYPES = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+}
 _RESULT = {
     "attempt": "string",
     "rows": "bigint",
     "letters": "bigint",
     "dropped": "bigint",
     "newest": "bigint",
+    "others": "binary",
+    "is_given_up": "boolean",
     "failed": "string",
     "state": "string",
     "is_transient": "boolean",
 }
-"""`newest` in microseconds since 1970: Spark would give a time of this machine's zone. `failed` is
-what the database said where it refused, with its SQLSTATE: Spark would tell but a text of it."""
+"""`newest` in microseconds since 1970: Spark would give a time of this machine's zone. `others` are
+records that Spark has to judge, as Arrow writes tables; too many for that `is_given_up`. `failed`
+is what the database said where it refused, with its SQLSTATE: Spark would tell but a text of it."""
 RESULT = ", ".join(f"{name} {kind}" for name, kind in _RESULT.items())
 _RESULT_SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in _RESULT.items()])
+MAX_OTHERS, MAX_OTHERS_BYTES = 10_000, 16 * 1024**2
+"""Of one partition: they go through the driver."""
 LETTERS = "_l"
 """What the name of the table with an attempt's dead letters ends with."""
 
@@ -61,6 +72,8 @@ class StageTask:
     columns: tuple[PgColumn, ...]
     sources: tuple[str, ...]
     late: LateRule | None = None
+    reader: PlainReader | None = None
+    """For records as they came; without it they are judged."""
 
     def __repr__(self) -> str:
         return f"StageTask({self.schema}.{self.prefix})"
@@ -76,6 +89,9 @@ class StageTask:
         attempt = _Attempt(self, self.prefix + uuid.uuid4().hex[:20])
         try:
             rows = attempt.store(chain([first], source))
+        except _TooManyError:
+            yield _result(is_given_up=True)
+            return
         except psycopg.Error as error:
             is_transient = fault(error) == "transient"
             yield _result(failed=said(error), state=sqlstate(error), is_transient=is_transient)
@@ -87,11 +103,40 @@ class StageTask:
             letters=len(attempt.letters),
             dropped=attempt.dropped,
             newest=newest,
+            others=attempt.others.written(),
         )
 
 
 def _result(**told: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([told], schema=_RESULT_SCHEMA)
+
+
+class _TooManyError(Exception):
+    """More records have to be judged by Spark than should go through the driver."""
+
+
+class _Others:
+    """Records that Spark has to judge."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] = []
+        self._rows = self._bytes = 0
+
+    def add(self, table: pa.Table) -> None:
+        self._rows += table.num_rows
+        self._bytes += table.nbytes
+        if self._rows > MAX_OTHERS or self._bytes > MAX_OTHERS_BYTES:
+            raise _TooManyError
+        if table.num_rows:
+            self._tables.append(table)
+
+    def written(self) -> bytes | None:
+        if not self._tables:
+            return None
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._tables[0].schema) as writer:
+            writer.write_table(pa.concat_tables(self._tables))
+        return bytes(sink.getvalue().to_pybytes())
 
 
 class _Attempt:
@@ -102,6 +147,7 @@ class _Attempt:
         self.letters: list[DeadLetter] = []
         self.dropped = 0
         self.newest: datetime | None = None
+        self.others = _Others()
         self._task = task
         self._current: tuple[int, pa.RecordBatch] | None = None
         self._before = 0
@@ -134,21 +180,28 @@ class _Attempt:
 
     def _good(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            good = self._judged(batch) if BAD in batch.schema.names else batch
+            good = self._looked_at(batch)
             self._current = (self._before, good)
             yield good
             self._before += good.num_rows
 
-    def _judged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _looked_at(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        table = pa.Table.from_batches([batch])
+        if self._task.reader is not None:
+            table, others = self._task.reader.read(table)
+            self.others.add(others)
+        return self._judged(table) if BAD in table.schema.names else batch
+
+    def _judged(self, records: pa.Table) -> pa.RecordBatch:
         """The rows to be written; what becomes of the others is remembered."""
-        found = MicroBatch(pa.Table.from_batches([batch]), self._task.late)
+        found = MicroBatch(records, self._task.late)
         self.letters += found.letters()
         self.dropped += found.dropped
         newest = found.newest_event
         if newest is not None and (self.newest is None or newest > self.newest):
             self.newest = newest
         rows = found.rows.combine_chunks().to_batches()
-        return rows[0] if rows else batch.slice(0, 0).select(found.rows.schema.names)
+        return rows[0] if rows else pa.RecordBatch.from_pylist([], schema=found.rows.schema)
 
     def _refuse(self, misfit: MisfitError) -> None:
         if self._current is None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from floodmark import failpoints
 from floodmark.engines.arrow_frames import UnfitColumnError, arrow_schema
@@ -21,7 +23,9 @@ from floodmark.sinks.postgres_merge import MORE_MEMORY
 from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
 from floodmark.streaming.faults import database_error, fault
 from floodmark.streaming.late import LateRule
-from floodmark.streaming.read import LATE
+from floodmark.streaming.plain_json import RECORD
+from floodmark.streaming.read import LATE, Records
+from floodmark.streaming.records import RecordReading, only
 from floodmark.streaming.refusals import ROLLED_BACK, first_refused
 from floodmark.streaming.refused import MISFIT, Originals, Refusals, with_originals
 from floodmark.streaming.savepoints import savepoint
@@ -31,7 +35,6 @@ from floodmark.streaming.target import Target, TargetSpec, prepared, unfit
 from floodmark.streaming.upsert import ROW, Upsert, listed, statement
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from floodmark.engines.postgres import Connection, Cursor
@@ -107,19 +110,48 @@ class Staging:
         `epoch` is that of the claim. Raises FM-STREAM-008 if the target does not take such rows, and
         FM-STREAM-013 if a task fails for good.
         """
+        plan = self._planned_for(frame, epoch)
+        return plan.staged(self._results(plan.task, frame))
+
+    def stage_records(self, records: Records, reading: RecordReading, epoch: int = 0) -> Staged:
+        """The same for records, which the executors read as far as they are plainly sound.
+
+        The others come to the driver, are judged by Spark, and staged beside them.
+        """
+        judged = records.judged()
+        reader = reading.plain_reader(records)
+        if reader is None:
+            return self.stage(judged, epoch)
+        plan = self._planned_for(judged, epoch)
+        task = replace(plan.task, reader=reader)
+        results = self._results(task, records.frame.select(*RECORD))
+        if any(row["is_given_up"] for row in results):
+            reading.give_up("more than a partition should send to the driver")
+            return self.stage(judged, epoch)
+        others = _others(results)
+        if others is not None:
+            read = sum(row["rows"] + row["letters"] + row["dropped"] for row in results)
+            reading.counted(read + others.num_rows, others.num_rows)
+            results += self._results(plan.task, only(records, others).judged())
+        return plan.staged(results)
+
+    def _results(self, task: StageTask, frame: DataFrame) -> list[dict[str, Any]]:
+        """What the tasks say, one for each partition with rows."""
         try:
-            schema = arrow_schema(frame)
-        except UnfitColumnError as error:
-            raise unfit(self.spec, str(error), "plain values; others as text") from error
-        plan = self.planned(schema, epoch)
-        try:
-            results = [row.asDict() for row in frame.mapInArrow(plan.task, RESULT).collect()]
+            results = [row.asDict() for row in frame.mapInArrow(task, RESULT).collect()]
         # Whatever Spark throws is told as one of ours; its class says whether it may pass.
         except Exception as error:
             raise self._not_staged(said_by_spark(error), is_passing=may_pass(error)) from error
         self._refuse_failed(results)
         failpoints.reached("stream.after_stage")
-        return plan.staged(results)
+        return results
+
+    def _planned_for(self, frame: DataFrame, epoch: int) -> StagePlan:
+        try:
+            schema = arrow_schema(frame)
+        except UnfitColumnError as error:
+            raise unfit(self.spec, str(error), "plain values; others as text") from error
+        return self.planned(schema, epoch)
 
     def planned(self, schema: pa.Schema, epoch: int = 0) -> StagePlan:
         """What the executors have to do for a frame of such columns."""
@@ -352,6 +384,13 @@ def _dropped(connection: Connection, table: str) -> bool:
         connection.rollback()
         return False
     return True
+
+
+def _others(results: Sequence[Mapping[str, Any]]) -> pa.Table | None:
+    """The records that tasks left to Spark."""
+    written = [row["others"] for row in results if row["others"] is not None]
+    tables = [pa.ipc.open_stream(bytes(each)).read_all() for each in written]
+    return pa.concat_tables(tables) if tables else None
 
 
 def _as_staged(column: PgColumn) -> PgColumn:

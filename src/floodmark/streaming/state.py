@@ -20,7 +20,7 @@ from floodmark.model.offsets import Offsets
 from floodmark.streaming.batches import DeadLetter
 from floodmark.streaming.late import LateRule
 from floodmark.streaming.micro_batch import MicroBatch
-from floodmark.streaming.read import BAD, EVENT_TIME, JUDGEMENT, LATE, PLACE, Wanted, judged
+from floodmark.streaming.read import BAD, EVENT_TIME, JUDGEMENT, LATE, PLACE, Records, Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -92,7 +92,7 @@ class StateQuery:
 
     def frame(self, records: DataFrame) -> DataFrame:
         """The rows of each batch, for a stream of records as Spark's Kafka source gives them."""
-        sound = judged(records, self._wanted(self._columns)).where(f"{BAD} IS NULL")
+        sound = Records(records, self._wanted(self._columns)).judged().where(f"{BAD} IS NULL")
         delay = f"{round(self._run.state_seconds * 1_000)} milliseconds"
         rows = sound.withWatermark(EVENT_TIME, delay)
         if self._run.deduplicate is not None:

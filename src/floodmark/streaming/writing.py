@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from floodmark import failpoints
 from floodmark.config.stream_files import LoadedStream
 from floodmark.errors import StreamError
 from floodmark.model.names import quoted
-from floodmark.model.offsets import Offsets, records
+from floodmark.model.offsets import Offsets
 from floodmark.streaming.batches import (
     AlreadyApplied,
     Applied,
@@ -32,7 +32,8 @@ from floodmark.streaming.batches import (
 from floodmark.streaming.late import LateRule, late_rule
 from floodmark.streaming.ledger import Ledger, Load
 from floodmark.streaming.micro_batch import MicroBatch
-from floodmark.streaming.read import JUDGEMENT, LATE, Wanted
+from floodmark.streaming.read import JUDGEMENT, LATE, Records, Wanted
+from floodmark.streaming.records import RecordReading
 from floodmark.streaming.refusals import first_refused, refused_window
 from floodmark.streaming.spark_faults import asked
 from floodmark.streaming.staging import Staging
@@ -107,6 +108,10 @@ class BatchWriter:
     staging: Staging | None = None
     """For batches of more records than `driverCopyRows`; without it all go through the driver."""
 
+    @cached_property
+    def _reading(self) -> RecordReading:
+        return RecordReading(self.stream_id)
+
     @property
     def stream_id(self) -> str:
         """The stream's name in the database."""
@@ -126,9 +131,9 @@ class BatchWriter:
         return wanted_of(self.stream, claim, start, end)
 
     def write(
-        self, claim: Claim, planned: StreamBatch, frame: DataFrame
+        self, claim: Claim, planned: StreamBatch, records: Records
     ) -> tuple[Claim, Applied | AlreadyApplied]:
-        """Commit a batch, whose frame is computed once; the claim behind it, and what happened.
+        """Commit a batch, whose records are read once; the claim behind it, and what happened.
 
         1. The rows come to the driver, or the executors stage them.
         2. The watermark moves; what is late in this batch was judged by the one before.
@@ -137,7 +142,7 @@ class BatchWriter:
         Called again for the same batch it changes nothing more.
         """
         # 1.
-        with self._ready(claim, planned, frame) as (newest_event, load):
+        with self._ready(claim, planned, records) as (newest_event, load):
             # 2.
             rule, watermark = self._late, claim.event_watermark
             if rule is not None:
@@ -151,16 +156,16 @@ class BatchWriter:
         return advanced(claim, stored), outcome
 
     @contextmanager
-    def _ready(self, claim: Claim, planned: StreamBatch, frame: DataFrame) -> Iterator[Ready]:
+    def _ready(self, claim: Claim, planned: StreamBatch, records: Records) -> Iterator[Ready]:
         """The newest event of the records, and what writes them."""
         limit = self.stream.settings.load.driver_copy_rows
         staging = self.staging
-        if staging is None or records(planned.start, planned.end) <= limit:
-            batch = MicroBatch(self.asked(frame.toArrow), self._late)
+        if staging is None or planned.offsets <= limit:
+            batch = MicroBatch(self.asked(partial(self._reading.table, records)), self._late)
             yield batch.newest_event, lambda cursor: self._load(cursor, batch)
             return
         try:
-            staged = staging.stage(frame, claim.epoch)
+            staged = staging.stage_records(records, self._reading, claim.epoch)
             yield (
                 staged.newest_event,
                 lambda cursor: self._with_messages(staging.apply(cursor, staged)),
