@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -375,6 +376,51 @@ def test_unique_values_that_change_places_are_written(stage: Stage) -> None:
 
     assert counts == LoadCounts(2, 2)
     assert [row["v"] for row in stage.rows()] == [30, 10]
+
+
+def test_a_key_that_somebody_else_inserts_meanwhile_is_updated(stage: Stage) -> None:
+    """MERGE does not see it and would refuse the row."""
+    stage.table("id bigint PRIMARY KEY", "v text")
+    other = psycopg.connect(stage.place.dsn)
+    other.execute(f"""INSERT INTO "{stage.place._path}".target VALUES (1, 'theirs')""".encode())
+    counts: list[LoadCounts] = []
+    load = threading.Thread(
+        target=lambda: counts.append(stage.load(records(["a", "b", "c"]), "upsert"))
+    )
+    load.start()
+    until_somebody_waits(stage)
+    other.commit()
+    load.join()
+    other.close()
+
+    assert counts == [LoadCounts(3, 3)]
+    assert [row["v"] for row in stage.rows()] == ["a", "b", "c"]
+
+
+def until_somebody_waits(stage: Stage) -> None:
+    for _ in range(500):
+        if stage.place.query("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+            return
+        time.sleep(0.02)
+    raise AssertionError("nobody waits for the lock")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "CREATE RULE nothing AS ON DELETE TO target DO ALSO NOTHING",
+        'ALTER TABLE target ALTER id TYPE text COLLATE "C"',
+    ],
+)
+def test_tables_that_merge_does_not_change_are_upserted(stage: Stage, more: str) -> None:
+    stage.table("id text PRIMARY KEY", "v bigint")
+    stage.place.query(more)
+    frame = records([1, 2]).set_column(0, "id", pa.array(["a", "b"]))
+
+    counts = [stage.load(frame, "upsert") for _ in range(2)]
+
+    assert counts == [LoadCounts(2, 2)] * 2
+    assert len(stage.rows()) == 2
 
 
 def test_a_key_without_a_value_is_refused(stage: Stage) -> None:

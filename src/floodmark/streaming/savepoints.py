@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from floodmark.engines.postgres import run
-from floodmark.streaming.faults import fault
+from floodmark.streaming.faults import Fault, fault
 
 if TYPE_CHECKING:
     from floodmark.engines.postgres import Cursor
 
+_OF_A_ROW: tuple[Fault, ...] = ("row",)
+
 
 @contextmanager
-def savepoint(cursor: Cursor) -> Iterator[None]:
-    """What the block did is undone if it raises; the transaction goes on."""
+def savepoint(cursor: Cursor, faults: Collection[Fault] = _OF_A_ROW) -> Iterator[None]:
+    """What the block did is undone if it raises one of the faults; the transaction goes on."""
     import psycopg
 
     run(cursor, "SAVEPOINT floodmark_rows")
     try:
         yield
     except (psycopg.Error, UnicodeError) as error:
-        if fault(error) == "row":
+        if fault(error) in faults:
             run(cursor, "ROLLBACK TO SAVEPOINT floodmark_rows")
             run(cursor, "RELEASE SAVEPOINT floodmark_rows")
         raise

@@ -32,7 +32,7 @@ from floodmark.streaming.savepoints import savepoint
 from floodmark.streaming.spark_faults import may_pass, said_by_spark
 from floodmark.streaming.stage_task import LETTERS, RESULT, StageTask, letter_of_row
 from floodmark.streaming.target import Target, TargetSpec, prepared, unfit
-from floodmark.streaming.upsert import ROW, Upsert, listed, statement
+from floodmark.streaming.upsert import ROW, Upsert, listed, look_at_keys, merged, statement
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -260,7 +260,10 @@ class Staging:
                     self._check_count(cursor, staged)
                     run(cursor, MORE_MEMORY)
                     newest = ", ".join(map(quoted, staged.places)) or "1"
-                    rows = run(cursor, statement(target, typed, newest=newest)).rowcount
+                    look_at_keys(cursor, target, self._filled(staged))
+                    rows = merged(cursor, target, typed, newest)
+                    if rows is None:
+                        rows = run(cursor, statement(target, typed, newest=newest)).rowcount
                     return staged.rows - rows
                 names = listed([column.name for column in target.columns])
                 insert = f"INSERT INTO {target.quoted} ({names}) SELECT {names} FROM {typed}"
@@ -329,8 +332,11 @@ class Staging:
 
     def _all(self, staged: Staged, columns: str = "*") -> str:
         """Every row that is staged, as one relation `s`."""
-        tables = [quoted_table(self.schema, part.table) for part in staged.parts if part.rows]
-        return f"({' UNION ALL '.join(f'SELECT {columns} FROM {table}' for table in tables)}) s"
+        selects = [f"SELECT {columns} FROM {table}" for table in self._filled(staged)]
+        return f"({' UNION ALL '.join(selects)}) s"
+
+    def _filled(self, staged: Staged) -> list[str]:
+        return [quoted_table(self.schema, part.table) for part in staged.parts if part.rows]
 
     def _tables(self, staged: Staged) -> Sequence[str]:
         letters = [part.table + LETTERS for part in staged.parts if part.letters]
