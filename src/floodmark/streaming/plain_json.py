@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from floodmark.engines.arrow_frames import value_bytes
 from floodmark.streaming.read import (
     BAD,
     BAD_COLUMN,
@@ -274,8 +275,7 @@ def _odd(values: pa.Array) -> Iterator[pa.Array]:
 
     Looked for in all bytes at once; only where it is found, value by value.
     """
-    data = values.buffers()[2]
-    text = data.to_pybytes() if data is not None else b""
+    text = value_bytes(values)
     for word, pattern in _ODD.items():
         if word in text:
             yield pc.match_substring_regex(values, pattern)
