@@ -107,6 +107,16 @@ def test_a_value_of_another_type_is_told_with_its_column(spark: SparkSession) ->
     assert {row[BAD] for row in rows} == {MALFORMED}
 
 
+def test_an_event_of_a_year_that_python_does_not_know_has_no_time(spark: SparkSession) -> None:
+    at = ["12026-01-01T00:00:00Z", "9999-12-31T23:59:59-17:00", "0000-01-01T00:00:00Z"]
+    values: list[bytes | None] = [f'{{"id": 1, "at": "{time}"}}'.encode() for time in at]
+    past = datetime(2026, 1, 1, tzinfo=UTC)
+
+    rows = rows_of(spark, values, event_time="at", late_before=past)
+
+    assert [(row[BAD], row[EVENT_TIME]) for row in rows] == [(None, None)] * 3
+
+
 def test_texts_with_a_length_are_read_whole(spark: SparkSession) -> None:
     schema = from_ddl("id BIGINT, code VARCHAR(2), tags ARRAY<CHAR(1)>")
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,9 +26,13 @@ from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.parts import access_of, runner_of
 from floodmark.streaming.runner import StreamRunner
+from floodmark.streaming.stage_task import MAX_OTHERS
 from floodmark.streaming.watching import Nobody
 from floodmark.streaming.writing import BatchWriter
 from floodmark.testing.streams import Place, Run, event
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 
@@ -93,6 +97,54 @@ def test_what_cannot_be_written_is_a_dead_letter_with_its_bytes(
     ]
     assert bytes(letters[0][2]) == b"poison"
     assert [json.loads(bytes(value)) for _, _, value in letters[2:]] == [event(1), long]
+
+
+@pytest.mark.parametrize("driver_rows", [1_000, 0])
+def test_records_that_only_spark_can_judge_are_of_the_same_batch(
+    place: Place, run: Run, driver_rows: int
+) -> None:
+    """Upserts: the order of offsets counts across both ways to read."""
+    odd, number = b' {"id": 7, "kind": "newest"}', b'{"id": 8, "at": 1700000000, "kind": 5}'
+    plain = [{"id": n % 50, "kind": f"k{n}"} for n in range(100)]
+    place.send(*plain, odd, number, b'{"id": 9, "id": 10}', b"poison", partition=0)
+    load = {"writeMode": "upsert", "upsertKeys": ["id"], "driverCopyRows": driver_rows}
+    path = place.write(load=load, streamingConfigJson={"maxRecordsPerTrigger": 1_000})
+
+    code, document = run("run", path)
+
+    (stream,) = document["streams"]
+    assert code == 0
+    assert (stream["received"], stream["written"], stream["dead_lettered"]) == (104, 103, 1)
+    kinds = dict(place.ask("SELECT id, kind FROM $schema.events"))
+    assert (len(kinds), kinds[6], kinds[7], kinds[8]) == (50, "k56", "newest", "5")
+
+
+@pytest.mark.parametrize(
+    ("driver_rows", "records"), [(1_000, 60), (0, 60), (0, 2 * (MAX_OTHERS + 1))]
+)
+def test_records_that_are_mostly_left_to_spark_are_given_to_it_at_once(
+    place: Place,
+    spark: SparkSession,
+    caplog: pytest.LogCaptureFixture,
+    driver_rows: int,
+    records: int,
+) -> None:
+    told = "more than a partition should send" if records > MAX_OTHERS else "30 of 30"
+    place.send(*(f' {{"id": {n}}}'.encode() for n in range(records)), partition=0)
+    path = place.write(
+        load={"driverCopyRows": driver_rows},
+        streamingConfigJson={"maxRecordsPerTrigger": records // 2},
+    )
+
+    with caplog.at_level("INFO", "floodmark.streaming"):
+        totals = runner_of(access_of(load_stream(path)), lambda: spark).run()
+
+    assert (totals.batches, totals.written) == (2, records)
+    counted = place.ask("SELECT count(*), count(DISTINCT id) FROM $schema.events")
+    assert counted == [(records, records)]
+    assert caplog.text.count("parsed again by Spark") == 1
+    assert told in caplog.text
+    assert staged_tables(place) == 0
 
 
 def test_fail_fast_stops_at_the_first_one_and_writes_nothing(place: Place, run: Run) -> None:

@@ -143,7 +143,7 @@ class DeltaWriter:
         if self.stream.settings.errors.fail_fast and letters:
             raise first_refused(f"stream {self.stream_id}", letters[0])
         if not counts.agree:
-            raise disagreeing(self.stream_id, batch, str(counts))
+            raise disagreeing(self.stream_id, str(counts), batch)
         # 2.
         spark = rows.sparkSession
         if letters:

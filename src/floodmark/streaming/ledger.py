@@ -337,7 +337,7 @@ class Ledger:
         letters = self._dead_letters(cursor, batch, loaded.dead_letters)
         counts = loaded.counts
         if not counts.agree or letters != counts.dead_lettered:
-            raise disagreeing(self.stream_id, batch, f"{counts}; {letters} dead letters")
+            raise disagreeing(self.stream_id, f"{counts}; {letters} dead letters", batch)
         self._outbox(cursor, batch, loaded.outbox)
 
     def _dead_letters(

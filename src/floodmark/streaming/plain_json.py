@@ -11,7 +11,6 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Context, Decimal
 from functools import cached_property
 from typing import Any
@@ -25,6 +24,7 @@ from floodmark.streaming.read import (
     BAD_COLUMN,
     EVENT_TIME,
     KEY,
+    KNOWN_YEARS,
     LATE,
     PLACE,
     VALUE,
@@ -62,7 +62,7 @@ _DATE = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 _MOMENT = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 _ZONED = _MOMENT + r"(Z|[+-](0[0-9]|1[0-7]):[0-9]{2})$"
 _UNZONED = _MOMENT + "$"
-_NO_YEAR_OF_PYTHON = pa.scalar(datetime(9999, 12, 31, tzinfo=UTC), _TIME)
+_LAST = pa.scalar(KNOWN_YEARS[1], _TIME)
 _NAMES_OF_UTC = ("UTC", "Etc/UTC", "Z", "+00:00")
 
 _LONG, _HUGE = 1_000, 32_768
@@ -211,7 +211,7 @@ class PlainReader:
             column = pc.if_else(is_unzoned, pc.binary_join_element_wise(column, "Z", ""), column)
             is_sure = pc.or_(is_sure, is_unzoned)
         times, is_sure = _cast(column, _TIME, is_sure)
-        return times, pc.and_kleene(is_sure, pc.less(times, _NO_YEAR_OF_PYTHON))
+        return times, pc.and_kleene(is_sure, pc.less(times, _LAST))
 
     def _judged(self, records: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
         """As streaming.read.judged tells of records that are sound: late ones keep their bytes."""

@@ -12,12 +12,13 @@ import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from floodmark.config.stream_types import StreamSchema
 from floodmark.engines.spark import needing_kafka
+from floodmark.model.clock import epoch_micros
 from floodmark.model.names import quoted
 from floodmark.model.offsets import Offsets, span
 
@@ -39,6 +40,9 @@ DETAILS = {
     UNFIT: "a text has U+0000, which the target does not take",
 }
 """What is wrong with a record, by its reason."""
+
+KNOWN_YEARS = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+"""Of events: Python knows no time outside of them, in whatever zone."""
 
 _CORRUPT = "_fm_corrupt"
 _MARK = f"_fm_{secrets.token_hex(8)}"
@@ -297,4 +301,6 @@ def _event_time(wanted: Wanted) -> Any:
         return f.lit(None).cast("timestamp")
     known = wanted.payload.field(wanted.event_time)
     column = _field(wanted.event_time) if known else f.col("timestamp")
-    return column.cast("timestamp")
+    time = column.cast("timestamp")
+    first, last = (f.timestamp_micros(f.lit(epoch_micros(edge))) for edge in KNOWN_YEARS)
+    return f.when((time >= first) & (time < last), time)

@@ -6,6 +6,7 @@ Arrow reads those that are plainly sound, Spark the others; with too many others
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from floodmark.streaming.plain_json import RECORD, PlainReader, why_not_plain
 from floodmark.streaming.read import Records
+from floodmark.streaming.refusals import disagreeing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,6 +32,8 @@ class RecordReading:
     """Who reads the records of a stream; remembers how the batches before went."""
 
     stream_id: str
+    ask: Callable[[Callable[[], pa.Table]], pa.Table]
+    """How a job of Spark is asked for its rows."""
     _by_spark: int = 0
     _told: set[str] = field(default_factory=set)
 
@@ -37,13 +41,14 @@ class RecordReading:
         """Every record of a batch, judged, on the driver."""
         reader = self.plain_reader(records)
         if reader is None:
-            return records.judged().toArrow()
-        found = records.frame.select(*RECORD).toArrow()
+            return self.ask(records.judged().toArrow)
+        found = self.ask(records.frame.select(*RECORD).toArrow)
         rows, others = reader.read(found)
         self.counted(found.num_rows, others.num_rows)
         if not others.num_rows:
             return rows
-        by_spark = only(records, others).judged().toArrow()
+        by_spark = self.ask(only(records, others).judged().toArrow)
+        self.check(others.num_rows, by_spark.num_rows)
         return pa.concat_tables([rows, by_spark.cast(rows.schema)])
 
     def plain_reader(self, records: Records) -> PlainReader | None:
@@ -64,6 +69,12 @@ class RecordReading:
         if others > TOO_MANY * records:
             self.give_up(f"{others:,} of {records:,}")
 
+    def check(self, others: int, judged: int) -> None:
+        """FM-STREAM-007 if Spark judged more or fewer records than it was given."""
+        if others != judged:
+            found = f"{others} records were given to Spark, {judged} came back"
+            raise disagreeing(self.stream_id, found)
+
     def give_up(self, found: str) -> None:
         """Let Spark read the next batches."""
         self._by_spark = BATCHES_BY_SPARK
@@ -78,7 +89,9 @@ class RecordReading:
 
 def only(records: Records, some: pa.Table) -> Records:
     """Some of the records, in a frame of their own."""
-    return Records(records.frame.sparkSession.createDataFrame(some), records.wanted)
+    # In one piece: Spark 4 takes an empty batch between others for the end, and drops the rest.
+    frame = records.frame.sparkSession.createDataFrame(some.combine_chunks())
+    return Records(frame, records.wanted)
 
 
 def _zone(records: DataFrame) -> str:

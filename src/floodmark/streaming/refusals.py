@@ -53,12 +53,13 @@ def moved(stream_id: str) -> StreamError:
     )
 
 
-def disagreeing(stream_id: str, batch: StreamBatch, found: str) -> StreamError:
+def disagreeing(stream_id: str, found: str, batch: StreamBatch | None = None) -> StreamError:
     """FM-STREAM-007: a record is in none of the counts, or in two."""
+    which = f", batch {batch.batch_id}" if batch is not None else ""
     return StreamError(
         "FM-STREAM-007",
         "not every record of a batch is accounted for",
-        where=f"stream {stream_id}, batch {batch.batch_id}",
+        where=f"stream {stream_id}{which}",
         found=found,
         allowed="received = written + dead-lettered + dropped",
         state=ROLLED_BACK,

@@ -130,9 +130,10 @@ class Staging:
             return self.stage(judged, epoch)
         others = _others(results)
         if others is not None:
-            read = sum(row["rows"] + row["letters"] + row["dropped"] for row in results)
-            reading.counted(read + others.num_rows, others.num_rows)
-            results += self._results(plan.task, only(records, others).judged())
+            reading.counted(_told(results) + others.num_rows, others.num_rows)
+            more = self._results(plan.task, only(records, others).judged())
+            reading.check(others.num_rows, _told(more))
+            results += more
         return plan.staged(results)
 
     def _results(self, task: StageTask, frame: DataFrame) -> list[dict[str, Any]]:
@@ -390,6 +391,11 @@ def _dropped(connection: Connection, table: str) -> bool:
         connection.rollback()
         return False
     return True
+
+
+def _told(results: Sequence[Mapping[str, Any]]) -> int:
+    """How many records became rows or dead letters, or were dropped."""
+    return sum(row["rows"] + row["letters"] + row["dropped"] for row in results)
 
 
 def _others(results: Sequence[Mapping[str, Any]]) -> pa.Table | None:

@@ -110,7 +110,7 @@ class BatchWriter:
 
     @cached_property
     def _reading(self) -> RecordReading:
-        return RecordReading(self.stream_id)
+        return RecordReading(self.stream_id, self.asked)
 
     @property
     def stream_id(self) -> str:
@@ -161,7 +161,7 @@ class BatchWriter:
         limit = self.stream.settings.load.driver_copy_rows
         staging = self.staging
         if staging is None or planned.offsets <= limit:
-            batch = MicroBatch(self.asked(partial(self._reading.table, records)), self._late)
+            batch = MicroBatch(self._reading.table(records), self._late)
             yield batch.newest_event, lambda cursor: self._load(cursor, batch)
             return
         try:
