@@ -30,6 +30,7 @@ from floodmark.engines.postgres_server import running as server_running
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.parts import access_of, runner_of
 from floodmark.streaming.read import Records, Wanted
+from floodmark.streaming.records import RecordReading
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -176,7 +177,7 @@ class Flow:
 
     def _query(
         self,
-        write: Callable[[DataFrame], None],
+        write: Callable[[DataFrame], object],
         records: int = RECORDS,
         options: Mapping[str, str] | None = None,
     ) -> None:
@@ -206,6 +207,7 @@ class Flow:
 def _compared(flow: Flow) -> list[Figure]:
     ways: dict[str, tuple[Callable[[], None], int]] = {
         "no sink": (flow.without_a_sink, 0),
+        "read only": (flow.read_only, 0),
         "jdbc": (flow.by_jdbc, RECORDS),
         "jdbc, read as we do": (flow.by_jdbc_reading_as_we_do, RECORDS),
         OURS[0]: (lambda: flow.ours(checkpoint=False), RECORDS),
@@ -218,7 +220,8 @@ def _compared(flow: Flow) -> list[Figure]:
         "jdbc": ("tuned JDBC in foreachBatch", 1.3),
         "jdbc, read as we do": ("the same with our options of Kafka's client", None),
         "seed": ("the seed's method", 4.0),
-        "no sink": ("the same query without a sink", 0.75),
+        "no sink": ("the same query of Spark without a sink", 0.75),
+        "read only": ("our own reading without a sink", 0.75),
     }
     figures = [
         _ratio(times, (ours, other), label, target)

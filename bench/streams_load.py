@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ROWS = int(os.environ.get("FLOODMARK_BENCH_ROWS", "2_000_000"))
 SEED_ROWS = ROWS // 10
 """The seed's loader collects rows as objects: all of them would not fit."""
-ROUNDS, UPSERT_ROUNDS = 3, 2
+ROUNDS = 3
 COLUMNS = (
     "id bigint, grp int, amount double precision, price numeric(12,2), name text, active boolean,"
     " created_at timestamptz, day date"
@@ -292,7 +292,7 @@ def _upsert(database: Database) -> list[Figure]:
         "driver": database.by_driver,
         "executors": database.by_executors,
     }
-    times = _turns(UPSERT_ROUNDS, actions, reset, _checked(database, ROWS))
+    times = _turns(ROUNDS, actions, reset, _checked(database, ROWS))
     taken = {name: median(values) for name, values in times.items()}
     note = f"{ROWS / taken['jdbc']:,.0f} rows/s by hand; {spread(times['jdbc'])} s"
     return [
