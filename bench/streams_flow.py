@@ -157,14 +157,18 @@ class Flow:
         self.plain(lambda frame: append_by_seed(frame, self.server), SEED_RECORDS)
 
     def without_a_sink(self) -> None:
-        """The records parsed and judged as ours are; then nothing."""
+        """The records read, parsed and judged by Spark; then nothing."""
+        self._judged(lambda found: found.judged().write.format("noop").mode("append").save())
+
+    def read_only(self) -> None:
+        """The records read and judged as ours are, by Arrow on the driver; then nothing."""
+        self._judged(RecordReading("bench", lambda act: act()).table)
+
+    def _judged(self, act: Callable[[Records], object]) -> None:
         stream = load_stream(self.settings(checkpoint=False, batch=BATCH, by_driver=BATCH))
         wanted = Wanted(Offsets.of({}), Offsets.of({}), stream.payload, stream.table.names)
         self._query(
-            lambda frame: (
-                Records(frame, wanted).judged().write.format("noop").mode("append").save()
-            ),
-            options=access_of(stream).source().spark,
+            lambda frame: act(Records(frame, wanted)), options=access_of(stream).source().spark
         )
 
     def by_jdbc_reading_as_we_do(self) -> None:
