@@ -186,12 +186,16 @@ class Flow:
         options: Mapping[str, str] | None = None,
     ) -> None:
         options = {**self._brokers(), **(options or {})}
+
+        def write_batch(frame: DataFrame, _: int) -> None:
+            write(frame)
+
         query = (
             self.spark.readStream.format("kafka")
             .options(**options, subscribe=self.topics[records], startingOffsets="earliest")
             .option("maxOffsetsPerTrigger", str(BATCH))
             .load()
-            .writeStream.foreachBatch(lambda frame, _: write(frame))
+            .writeStream.foreachBatch(write_batch)
             .option("checkpointLocation", str(self.folder / "plain" / uuid.uuid4().hex))
             .trigger(availableNow=True)
             .start()
