@@ -280,6 +280,16 @@ def test_without_bytes_the_row_itself_is_kept_as_json(stage: Stage) -> None:
     assert (kept["id"], kept["v"]) == (1, "ż")
 
 
+def test_a_refused_record_may_have_been_sent_in_any_year(stage: Stage) -> None:
+    stage.table("id bigint", "v integer")
+    far = pa.array([1_700_000_000_000_000_000] * 2).cast(pa.timestamp("us", "UTC"))
+    frame = records([1, 2**40])
+    frame = frame.set_column(frame.schema.get_field_index("_timestamp"), "_timestamp", far)
+
+    assert stage.load(frame) == LoadCounts(2, 1, 1)
+    assert [letter["event_time"] for letter in stage.letters()] == [None]
+
+
 def test_original_bytes_are_asked_for_where_the_frame_has_none(stage: Stage) -> None:
     stage.table("id bigint", "v integer CHECK (v < 10)")
     asked = []

@@ -13,7 +13,7 @@ import pytest
 from floodmark.config.stream_types import from_ddl
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.plain_json import PlainReader
-from floodmark.streaming.read import BAD, LATE, OFFSET, Records, Wanted
+from floodmark.streaming.read import BAD, EVENT_TIME, LATE, OFFSET, Records, Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -282,3 +282,13 @@ def test_what_is_read_here_is_what_spark_says(
     assert wrong == {}
     assert len(read) >= share * len(values)
     assert any(row[BAD] == LATE for row in read.values())
+
+
+def test_a_record_sent_in_a_year_that_python_does_not_know_has_no_time() -> None:
+    """Producers that take microseconds for milliseconds are not rare."""
+    far = pa.array([1_700_000_000_000_000_000]).cast(pa.timestamp("us", "UTC"))
+    records = table_of([b'{"id": 1}']).set_column(5, "timestamp", far)
+
+    rows, _ = PlainReader(wanted_of(event_time="_timestamp", late_before=SENT), "UTC").read(records)
+
+    assert (rows[BAD].to_pylist(), rows[EVENT_TIME].to_pylist()) == ([None], [None])

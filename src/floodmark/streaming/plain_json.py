@@ -62,7 +62,7 @@ _DATE = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 _MOMENT = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 _ZONED = _MOMENT + r"(Z|[+-](0[0-9]|1[0-7]):[0-9]{2})$"
 _UNZONED = _MOMENT + "$"
-_LAST = pa.scalar(KNOWN_YEARS[1], _TIME)
+_FIRST, _LAST = (pa.scalar(edge, _TIME) for edge in KNOWN_YEARS)
 _NAMES_OF_UTC = ("UTC", "Etc/UTC", "Z", "+00:00")
 
 _LONG, _HUGE = 1_000, 32_768
@@ -223,8 +223,8 @@ class PlainReader:
         }
         if self.wanted.event_time is not None:
             event_time = columns.get(self.wanted.event_time)
-            time = records["timestamp"] if event_time is None else event_time
-            found[EVENT_TIME] = pc.cast(time, _TIME)
+            found[EVENT_TIME] = records["timestamp"] if event_time is None else event_time
+            found[EVENT_TIME] = _of_known_years(pc.cast(found[EVENT_TIME], _TIME))
         if self.wanted.late_before is not None:
             is_late = pc.less(found[EVENT_TIME], pa.scalar(self.wanted.late_before, _TIME))
             told = {BAD: pa.scalar(LATE), KEY: records["key"], VALUE: records["value"]}
@@ -292,6 +292,11 @@ def _cast(column: pa.Array, kind: pa.DataType, is_sure: pa.Array) -> tuple[pa.Ar
         return pc.cast(pc.if_else(is_sure, column, None), kind), is_sure
     except pa.ArrowInvalid as error:
         raise DoubtError from error
+
+
+def _of_known_years(times: Any) -> Any:
+    is_known = pc.and_(pc.greater_equal(times, _FIRST), pc.less(times, _LAST))
+    return pc.if_else(is_known, times, None)
 
 
 def _largest(kind: pa.DataType) -> pa.Scalar:

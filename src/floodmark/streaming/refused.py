@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -70,8 +71,19 @@ def letter_of(records: pa.Table, row: int, refusal: Refusal) -> DeadLetter:
         key=value("_key"),
         value=value("_value") if has_bytes else _as_json(records, row),
         column=refusal.column,
-        event_time=value("_timestamp"),
+        event_time=_time(records, row),
     )
+
+
+def _time(records: pa.Table, row: int) -> datetime | None:
+    """When the record was sent; None for a year that Python does not know, which producers can say."""
+    if "_timestamp" not in records.schema.names:
+        return None
+    try:
+        found: datetime | None = records.column("_timestamp")[row].as_py()
+    except (ValueError, OverflowError):
+        return None
+    return found
 
 
 def _as_json(records: pa.Table, row: int) -> bytes:
