@@ -200,7 +200,7 @@ class Loaded:
 
     counts: LoadCounts
     dead_letters: Iterable[DeadLetter] = ()
-    """Exactly `counts.dead_lettered` of them."""
+    """Exactly `counts.dead_lettered` of them, and the same each time they are gone through."""
     outbox: Iterable[OutboxMessage] = ()
 
 

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
@@ -52,6 +53,7 @@ TAKEOVER_SECONDS = 5
 CLAIM_ATTEMPTS = 6
 READ_BACK_SECONDS = 60
 """How long a commit whose answer was lost may still be under way on the server."""
+_COPIED_AT_ONCE = 1_000
 
 _ROW = ", ".join(name for name, _ in STREAM.columns if name != "updated_at")
 _LETTER = (
@@ -511,16 +513,14 @@ class Ledger:
 
 
 def _copied(cursor: Cursor, into: str, rows: Iterable[Sequence[Any]]) -> int:
-    """COPY rows, which are looked at one by one; nothing is sent if there is none."""
-    source = iter(rows)
-    first = next(source, None)
-    if first is None:
-        return 0
-    with cursor.copy(f"COPY {into} FROM STDIN".encode()) as copy:
-        copy.write_row(first)
-        for row in source:
-            copy.write_row(row)
-    return cursor.rowcount
+    """COPY rows part by part: between two parts the rows may ask the same transaction for more."""
+    source, copied = iter(rows), 0
+    while part := list(islice(source, _COPIED_AT_ONCE)):
+        with cursor.copy(f"COPY {into} FROM STDIN".encode()) as copy:
+            for row in part:
+                copy.write_row(row)
+        copied += len(part)
+    return copied
 
 
 def _printable(text: str) -> str:

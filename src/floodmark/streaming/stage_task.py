@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -19,19 +19,14 @@ import pyarrow as pa
 from floodmark.engines.postgres import quoted, quoted_table, run, said, sqlstate
 from floodmark.engines.postgres_copy import MisfitError, PgColumn, copy_rows
 from floodmark.model.clock import epoch_micros
-from floodmark.streaming.batches import DeadLetter
 from floodmark.streaming.faults import fault
 from floodmark.streaming.late import LateRule
 from floodmark.streaming.micro_batch import MicroBatch
 from floodmark.streaming.plain_json import PlainReader
 from floodmark.streaming.read import BAD
 from floodmark.streaming.refused import Refusal, letter_of
+from floodmark.streaming.staged_letters import LETTERS, Letters
 
-LETTER_COLUMNS = (
-    "topic text, kafka_partition integer, kafka_offset bigint, reason text, detail text,"
-    " record_key bytea, record_value bytea, column_name text, event_time timestamptz"
-)
-"""In the order of the fields of a dead letter."""
 _TYPES = {
     "string": pa.string(),
     "bigint": pa.int64(),
@@ -57,8 +52,6 @@ RESULT = ", ".join(f"{name} {kind}" for name, kind in _RESULT.items())
 _RESULT_SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in _RESULT.items()])
 MAX_OTHERS, MAX_OTHERS_BYTES = 10_000, 16 * 1024**2
 """Of one partition: they go through the driver."""
-LETTERS = "_l"
-"""What the name of the table with an attempt's dead letters ends with."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +93,7 @@ class StageTask:
         yield _result(
             attempt=attempt.name,
             rows=rows,
-            letters=len(attempt.letters),
+            letters=attempt.letters.count,
             dropped=attempt.dropped,
             newest=newest,
             others=attempt.others.written(),
@@ -144,7 +137,7 @@ class _Attempt:
 
     def __init__(self, task: StageTask, name: str) -> None:
         self.name = name
-        self.letters: list[DeadLetter] = []
+        self.letters = Letters()
         self.dropped = 0
         self.newest: datetime | None = None
         self.others = _Others()
@@ -171,7 +164,7 @@ class _Attempt:
                 refuse=self._refuse,
                 freezes=True,
             )
-            self._store_letters(cursor)
+            self.letters.store(cursor, quoted_table(self._task.schema, self.name + LETTERS))
         return rows
 
     def _create(self, cursor: Any, table: str) -> None:
@@ -195,7 +188,8 @@ class _Attempt:
     def _judged(self, records: pa.Table) -> pa.RecordBatch:
         """The rows to be written; what becomes of the others is remembered."""
         found = MicroBatch(records, self._task.late)
-        self.letters += found.letters()
+        for letter in found.letters():
+            self.letters.add(letter)
         self.dropped += found.dropped
         newest = found.newest_event
         if newest is not None and (self.newest is None or newest > self.newest):
@@ -209,22 +203,4 @@ class _Attempt:
         before, batch = self._current
         table = pa.Table.from_batches([batch.slice(misfit.row - 1 - before, 1)])
         refusal = Refusal.of_misfit(misfit)
-        self.letters.append(letter_of(table, 0, refusal))
-
-    def _store_letters(self, cursor: Any) -> None:
-        if not self.letters:
-            return
-        table = quoted_table(self._task.schema, self.name + LETTERS)
-        run(cursor, f"CREATE UNLOGGED TABLE {table} ({LETTER_COLUMNS})")
-        with cursor.copy(f"COPY {table} FROM STDIN".encode()) as copy:
-            for letter in self.letters:
-                copy.write_row(_row(letter))
-
-
-def _row(letter: DeadLetter) -> tuple[Any, ...]:
-    return astuple(replace(letter, detail=letter.detail.replace("\0", "\\0")))
-
-
-def letter_of_row(row: tuple[Any, ...]) -> DeadLetter:
-    """A row of the table with an attempt's dead letters."""
-    return DeadLetter(*row)
+        self.letters.add(letter_of(table, 0, refusal))

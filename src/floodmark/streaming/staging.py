@@ -27,10 +27,11 @@ from floodmark.streaming.plain_json import RECORD
 from floodmark.streaming.read import LATE, Records
 from floodmark.streaming.records import RecordReading, only
 from floodmark.streaming.refusals import ROLLED_BACK, first_refused
-from floodmark.streaming.refused import MISFIT, Originals, Refusals, with_originals
+from floodmark.streaming.refused import Originals, Refusals
 from floodmark.streaming.savepoints import savepoint
 from floodmark.streaming.spark_faults import may_pass, said_by_spark
-from floodmark.streaming.stage_task import LETTERS, RESULT, StageTask, letter_of_row
+from floodmark.streaming.stage_task import RESULT, StageTask
+from floodmark.streaming.staged_letters import LETTERS, StagedLetters
 from floodmark.streaming.target import Target, TargetSpec, prepared, unfit
 from floodmark.streaming.upsert import ROW, Upsert, listed, look_at_keys, merged, statement
 
@@ -183,24 +184,22 @@ class Staging:
         refused = Refusals()
         try:
             duplicates = self._moved(cursor, staged, target, refused)
-            judged = self._letters(cursor, staged)
+            letters = self._letters(cursor, staged, refused)
         except psycopg.errors.UndefinedTable as error:
             raise self._gone("a table is not there") from error
-        misfits = [letter for letter in judged if letter.reason == MISFIT]
-        misfits += self._refused(cursor, staged, refused)
-        letters = [letter for letter in judged if letter.reason != MISFIT]
-        letters += with_originals(misfits, self.originals) if self.originals else misfits
         if self.fail_fast:
             for letter in letters:
                 if letter.reason != LATE:
                     raise first_refused(f"table {self.spec.table}", letter)
-        for name in self._tables(staged):
-            run(cursor, f"DROP TABLE {quoted_table(self.schema, name)}")
+        for part in staged.parts:
+            run(cursor, f"DROP TABLE {quoted_table(self.schema, part.table)}")
         # From what the tasks said, not from what was done with it: the ledger compares the two.
         dropped = sum(part.dropped for part in staged.parts)
-        received = staged.rows + sum(part.letters for part in staged.parts) + dropped
-        written = staged.rows - len(refused)
-        counts = LoadCounts(received, written, len(letters), dropped, duplicates)
+        told = sum(part.letters for part in staged.parts)
+        received = staged.rows + told + dropped
+        counts = LoadCounts(
+            received, staged.rows - len(refused), told + len(refused), dropped, duplicates
+        )
         return Loaded(counts, letters)
 
     def sweep(self, epoch: int = 0) -> int:
@@ -307,15 +306,16 @@ class Staging:
         if counted is None or counted[0] != staged.rows:
             raise self._gone(f"{counted and counted[0]} rows, not {staged.rows}")
 
-    def _letters(self, cursor: Cursor, staged: Staged) -> list[DeadLetter]:
-        letters: list[DeadLetter] = []
-        for part in staged.parts:
-            if part.letters:
-                table = quoted_table(self.schema, part.table + LETTERS)
-                letters += map(letter_of_row, run(cursor, f"SELECT * FROM {table}").fetchall())
-        expected = sum(part.letters for part in staged.parts)
-        if len(letters) != expected:
-            raise self._gone(f"{len(letters)} dead letters, not {expected}")
+    def _letters(self, cursor: Cursor, staged: Staged, refused: Refusals) -> StagedLetters:
+        """Read when they are gone through, so their tables stay: those are swept after the batch."""
+        tables = [
+            quoted_table(self.schema, part.table + LETTERS) for part in staged.parts if part.letters
+        ]
+        refused_rows = self._refused(cursor, staged, refused)
+        letters = StagedLetters(cursor, tables, refused_rows, self.originals)
+        expected, found = sum(part.letters for part in staged.parts), letters.count()
+        if found != expected:
+            raise self._gone(f"{found} dead letters, not {expected}")
         return letters
 
     def _refused(self, cursor: Cursor, staged: Staged, refused: Refusals) -> list[DeadLetter]:
@@ -338,10 +338,6 @@ class Staging:
 
     def _filled(self, staged: Staged) -> list[str]:
         return [quoted_table(self.schema, part.table) for part in staged.parts if part.rows]
-
-    def _tables(self, staged: Staged) -> Sequence[str]:
-        letters = [part.table + LETTERS for part in staged.parts if part.letters]
-        return [*(part.table for part in staged.parts), *letters]
 
     def _refuse_failed(self, results: Sequence[Mapping[str, Any]]) -> None:
         """FM-STREAM-013 if the database refused a task; what lasts is told before what may pass."""

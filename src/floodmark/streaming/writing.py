@@ -242,8 +242,7 @@ class BatchWriter:
         return self._with_messages(loaded)
 
     def _with_messages(self, loaded: Loaded) -> Loaded:
-        letters = list(loaded.dead_letters)
-        return replace(loaded, dead_letters=letters, outbox=list(self._messages(letters)))
+        return replace(loaded, outbox=self._messages(loaded.dead_letters))
 
     def _messages(self, letters: Iterable[DeadLetter]) -> Iterator[OutboxMessage]:
         """What is to be sent to Kafka once the batch is committed."""
