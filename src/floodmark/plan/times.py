@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 
 from floodmark.errors import PlanError
+from floodmark.model.copying import replace
 from floodmark.model.cursor_marks import CursorMark, just_before
 from floodmark.model.file_marks import any_mark
 from floodmark.model.plan import Probe

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from floodmark import failpoints
 from floodmark.control.events import SinkWritten, TargetSettled
 from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.errors import ConfigError, RunError, SinkError
+from floodmark.model.copying import replace
 from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import (
     Receipt,

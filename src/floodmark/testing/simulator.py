@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import accumulate, count
 from typing import Any
 
 import greenlet
@@ -130,7 +130,7 @@ class Schedule:
         if x < 0.05:
             world.latest[rng.choice(UPSTREAMS)] += rng.choice((1, 1, 1, 3))
         elif x < 0.16 and len(self.live) < 6:
-            name, command = rng.choices(COMMANDS, WEIGHTS)[0]
+            name, command = rng.choices(COMMANDS, cum_weights=WEIGHTS)[0]
             self._spawn(name, command)
         elif x < 0.18 and self.live:
             self._kill(rng.choice(self.live))
@@ -232,6 +232,7 @@ class Schedule:
             process.is_dead = True
             if process.steps and not process.steps.dead:
                 process.steps.throw()
+            process.steps = None  # it knows the process: only a garbage collection would free both
         self.world.processes.clear()
 
 
@@ -593,7 +594,8 @@ COMMANDS: tuple[tuple[str, Command], ...] = (
     ("compactor", compact_journal),
     ("worker", work),
 )
-WEIGHTS = (20, 30, 14, 5, 4, 7, 3, 2, 3, 24)
+WEIGHTS = tuple(accumulate((20, 30, 14, 5, 4, 7, 3, 2, 3, 24)))
+"""Summed up here: `choices` would do it each time."""
 
 
 # Campaigns ----------------------------------------------------------------------------------------
@@ -630,6 +632,9 @@ def _play(seed: int, mutant: str | None) -> Failure | None:
     except Exception as error:  # noqa: BLE001 an error of no known kind is a finding
         text = f"untyped {type(error).__name__}: {error}"
         return Failure(seed, mutant, text, schedule.world.trace())
+    # Their parts know them in turn: else only a garbage collection would free a world.
+    schedule.world.truth.__dict__.clear()
+    schedule.world.__dict__.clear()
     return None
 
 

@@ -11,7 +11,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, cached_property
 from typing import Any, Self, cast
@@ -25,6 +25,7 @@ from floodmark.control.resetting import reset_to_value
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import Storage
 from floodmark.errors import SinkError, SourceError
+from floodmark.model.copying import replace
 from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.marks import TimeMark
 from floodmark.model.plan import DEFAULT_SCOPE, PlanRequest, Probe, TimeFacts
