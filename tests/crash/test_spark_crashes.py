@@ -132,12 +132,12 @@ def prepare(root: Path, mode: WriteMode) -> None:
         crash.grow_lake(root)
 
 
-def spark_step(root: Path, mode: WriteMode) -> None:
+def spark_step(root: Path, mode: WriteMode, spark: SparkSession | None = None) -> None:
     """Plan and finalize as the commands do, without Spark; run with it."""
     told = story(root, mode)
     coordinator = told.coordinator()
     told.register(coordinator)
-    told.step(coordinator, runner=told.coordinator(spark=new_session()))
+    told.step(coordinator, runner=told.coordinator(spark=spark or new_session()))
 
 
 def new_session() -> SparkSession:
@@ -198,27 +198,21 @@ def keep_jvm_alive(spark: SparkSession, root: Path) -> None:
     os._exit(0)
 
 
-def recover(places: list[tuple[Path, WriteMode]]) -> None:
-    """The normal commands for every project, in one fresh process."""
-    for root, mode in places:
-        spark_step(root, mode)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_drivers_killed_at_a_point_of_the_protocol_are_mended_by_the_normal_commands(
-    tmp_path: Path,
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     places = {kill: prepared(tmp_path, kill) for kill in KILLS}
     for kill, root in places.items():
         assert die(kill, root) == KILLED, read_log(root)
-    assert_mended_by_normal_commands(places)
+    assert_mended_by_normal_commands(places, spark)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_driver_killed_while_its_jvm_writes_has_written_once_or_not_at_all(
-    tmp_path: Path,
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     places = {kill: prepared(tmp_path, kill) for kill in (ORPHANED, TORN_DOWN)}
     assert die(TORN_DOWN, places[TORN_DOWN]) == KILLED, read_log(places[TORN_DOWN])
@@ -226,7 +220,7 @@ def test_a_driver_killed_while_its_jvm_writes_has_written_once_or_not_at_all(
     # The orphaned JVM is still at work and holds the lock of its target: recovery has to wait.
     said = places[ORPHANED] / "committed by the orphan"
     assert not said.exists()
-    assert_mended_by_normal_commands(places)
+    assert_mended_by_normal_commands(places, spark)
     assert said.read_text() == "True"
 
 
@@ -244,11 +238,12 @@ def die(kill: Kill, root: Path) -> int:
     return crash.run(spark_step, root, kill.mode, log=log, environment=environment, timeout=300)
 
 
-def assert_mended_by_normal_commands(places: Mapping[Kill, Path]) -> None:
-    log = next(iter(places.values())) / "log"
-    work = [(root, kill.mode) for kill, root in places.items()]
-    assert crash.run(recover, work, log=log, timeout=600) == 0, log.read_text()
+def assert_mended_by_normal_commands(places: Mapping[Kill, Path], spark: SparkSession) -> None:
+    """The next process is that of the tests: it has a JVM of its own, which is already there."""
     for kill, root in places.items():
+        spark_step(root, kill.mode, spark)
+    for kill, root in places.items():
+        log = root / "log"
         assert crash.run(tell_twin, root, kill.mode, log=log) == 0, log.read_text()
         ours, twin = (crash.result(compared, r, log=log) for r in (root, twin_of(root)))
         assert ours == twin, kill.name
