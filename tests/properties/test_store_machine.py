@@ -18,7 +18,7 @@ from unittest.mock import patch
 import hypothesis.core
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -89,6 +89,8 @@ class Store(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp(prefix="floodmark-machine-", dir=memory))
         self.control = str(self.root / "control")
         self.ids: dict[str, list[int]] = {upstream: [] for upstream in UPSTREAMS}
+        self.lake: dict[str, DeltaTable] = {}
+        """The upstreams as their one writer holds them: opening them each time takes longer."""
         self.processes = 0
         self.marks: dict[tuple[str, str], int] = {}
         self.plans: dict[str, Any] = {}
@@ -121,9 +123,12 @@ class Store(RuleBasedStateMachine):
         for _ in range(commits):
             self.ids[upstream].append(len(self.ids[upstream]))
             rows = pa.table({"id": pa.array(self.ids[upstream][-1:], pa.int64())})
-            is_new = not Path(self.path(upstream)).exists()
-            feed = {"delta.enableChangeDataFeed": "true"} if is_new else None
-            write_deltalake(self.path(upstream), rows, mode="append", configuration=feed)
+            if upstream in self.lake:
+                write_deltalake(self.lake[upstream], rows, mode="append")
+            else:
+                feed = {"delta.enableChangeDataFeed": "true"}
+                write_deltalake(self.path(upstream), rows, configuration=feed)
+                self.lake[upstream] = DeltaTable(self.path(upstream))
 
     @rule(limit=st.sampled_from([None, None, 1, 2]), named=st.sampled_from([None, ["a"], ["b"]]))
     def plan(self, limit: int | None, named: list[str] | None) -> None:

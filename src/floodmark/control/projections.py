@@ -99,25 +99,34 @@ class Projector:
 
     def _refresh(self, state: State, only: Collection[str] | None) -> None:
         failpoints.reached("project.before")
-        opened = self._ensure_tables()
+        self._ensure_tables()
         for table in tables.TABLES:
             if only is None or table.name in only:
-                self._refresh_table(table, state, opened.get(table.name))
+                self._refresh_table(table, state)
                 failpoints.reached("project.between_tables")
         if only is None:
             self._pending = [p for p in self._pending if p.seq > state.seq]
         failpoints.reached("project.after")
 
-    def _ensure_tables(self) -> dict[str, Any]:
+    def _ensure_tables(self) -> None:
         """All tables are there from the first refresh on, so that they can be registered.
 
-        Gives what the first one has opened for that, by name.
+        Only those that an event concerns are opened: looking for their log costs much less.
         """
-        if self._has_tables:
-            return {}
-        opened = {table.name: self._open(table) or self._create(table) for table in tables.TABLES}
-        self._has_tables = True
-        return opened
+        if not self._has_tables:
+            for table in tables.TABLES:
+                if not self._is_there(table):
+                    self._create(table)
+            self._has_tables = True
+
+    def _is_there(self, table: PublishedTable) -> bool:
+        try:
+            names = self.storage.names(f"{self._path(table)}/_delta_log")
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise lagging(self._path(table), error) from error
+        return any(name.endswith(".json") for name in names)
 
     def rewrite(self, state: State, *, is_complete: bool) -> bool:
         """Write the tables anew; False, with nothing lost, if one shows more than `state`.
@@ -183,17 +192,13 @@ class Projector:
         shown = int(handle.transaction_version(MARKER) or 0)
         self._commit(handle, rows.cast(table.schema), shown, mode="overwrite", predicate=predicate)
 
-    def _refresh_table(self, table: PublishedTable, state: State, opened: Any = None) -> None:
-        """Bring one table to `state`, going on where its marker says it stands.
-
-        `opened` is a handle of just now: if others were quicker, its commit fails as any other.
-        """
+    def _refresh_table(self, table: PublishedTable, state: State) -> None:
+        """Bring one table to `state`, going on where its marker says it stands."""
         if not any(_concerns(table, pending) for pending in self._pending):
             return
         self._refuse_unwritable(table)
         for _ in range(ATTEMPTS):
-            handle = opened or self._open(table) or self._create(table)
-            opened = None
+            handle = self._open(table) or self._create(table)
             shown = int(handle.transaction_version(MARKER) or 0)
             news = [p for p in self._pending if shown < p.seq <= state.seq]
             if not news or self._write(partial(self._publish, table, handle, news, state)):
