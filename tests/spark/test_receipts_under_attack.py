@@ -24,6 +24,7 @@ from floodmark.model.state import OnLostTarget
 from floodmark.model.write import WriteMode
 from floodmark.testing import crash
 from floodmark.testing.node_projects import table_rows
+from floodmark.testing.sessions import SMALL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +35,8 @@ pytestmark = pytest.mark.spark
 
 COLUMNS = [("id", pa.int32()), ("name", pa.string())]
 FENCED_EXIT = 4
+IS_FULL = os.environ.get("FLOODMARK_TEST_SIZE") == "full"
+"""A late append takes a JVM more; one that lands after its driver's death is in test_spark_crashes."""
 RETENTION = "delta.setTransactionRetentionDuration"
 
 
@@ -270,7 +273,7 @@ def spark_step(root: Path, mode: WriteMode) -> None:
     told = crash.Story(root, mode, 0.3, ("copy",))
     coordinator = told.coordinator()
     told.register(coordinator)
-    session = local_session({"spark.driver.memory": "1g"})
+    session = local_session({**SMALL, "spark.driver.memory": "1g"})
     told.step(coordinator, runner=told.coordinator(spark=session))
 
 
@@ -300,7 +303,7 @@ def wait_until_stopped(process: Any, log: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", ["append", "merge"])
+@pytest.mark.parametrize("mode", ["append", "merge"] if IS_FULL else ["merge"])
 def test_a_late_spark_write_is_a_no_op_and_its_record_is_fenced(
     tmp_path: Path, mode: WriteMode
 ) -> None:

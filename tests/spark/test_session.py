@@ -11,7 +11,13 @@ from pyspark.sql import SparkSession
 
 from floodmark.engines import class_archive
 from floodmark.engines.jvm import child_session, file_lock, is_connect
-from floodmark.engines.spark import class_path, default_conf, has_delta, local_session
+from floodmark.engines.spark import (
+    _java_options,
+    class_path,
+    default_conf,
+    has_delta,
+    local_session,
+)
 from floodmark.errors import SetupError, SinkError
 
 pytestmark = pytest.mark.spark
@@ -176,37 +182,48 @@ def test_a_session_without_delta_is_refused(
 
 
 FAILS = """\
-import logging, sys
+import sys
 from pathlib import Path
 import floodmark as fm
-logging.getLogger("floodmark").setLevel(sys.argv[2])
 spark = fm.local_session({"spark.ui.enabled": "false"})
-spark.range(10).write.parquet(sys.argv[1])
-frame = spark.read.parquet(sys.argv[1])
-for file in Path(sys.argv[1]).glob("*.parquet"):
+jvm, folder = spark._jvm, Path(sys.argv[1])
+spark.range(10).write.parquet(str(folder))
+frame = spark.read.parquet(str(folder))
+for file in folder.glob("*.parquet"):
     file.unlink()
-try:
-    frame.write.format("delta").save(sys.argv[1] + "-copy")
-except Exception as error:
-    assert "FileNotFoundException" in str(error) or "FILE_NOT_EXIST" in str(error), error
-else:
-    sys.exit("it did not fail")
+for copy in ("first", "second"):
+    try:
+        frame.write.format("delta").save(f"{folder}-{copy}")
+    except Exception as error:
+        assert "FileNotFoundException" in str(error) or "FILE_NOT_EXIST" in str(error), error
+    else:
+        sys.exit("it did not fail")
+    print("more logs are asked for", file=sys.stderr, flush=True)
+    jvm.java.lang.System.setProperty(*sys.argv[2].removeprefix("-D").split("="))
+    jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure()
 """
 
 
-@pytest.mark.parametrize(("level", "is_told"), [("INFO", False), ("DEBUG", True)])
 def test_a_task_that_fails_is_told_by_its_error_and_in_logs_only_where_more_are_asked_for(
-    tmp_path: Path, level: str, *, is_told: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """In one JVM, which is given later what a session that starts with more logs is given."""
     script = tmp_path / "fails.py"
     script.write_text(FAILS)
+    with caplog.at_level("INFO", "floodmark"):
+        usual = _java_options({})
+    with caplog.at_level("DEBUG", "floodmark"):
+        more = _java_options({}).removeprefix(usual).strip()
 
     done = subprocess.run(
-        [sys.executable, script, str(tmp_path / "data"), level],
+        [sys.executable, script, str(tmp_path / "data"), more],
         capture_output=True,
         text=True,
         check=True,
     )
 
-    traces = [line for line in done.stderr.splitlines() if line.lstrip().startswith("at ")]
-    assert bool(traces) == is_told, done.stderr[:2000]
+    told = done.stderr.split("more logs are asked for")
+    traces = [
+        [line for line in part.splitlines() if line.lstrip().startswith("at ")] for part in told
+    ]
+    assert [bool(lines) for lines in traces] == [False, True, False], done.stderr[:2000]
