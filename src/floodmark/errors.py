@@ -222,6 +222,7 @@ CODES: dict[str, str] = {
     "FM-STREAM-034": "the target knows nothing of a stream that has a checkpoint",
     "FM-STREAM-035": "the checkpoint and the target of a stream do not agree",
     "FM-STREAM-043": "a stream is to be run, or stopped, in a way that is not possible",
+    "FM-STREAM-044": "offsets do not fit the topics of a stream",
     "FM-CLI-001": "the command line failed in a way that nobody foresaw",
     "FM-CLI-002": "the command was interrupted",
 }

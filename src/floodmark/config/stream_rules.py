@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,12 @@ from floodmark.config.findings import CONFLICT, MISSING, OF_STREAM, UNKNOWN, Fin
 from floodmark.config.places import KeyPath, choices
 from floodmark.config.stream_fields import interval_seconds
 from floodmark.config.stream_types import StreamSchema
-from floodmark.config.streams import WINDOW_COLUMNS, AggregateSettings, StreamPipeline
+from floodmark.config.streams import (
+    WINDOW_COLUMNS,
+    AggregateSettings,
+    ExtractSettings,
+    StreamPipeline,
+)
 
 _RUN = "streamingConfigJson"
 _PARAMS = "connectionParams"
@@ -86,11 +92,20 @@ def _source(stream: StreamPipeline) -> Iterator[Finding]:
         if names != sorted(extract.topics):
             title = f'"subscribe" names other topics than "topic": {subscribed}'
             yield _conflict(("extract", _PARAMS, "subscribe"), title, extract.topic)
+    yield from _offsets_of_others(extract)
     if len(set(extract.topics)) != len(extract.topics):
         yield Finding(
             ("extract", "topic"), "FM-CONFIG-005", "a topic is there twice", extract.topic
         )
     yield from _security(stream)
+
+
+def _offsets_of_others(extract: ExtractSettings) -> Iterator[Finding]:
+    said = extract.starting_offsets.strip()
+    others = sorted(set(json.loads(said)) - set(extract.topics)) if said.startswith("{") else []
+    if others:
+        title = f"startingOffsets are of another topic: {', '.join(others)}"
+        yield _conflict(("extract", _PARAMS, "startingOffsets"), title, extract.topic)
 
 
 def _security(stream: StreamPipeline) -> Iterator[Finding]:

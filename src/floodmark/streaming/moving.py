@@ -30,8 +30,9 @@ def moved_to(access: Access, to: str) -> tuple[Offsets | None, Offsets]:
     try:
         ledger.ensure()
         row = ledger.stored()
-        claim = ledger.claim(_facts(access, source.topic_ids(), "reset"), row)
+        # Before the claim, which fences every runner: what is refused disturbs nobody.
         after = source.begin(to)
+        claim = ledger.claim(_facts(access, source.topic_ids(), "reset"), row)
         ledger.move(claim, after, f"reset to {to[:100]} by {_person()}")
         return (row.end_offsets if row else None), after
     finally:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from floodmark.errors import StreamError
 from floodmark.model.offsets import Break, Offsets, TopicPartition, aged_out, next_end, records
 from floodmark.streaming.startup import check_offsets, check_topics
 
 log = logging.getLogger("floodmark.streaming")
 
 EARLIEST, LATEST = -2, -1
+TOLD = 20
+"""Partitions that a text names."""
 
 
 class Topics(Protocol):
@@ -66,7 +69,10 @@ class KafkaSource:
         return found
 
     def begin(self, said: str) -> Offsets:
-        """The offsets that `startingOffsets` means today."""
+        """The offsets that `startingOffsets` means today.
+
+        Raises FM-STREAM-044 unless it names every partition, no other, and offsets that they have.
+        """
         word = said.strip().lower()
         if word == "earliest":
             return self.admin.earliest(self.topics)
@@ -78,12 +84,33 @@ class KafkaSource:
     def _by_partition(self, said: Mapping[str, Mapping[str, int]], latest: Offsets) -> Offsets:
         earliest = self.admin.earliest(self.topics)
         wished = {(topic, int(p)): offset for topic, of in said.items() for p, offset in of.items()}
-        found = {}
-        for place in latest:
-            offset = wished.get(place, EARLIEST)
-            special = {EARLIEST: earliest.at(place), LATEST: latest.at(place)}
-            found[place] = special.get(offset, offset)
-        return Offsets.of(found)
+        unfit = [*self._unknown(said, wished, latest), *_outside(wished, earliest, latest)]
+        if unfit:
+            raise _not_offsets(self.stream, unfit, earliest, latest)
+        special = {EARLIEST: earliest, LATEST: latest}
+        return Offsets.of(
+            {
+                place: special[offset].at(place) if offset in special else offset
+                for place, offset in wished.items()
+            }
+        )
+
+    def _unknown(
+        self,
+        said: Iterable[str],
+        wished: Mapping[TopicPartition, int],
+        latest: Offsets,
+    ) -> Iterator[str]:
+        """Topics and partitions that are not there, or not named.
+
+        One that is not named would have to begin somewhere: in silence, records would be written
+        again or skipped.
+        """
+        yield from (f"{name} is no topic of the stream" for name in said if name not in self.topics)
+        for topic, partition in sorted(latest.partitions.symmetric_difference(wished)):
+            if topic in self.topics:
+                lacks = "not there" if (topic, partition) in wished else "not named"
+                yield f"{topic}-{partition} is {lacks}"
 
     def latest(self) -> Offsets:
         """Behind the last record that may be read."""
@@ -103,6 +130,31 @@ class KafkaSource:
         return Next(start, next_end(start, latest, limit), records(start, start.updated(latest)))
 
 
+def _outside(
+    wished: Mapping[TopicPartition, int], earliest: Offsets, latest: Offsets
+) -> Iterator[str]:
+    for place in sorted(latest.partitions.intersection(wished)):
+        first, end, offset = earliest.at(place), latest.at(place), wished[place]
+        if offset not in (EARLIEST, LATEST) and not first <= offset <= end:
+            yield f"{place[0]}-{place[1]} has {first} to {end}, not {offset}"
+
+
+def _not_offsets(
+    stream: str, unfit: Sequence[str], earliest: Offsets, latest: Offsets
+) -> StreamError:
+    """FM-STREAM-044: what would become of a partition is not said, or not possible."""
+    known = [f"{t}-{p} from {earliest.at((t, p))} to {end}" for (t, p), end in latest.items()]
+    return StreamError(
+        "FM-STREAM-044",
+        "offsets do not fit the topics of the stream",
+        where=f"stream {stream}",
+        found="; ".join(unfit[:TOLD]),
+        allowed=f"{', '.join(known[:TOLD])}; -2 earliest, -1 latest",
+        state="nothing was changed, and no runner was fenced",
+        next="name every partition with an offset that it has, then repeat the command",
+    )
+
+
 def skipped(start: Offsets, lost: Sequence[Break]) -> Offsets:
     """The offsets behind what is lost."""
     return start.updated(Offsets.of({(b.topic, b.partition): b.found for b in lost}))
@@ -111,5 +163,5 @@ def skipped(start: Offsets, lost: Sequence[Break]) -> Offsets:
 def told(lost: Sequence[Break]) -> str:
     """What is lost, by partition."""
     return "; ".join(
-        f"{b.topic}-{b.partition} offsets {b.expected} to {b.found - 1}" for b in lost[:20]
+        f"{b.topic}-{b.partition} offsets {b.expected} to {b.found - 1}" for b in lost[:TOLD]
     )

@@ -166,6 +166,7 @@ CASES = [
     changed("servers port", SERVERS, '"kafka.bootstrap.servers": "kafka-1:99999",', "host:port"),
     changed("offsets", '"startingOffsets": "latest"', '"startingOffsets": "newest"', "earliest, latest"),
     changed("offsets json", '"startingOffsets": "latest"', '"startingOffsets": "{\\"a\\": 1}"', "earliest"),
+    changed("offsets of others", '"startingOffsets": "latest"', '"startingOffsets": "{\\"a\\": {\\"0\\": 1}}"', "production-events", "FM-CONFIG-015"),
     changed("limit", '"maxOffsetsPerTrigger": "50000"', '"maxOffsetsPerTrigger": "many"', "whole number"),
     added("data loss", SERVERS, '"failOnDataLoss": "false",', "true", "FM-CONFIG-004"),
     added("jaas", SERVERS, '"kafka.sasl.jaas.config": "x",', "credentialId", "FM-CONFIG-025"),

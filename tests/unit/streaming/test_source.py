@@ -49,11 +49,36 @@ def source(first: Offsets, last: Offsets, topic_id: str | None = "a") -> KafkaSo
         ("earliest", at(3, 0)),
         ("Latest", at(10, 7)),
         (json.dumps({"t": {"0": 5, "1": -1}}), at(5, 7)),
-        (json.dumps({"t": {"0": -2}}), at(3, 0)),
+        (json.dumps({"t": {"0": -2, "1": 7}}), at(3, 7)),
     ],
 )
 def test_starting_offsets_mean_offsets_of_today(said: str, begins: Offsets) -> None:
     assert source(at(3, 0), at(10, 7)).begin(said) == begins
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (
+            {"u": {"0": 5, "1": 0}},
+            "u is no topic of the stream; t-0 is not named; t-1 is not named",
+        ),
+        ({"t": {"0": 5}}, "t-1 is not named"),
+        ({}, "t-0 is not named; t-1 is not named"),
+        ({"t": {"0": 5, "1": 0, "2": 0}}, "t-2 is not there"),
+        ({"t": {"0": 11, "1": 0}}, "t-0 has 3 to 10, not 11"),
+        ({"t": {"0": 2, "1": 0}}, "t-0 has 3 to 10, not 2"),
+    ],
+)
+def test_offsets_that_do_not_fit_the_topics_are_refused(
+    said: dict[str, dict[str, int]], found: str
+) -> None:
+    with pytest.raises(StreamError) as caught:
+        source(at(3, 0), at(10, 7)).begin(json.dumps(said))
+
+    assert caught.value.code == "FM-STREAM-044"
+    assert caught.value.found == found
+    assert caught.value.allowed == "t-0 from 3 to 10, t-1 from 0 to 7; -2 earliest, -1 latest"
 
 
 def test_a_batch_is_limited_and_tells_what_waits() -> None:
