@@ -75,3 +75,40 @@ def test_the_streams_of_a_project_are_validated_with_it(
     (folder / "streams/events.json").write_text(SEED.read_text().replace("kafka-1:9092", "kafka-1"))
     assert main(["validate", "--project", str(folder)]) == 2
     assert "host:port" in capsys.readouterr().err
+
+
+def test_the_sql_of_its_tables_needs_no_login(
+    stream: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["stream", "tables", str(stream), "--json"]) == 0
+
+    statements = json.loads(capsys.readouterr().out)["statements"]
+    made = [
+        each.split("(")[0].split()[-1] for each in statements if each.startswith("CREATE TABLE")
+    ]
+    assert made == [
+        f'"public"."{name}"'
+        for name in (
+            "floodmark_stream",
+            "batch_tracker",
+            "floodmark_dead_letters",
+            "floodmark_outbox",
+        )
+    ]
+    assert statements[-1] == 'GRANT INSERT ON "public"."production_events" TO "etl_writer"'
+
+
+def test_a_name_that_is_neither_file_nor_stream_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["stream", "validate", "clicks", "--json"]) == 2
+    nowhere = json.loads(capsys.readouterr().out)["error"]
+    assert main(["stream", "validate", "clicks.json", "--json"]) == 2
+    no_file = json.loads(capsys.readouterr().out)["error"]
+
+    assert (nowhere["code"], nowhere["title"]) == ("FM-CONFIG-008", "there is no stream clicks")
+    assert nowhere["allowed"] == "a file, or a stream of a project; here is no project"
+    assert (no_file["code"], no_file["where"]) == ("FM-CONFIG-001", "clicks.json")
+    assert no_file["next"] == "name a file that is there: floodmark stream validate FILE"

@@ -103,6 +103,7 @@ def test_a_topic_that_is_not_there_is_named_as_such(admin: KafkaAdmin) -> None:
         with pytest.raises(StreamError) as caught:
             ask(["nowhere"])
         assert (caught.value.code, caught.value.exit_code) == ("FM-STREAM-021", 4)
+        assert (caught.value.where or "").startswith("topic nowhere at ")
 
 
 def test_a_topic_is_made_once(admin: KafkaAdmin, topic: str) -> None:
@@ -121,6 +122,7 @@ def test_records_that_nobody_takes_are_an_error_and_not_lost_quietly(
         KafkaProducer(settings, send_seconds=2).send(records)
 
     assert caught.value.code == "FM-STREAM-022"
+    assert (caught.value.where or "").startswith("topic nowhere at ")
 
 
 def test_a_broker_that_is_away_may_be_asked_again() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from floodmark.streaming.watching import BatchDone
 
 _STREAM_HELP = "A JSON or YAML file, or the pipelineId of a stream of the project."
+_UNTOUCHED = "nothing was read or written"
 _STATES = "what is committed stays; the next run goes on behind it"
 
 StreamArgument = Annotated[str, typer.Argument(metavar="STREAM", help=_STREAM_HELP)]
@@ -66,6 +67,7 @@ def attach(app: typer.Typer) -> None:
     verb(streams, "reset")(reset)
     verb(streams, "rewind")(rewind)
     verb(streams, "adopt")(adopt)
+    verb(streams, "tables")(tables)
     app.add_typer(streams, name="stream")
 
 
@@ -127,7 +129,7 @@ def run(
 
     found = [access(call, stream) for stream in streams_named(call, streams)]
     session = SharedSession(lambda: local_session(connectors=["kafka"]))
-    call.what_stays, call.next = _STATES, "floodmark stream run"
+    call.what_stays, call.next = _STATES, " ".join(("floodmark stream run", *(streams or ())))
     numbers = [StreamNumbers(each.stream.settings.pipeline_id) for each in found]
     runners = [
         runner_of(
@@ -280,8 +282,12 @@ def _outcome(outcome: StreamOutcome) -> dict[str, Any]:
 def status(call: Call, streams: StreamArguments = None) -> int:
     """Where streams stand: last batch, rate, lag, dead letters, who runs them."""
     from floodmark.streaming.status import status_of
+    from floodmark.streaming.telling import errors_of
 
-    found = [status_of(access(call, stream)) for stream in streams_named(call, streams)]
+    found = []
+    for stream in streams_named(call, streams):
+        with errors_of(stream):
+            found.append(status_of(access(call, stream)))
     document = {"streams": [each.as_dict() for each in found]}
     call.show(document, lambda screen: _draw_status(screen, found))
     return 0
@@ -330,9 +336,11 @@ def stop(
 ) -> int:
     """End the runner of a stream after the batch that is under way."""
     from floodmark.streaming.stopping import stop_runner
+    from floodmark.streaming.telling import errors_of
 
     each = access(call, stream_named(call, stream))
-    outcome = stop_runner(each, seconds("--wait", wait))
+    with errors_of(each.stream):
+        outcome = stop_runner(each, seconds("--wait", wait))
     name = each.stream.settings.pipeline_id
     document = {
         "stream": name,
@@ -358,15 +366,14 @@ def cleanup(
 ) -> int:
     """Remove old rows of batch_tracker; what is removed is still known to be applied."""
     from floodmark.streaming.parts import ledger_of
+    from floodmark.streaming.telling import errors_of
 
     at_least(0, "--retention-days", days)
     removed = {}
     for each in streams_named(call, streams):
         ledger = ledger_of(access(call, each))
-        try:
+        with errors_of(each), closing(ledger):
             removed[each.settings.pipeline_id] = ledger.cleanup(days)
-        finally:
-            ledger.close()
     document = {"removed": removed, "retention_days": days}
 
     def draw(screen: Screen) -> None:
@@ -390,6 +397,7 @@ def reset(
 ) -> int:
     """Let a stream go on at other offsets; every other runner of it is fenced."""
     from floodmark.streaming.moving import moved_to
+    from floodmark.streaming.telling import errors_of
 
     each = access(call, stream_named(call, stream))
     if not is_sure:
@@ -400,7 +408,8 @@ def reset(
             state="nothing was changed",
             next=f"floodmark stream reset {stream} --to {to} --yes",
         )
-    before, after = moved_to(each, to)
+    with errors_of(each.stream):
+        before, after = moved_to(each, to)
     name = each.stream.settings.pipeline_id
     document = {
         "stream": name,
@@ -414,17 +423,39 @@ def reset(
 def rewind(call: Call, stream: StreamArgument, accept_state_loss: StateLossOption = False) -> int:
     """Let a stream whose checkpoint and target disagree go on at the end of its target."""
     from floodmark.streaming.moving import rewound
+    from floodmark.streaming.telling import errors_of
 
     each = access(call, stream_named(call, stream))
-    return _show_moved(call, each, rewound(each, accepts_state_loss=accept_state_loss))
+    with errors_of(each.stream):
+        after = rewound(each, accepts_state_loss=accept_state_loss)
+    return _show_moved(call, each, after)
 
 
 def adopt(call: Call, stream: StreamArgument) -> int:
     """Let a target that forgot its stream know what the checkpoint has committed."""
     from floodmark.streaming.moving import adopted_checkpoint
+    from floodmark.streaming.telling import errors_of
 
     each = access(call, stream_named(call, stream))
-    return _show_moved(call, each, adopted_checkpoint(each))
+    with errors_of(each.stream):
+        after = adopted_checkpoint(each)
+    return _show_moved(call, each, after)
+
+
+def tables(call: Call, stream: StreamArgument) -> int:
+    """The SQL that makes the tables of a stream and lets its role in; nothing is connected to."""
+    from floodmark.streaming.parts import statements_of
+
+    each = access(call, stream_named(call, stream))
+    statements = statements_of(each)
+    document = {"stream": each.stream.settings.pipeline_id, "statements": statements}
+
+    def draw(screen: Screen) -> None:
+        for statement in statements:
+            screen.line(f"{statement};")
+
+    call.show(document, draw)
+    return 0
 
 
 def _show_moved(call: Call, each: Access, after: Offsets) -> int:
@@ -460,7 +491,7 @@ def streams_named(call: Call, names: Sequence[str] | None) -> list[LoadedStream]
             "FM-CONFIG-008",
             "the project has no streams",
             allowed="a file, or streams in the project",
-            state="nothing was read or written",
+            state=_UNTOUCHED,
             next="floodmark stream run FILE",
         )
     return found
@@ -469,18 +500,35 @@ def streams_named(call: Call, names: Sequence[str] | None) -> list[LoadedStream]
 def stream_named(call: Call, name: str) -> LoadedStream:
     """The stream of a file, or of the project; raises ConfigError with every error of it."""
     from floodmark.config.stream_files import load_stream, streams_of
-
-    if Path(name).is_file() or name.endswith((".json", ".yaml", ".yml")):
-        return load_stream(Path(name))
-    known = streams_of(call.project.file)
-    if name in known:
-        return known[name]
     from floodmark.model.names import choices
 
-    raise ConfigError(
+    if Path(name).is_file():
+        return load_stream(Path(name))
+    if name.endswith((".json", ".yaml", ".yml")):
+        raise ConfigError(
+            "FM-CONFIG-001",
+            f"there is no file {name}",
+            where=name,
+            state=_UNTOUCHED,
+            next="name a file that is there: floodmark stream validate FILE",
+        )
+    try:
+        known = streams_of(call.project.file)
+    except ConfigError as error:
+        # One that cannot be read says where it is.
+        if error.code != "FM-CONFIG-001" or error.where:
+            raise
+        raise _no_stream(name, "a file, or a stream of a project; here is no project") from error
+    if name in known:
+        return known[name]
+    raise _no_stream(name, choices(sorted(known), name) or "the project has none; or a file")
+
+
+def _no_stream(name: str, allowed: str) -> ConfigError:
+    return ConfigError(
         "FM-CONFIG-008",
         f"there is no stream {name}",
-        allowed=choices(sorted(known), name) or "the project has none; or a file",
-        state="nothing was read or written",
+        allowed=allowed,
+        state=_UNTOUCHED,
         next="floodmark stream validate FILE",
     )

@@ -18,7 +18,7 @@ from floodmark.model.offsets import Offsets, TopicPartition
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from confluent_kafka import KafkaError
+    from confluent_kafka import KafkaError, Message
 
 ANSWER_SECONDS = 15.0
 SEND_SECONDS = 60.0
@@ -211,8 +211,12 @@ class KafkaAdmin:
         return self._answers(asked)
 
     def _answers(self, asked: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
-        with _told(self._brokers, self._complaints.instead_of):
-            return {name: self._answer(future) for name, future in asked.items()}
+        return {name: self._told_answer(name, future) for name, future in asked.items()}
+
+    def _told_answer(self, name: Any, future: Future[Any]) -> Any:
+        topic = getattr(name, "topic", name)
+        with _told(f"topic {topic} at {self._brokers}", self._complaints.instead_of):
+            return self._answer(future)
 
     def _answer(self, future: Future[Any]) -> Any:
         """What was asked for; a refusal ends the waiting, which the client itself would not."""
@@ -245,12 +249,12 @@ class KafkaProducer:
         Raises StreamError FM-STREAM-022 if one was not: others may have arrived, so whoever sends
         again sends some twice.
         """
-        refused: list[KafkaError] = []
+        refused: list[tuple[KafkaError, str]] = []
         sent = 0
 
-        def delivered(error: KafkaError | None, _message: object) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                refused.append(error)
+                refused.append((error, str(message.topic())))
 
         heard = self._complaints.instead_of
         with _told(self._brokers, heard, code="FM-STREAM-022"):
@@ -259,8 +263,9 @@ class KafkaProducer:
                 sent += 1
             self._client.flush()
         if refused:
-            error = heard(refused[0]) or refused[0]
-            raise _failed("FM-STREAM-022", error, self._brokers, count=len(refused))
+            error, topic = refused[0]
+            where = f"topic {topic} at {self._brokers}"
+            raise _failed("FM-STREAM-022", heard(error) or error, where, count=len(refused))
         return sent
 
     def _enqueue(self, record: Record, delivered: Callable[..., None]) -> None:
@@ -339,7 +344,7 @@ def _fetched(
 
 @contextmanager
 def _told(
-    brokers: str,
+    where: str,
     heard: Callable[[KafkaError | None], KafkaError | None],
     code: str = "FM-STREAM-020",
 ) -> Iterator[None]:
@@ -350,14 +355,14 @@ def _told(
         yield
     except (KafkaException, TimeoutError) as error:
         known = heard(error.args[0] if isinstance(error, KafkaException) else None)
-        raise (_failed(code, known, brokers) if known else _late(brokers)) from error
+        raise (_failed(code, known, where) if known else _late(where)) from error
 
 
-def _late(brokers: str) -> StreamError:
+def _late(where: str) -> StreamError:
     return StreamError(
         "FM-STREAM-020",
         _TITLES["FM-STREAM-020"],
-        where=brokers,
+        where=where,
         found="no answer in time",
         state=_STATE,
         next=_NEXT,
@@ -365,7 +370,7 @@ def _late(brokers: str) -> StreamError:
     )
 
 
-def _failed(code: str, error: KafkaError, brokers: str, count: int = 1) -> StreamError:
+def _failed(code: str, error: KafkaError, where: str, count: int = 1) -> StreamError:
     from confluent_kafka import KafkaError as Known
 
     absent = (Known.UNKNOWN_TOPIC_OR_PART, Known._UNKNOWN_TOPIC)
@@ -374,7 +379,7 @@ def _failed(code: str, error: KafkaError, brokers: str, count: int = 1) -> Strea
     return StreamError(
         code,
         _TITLES[code],
-        where=brokers,
+        where=where,
         found=f"{error.name()}: {error.str()}" + (f" ({count} records)" if count > 1 else ""),
         state=_STATE,
         next="create the topic, or name the one that is meant" if code.endswith("21") else _NEXT,

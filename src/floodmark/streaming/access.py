@@ -44,6 +44,8 @@ _READS_MUCH = {
     "kafka.receive.buffer.bytes": str(1 << 20),
 }
 """Batches, not single records: reading takes two thirds of the time of Kafka's own defaults."""
+SOMEBODY = "ROLE"
+"""Where nobody says who logs in."""
 _SPARK_ONLY = ("subscribe", "startingOffsets", "maxOffsetsPerTrigger", "failOnDataLoss")
 
 
@@ -116,6 +118,18 @@ class Access:
         if "connectTimeout" in params:
             said["connect_timeout"] = int(params["connectTimeout"])
         return said
+
+    def role_and_database(self) -> tuple[str, str]:
+        """Who writes to which database; a password is asked for only where it comes with the user."""
+        load = self.stream.settings.load
+        if load.connection is not None:
+            connection = self.connections.get(load.connection)
+            if not isinstance(connection, PostgresConnection):
+                raise _no_connection(load.connection, "postgres")
+            return connection.user or SOMEBODY, connection.database
+        said = load.connection_params
+        user = self._shown(said["user"]) if "user" in said else self.database_settings()["user"]
+        return str(user or SOMEBODY), self._shown(said["database"])
 
     def lake(self) -> tuple[str, dict[str, str]] | None:
         """Root and options of the project's connection to a lake; None where none is named."""

@@ -13,6 +13,7 @@ from floodmark.streaming.batches import Claim
 from floodmark.streaming.metrics import StreamNumbers
 from floodmark.streaming.query import StreamQuery
 from floodmark.streaming.runner import StreamRunner
+from floodmark.streaming.telling import name_stream
 from floodmark.streaming.watching import BatchDone, RunTotals, StreamWatcher
 
 JOIN_SECONDS = 0.2
@@ -128,6 +129,7 @@ def _run(
     try:
         runner.run()
     except FloodmarkError as error:
+        name_stream(error, runner.stream)
         outcome.error = error
     # The boundary of a thread: the main one shows it.
     except Exception as error:  # noqa: BLE001

@@ -11,7 +11,6 @@ from typing import Literal
 
 from floodmark.engines.postgres import is_lost_connection, said, sqlstate
 from floodmark.errors import StreamError
-from floodmark.streaming.refusals import ROLLED_BACK
 
 Fault = Literal["row", "transient", "lasting"]
 
@@ -45,13 +44,17 @@ def fault(error: BaseException) -> Fault:
 def database_error(stream_id: str, error: BaseException) -> StreamError:
     """FM-STREAM-005 for an error that ended a transaction."""
     is_transient = fault(error) == "transient"
-    mend = "nothing, it is tried again" if is_transient else "mend what the database says"
+    # libpq gives no SQLSTATE where a connection is not opened: a refused login looks like an outage.
+    look = (
+        "look whether the database is there and lets the user in (a stream tries again by itself)"
+    )
+    mend = look if is_transient else "mend what the database says"
     return StreamError(
         "FM-STREAM-005",
         "the database of a stream did not do what was asked",
         where=f"stream {stream_id}",
         found=said(error),
-        state=ROLLED_BACK,
+        state="nothing of a batch that was under way is written; the stored offsets stand",
         next=f"{mend}; then: floodmark stream run",
         retryable=is_transient,
         details={"sqlstate": sqlstate(error)},

@@ -13,6 +13,7 @@ from floodmark.config.stream_files import LoadedStream
 from floodmark.config.streams import StreamPipeline
 from floodmark.deltalog import Storage, absolute
 from floodmark.engines.postgres import quoted_table
+from floodmark.errors import ConfigError
 from floodmark.model.write import WriteMode as DeltaMode
 from floodmark.model.write import WriteSpec
 from floodmark.streaming.access import Access, table_of
@@ -26,7 +27,7 @@ from floodmark.streaming.runner import StreamRunner
 from floodmark.streaming.runner_notes import RunnerNotes
 from floodmark.streaming.source import KafkaSource
 from floodmark.streaming.staging import Staging
-from floodmark.streaming.tables import WriteMode
+from floodmark.streaming.tables import TABLES, WriteMode, grants
 from floodmark.streaming.target import TargetSpec
 from floodmark.streaming.watching import Nobody, StreamWatcher
 from floodmark.streaming.writing import BatchWriter
@@ -80,6 +81,27 @@ def tracker_schema(access: Access) -> str:
     """The schema of batch_tracker and its neighbours: as it is said, else the target's."""
     settings = access.stream.settings
     return settings.load.tracker_schema or table_of(settings)[0]
+
+
+def statements_of(access: Access) -> list[str]:
+    """What somebody else has to run where the role of a stream may create no tables.
+
+    Raises ConfigError FM-CONFIG-007 for a Delta table, which needs none.
+    """
+    settings = access.stream.settings
+    if settings.load.sink_type == "delta":
+        raise ConfigError(
+            "FM-CONFIG-007",
+            "a stream into a Delta table keeps nothing in a database",
+            where=f"stream {access.stream.called}",
+            allowed="a stream into PostgreSQL",
+            state="nothing was read or written",
+            next=f"floodmark stream run {access.stream.called}",
+        )
+    schema, (role, database) = tracker_schema(access), access.role_and_database()
+    made = [statement for table in TABLES for statement in table.created(schema)]
+    mode = _MODES[settings.load.write_mode]
+    return [*made, *grants(role, database, schema, table_of(settings), mode)]
 
 
 def source_of(access: Access) -> KafkaSource:

@@ -21,7 +21,7 @@ def fenced(claim: Claim, row: StreamRow | None) -> StreamError:
         where=f"stream {claim.stream_id}, epoch {claim.epoch}",
         found=gone if row is None else f"epoch {row.epoch}, held by {row.holder}",
         state="nothing of this batch was written; the other runner goes on",
-        next="stop this runner; floodmark stream status shows the other one",
+        next="stop this runner; who holds the stream is shown by: floodmark stream status",
     )
 
 
@@ -89,7 +89,8 @@ def no_tables(stream_id: str, schema: str, found: str) -> StreamError:
         found=found,
         allowed=", ".join(table.name for table in TABLES),
         state="nothing was written",
-        next="run the statements of docs/guides/streams.md as a role that may create tables",
+        next="as a role that may create tables: floodmark stream run; else let somebody run what is"
+        " shown by: floodmark stream tables",
     )
 
 

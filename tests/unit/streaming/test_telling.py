@@ -1,0 +1,64 @@
+"""Errors of a stream name it, and the commands that they offer can be typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from floodmark.config.stream_files import LoadedStream, load_stream
+from floodmark.errors import StreamError
+from floodmark.streaming.telling import errors_of, name_stream
+
+SEED = Path(__file__).parents[2] / "fixtures/streams/production-events.json"
+
+
+@pytest.fixture
+def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedStream:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "schemas").mkdir()
+    for name in ("event-schema", "event-table-schema"):
+        (tmp_path / f"schemas/{name}.ddl").write_text("id BIGINT, event_timestamp TIMESTAMP")
+    (tmp_path / "clicks.json").write_text(
+        json.dumps({**json.loads(SEED.read_text()), "pipelineId": "clicks"})
+    )
+    return load_stream(Path("clicks.json"))
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("floodmark stream run", "floodmark stream run clicks.json"),
+        ("mend it, then: floodmark stream run", "mend it, then: floodmark stream run clicks.json"),
+        (
+            "floodmark stream run; else: floodmark stream tables",
+            "floodmark stream run clicks.json; else: floodmark stream tables clicks.json",
+        ),
+        ("floodmark stream run other.json", "floodmark stream run other.json"),
+        ("floodmark stream run clicks.json --x", "floodmark stream run clicks.json --x"),
+    ],
+)
+def test_an_offered_command_names_the_stream(stream: LoadedStream, said: str, told: str) -> None:
+    error = StreamError("FM-STREAM-005", "no", next=said)
+
+    name_stream(error, stream)
+    name_stream(error, stream)
+
+    assert (error.next, error.where) == (told, "stream clicks")
+
+
+@pytest.mark.parametrize("where", ["stream clicks, batch 7", "stream clicks.json, table t"])
+def test_what_names_its_stream_stays(stream: LoadedStream, where: str) -> None:
+    with pytest.raises(StreamError) as caught, errors_of(stream):
+        raise StreamError("FM-STREAM-005", "no", where=where)
+
+    assert caught.value.where == where
+
+
+def test_what_is_below_a_stream_is_told_with_it(stream: LoadedStream) -> None:
+    error = StreamError("FM-STREAM-021", "no", where="topic t at b:1")
+
+    name_stream(error, stream)
+
+    assert error.where == "stream clicks, topic t at b:1"
