@@ -221,6 +221,8 @@ CODES: dict[str, str] = {
     "FM-STREAM-033": "the checkpoint is not that of the stream, which keeps state",
     "FM-STREAM-034": "the target knows nothing of a stream that has a checkpoint",
     "FM-STREAM-035": "the checkpoint and the target of a stream do not agree",
+    "FM-STREAM-036": "the row of a stream has forgotten batches that the tracker still has",
+    "FM-STREAM-037": "the target of a stream is gone although the stream has written to it",
     "FM-STREAM-043": "a stream is to be run, or stopped, in a way that is not possible",
     "FM-STREAM-044": "offsets do not fit the topics of a stream",
     "FM-CLI-001": "the command line failed in a way that nobody foresaw",

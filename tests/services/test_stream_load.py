@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow as pa
 import pytest
-from tests.services.stream_places import ME, StreamPlace, batch
+from tests.services.stream_places import ME, StreamPlace, at, batch
 
 from floodmark import failpoints
 from floodmark.engines.postgres_server import PostgresServer
@@ -24,7 +24,7 @@ from floodmark.errors import StreamError
 from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
 from floodmark.streaming.ledger import AlreadyApplied, Applied, Claim, Ledger
 from floodmark.streaming.load import PostgresLoad
-from floodmark.streaming.tables import grants
+from floodmark.streaming.tables import fresh_query, grants
 from floodmark.streaming.target import TargetSpec
 from floodmark.testing import crash
 
@@ -96,7 +96,7 @@ class Stage:
 
 
 def _of_spec(options: dict[str, Any]) -> dict[str, Any]:
-    names = ("keys", "creates_table", "adds_columns")
+    names = ("keys", "creates_table", "adds_columns", "fresh_if")
     return {name: options.pop(name) for name in names if name in options}
 
 
@@ -509,6 +509,26 @@ def test_an_upsert_asks_for_a_unique_index_on_its_keys(
 
 def test_a_missing_table_is_not_created_unasked(stage: Stage) -> None:
     assert "no such table" in (stage.refused(records([1])).found or "")
+
+
+def test_a_table_that_is_gone_is_not_made_again_empty(stage: Stage) -> None:
+    def begin(offset: int) -> None:
+        stage.claim = stage.ledger.move(stage.claim, at(offset), "begins")
+        stage.number = offset // 1000
+
+    asked = (fresh_query(stage.ledger.schema), stage.ledger.stream_id)
+    begin(1000)
+    stage.load(records([1]), creates_table=True, fresh_if=asked)
+    stage.place.query("DROP TABLE target")
+
+    gone = stage.refused(records([2]), creates_table=True, fresh_if=asked)
+    stage.ledger.cleanup(0)
+    forgotten = stage.refused(records([2]), creates_table=True, fresh_if=asked)
+    begin(3000)
+    stage.load(records([3]), creates_table=True, fresh_if=asked)
+
+    assert gone.code == forgotten.code == "FM-STREAM-037"
+    assert stage.rows("v") == [{"v": 3}]
 
 
 @pytest.mark.parametrize("mode", ["append", "upsert", "overwrite"])

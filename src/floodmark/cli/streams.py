@@ -281,16 +281,31 @@ def _outcome(outcome: StreamOutcome) -> dict[str, Any]:
 
 def status(call: Call, streams: StreamArguments = None) -> int:
     """Where streams stand: last batch, rate, lag, dead letters, who runs them."""
-    from floodmark.streaming.status import status_of
+    from floodmark.streaming.status import StreamStatus, status_of
     from floodmark.streaming.telling import errors_of
 
-    found = []
-    for stream in streams_named(call, streams):
-        with errors_of(stream):
-            found.append(status_of(access(call, stream)))
-    document = {"streams": [each.as_dict() for each in found]}
-    call.show(document, lambda screen: _draw_status(screen, found))
-    return 0
+    asked, found, refused = streams_named(call, streams), list[StreamStatus](), list[StreamError]()
+    for stream in asked:
+        try:
+            with errors_of(stream):
+                found.append(status_of(access(call, stream)))
+        except StreamError as error:
+            # One whose database is away does not hide the others.
+            if len(asked) == 1:
+                raise
+            refused.append(error)
+    document = {
+        "streams": [each.as_dict() for each in found],
+        "refused": [error.as_dict() for error in refused],
+    }
+
+    def draw(screen: Screen) -> None:
+        _draw_status(screen, found)
+        for error in refused:
+            print_error(call.errors, error)
+
+    call.show(document, draw)
+    return max((error.exit_code for error in refused), default=0)
 
 
 def _draw_status(screen: Screen, found: Sequence[StreamStatus]) -> None:
@@ -320,7 +335,9 @@ def _ago(seconds: float | None) -> str:
 def _note(each: StreamStatus) -> str | None:
     if each.row is None:
         return "has not run yet"
-    told = [f"held by {each.row.holder}, epoch {each.row.epoch}"]
+    held = "last held by" if each.is_running is False else "held by"
+    told = [f"{held} {each.row.holder}, epoch {each.row.epoch}"]
+    told += ["not running"] if each.is_running is False else []
     told += [] if each.row.exactly_once else ["exactly once is switched off"]
     told += [f"circuit breaker {each.breaker.replace('_', ' ')}"] if each.breaker else []
     told += [each.brokers] if each.brokers else []

@@ -98,6 +98,10 @@ class DeltaLedger:
         decided = self._decided()
         return None if decided is None else self._with_batches(decided)
 
+    def trusted(self, stream: str) -> StreamRow | None:  # noqa: ARG002  (as Ledger has it)
+        """As `stored`: there is no tracker that could tell something else."""
+        return self.stored()
+
     def claim(self, facts: ClaimFacts, seen: StreamRow | None) -> Claim:
         """Take the stream, as `Ledger.claim`: the next epoch, unless the stream has moved."""
         decided = self._decided()

@@ -42,7 +42,15 @@ from floodmark.streaming.batches import (
     is_same,
 )
 from floodmark.streaming.faults import LOCK_NOT_AVAILABLE, database_error
-from floodmark.streaming.refusals import broken, disagreeing, fenced, moved, no_tables, unknown
+from floodmark.streaming.refusals import (
+    broken,
+    disagreeing,
+    fenced,
+    forgotten,
+    moved,
+    no_tables,
+    unknown,
+)
 from floodmark.streaming.tables import DEAD_LETTERS, OUTBOX, STREAM, TABLES, TRACKER, StreamTable
 
 if TYPE_CHECKING:
@@ -104,6 +112,23 @@ class Ledger:
         with self._transaction() as connection:
             row = self._read(cursor_of(connection), "")
             return row if row is not None and row.epoch else None
+
+    def trusted(self, stream: str) -> StreamRow | None:
+        """As `stored`; raises FM-STREAM-036 if the tracker holds batches that the row forgot.
+
+        Both are written by one transaction, so only somebody else can have parted them: a backup of
+        one table, a row that was deleted. `stream` is what commands call it.
+        """
+        # The tracker first: a batch that is committed in between is then in the row too.
+        tracked = self._asked(
+            "SELECT batch_id, end_offsets FROM {} WHERE pipeline_id = $1 AND end_offsets IS NOT"
+            " NULL ORDER BY batch_id DESC LIMIT 1"
+        )
+        row = self.stored()
+        known = -1 if row is None or row.batch_id is None else row.batch_id
+        if tracked and tracked[0][0] > known:
+            raise forgotten(stream, row, tracked[0][0], Offsets.parse(tracked[0][1]))
+        return row
 
     def claim(self, facts: ClaimFacts, seen: StreamRow | None) -> Claim:
         """Take the stream: from here on every other runner of it is fenced.
@@ -177,7 +202,8 @@ class Ledger:
             cursor = cursor_of(connection)
             row = self._held(cursor, claim)
             decided = StreamBatch(
-                row.next_batch_id,
+                # Of a row that forgot some batches the tracker still has the numbers.
+                max(row.next_batch_id, self._last_tracked(cursor) + 1),
                 row.incarnation + int(begins_incarnation),
                 row.end_offsets or Offsets(),
                 end or Offsets(),
@@ -243,6 +269,12 @@ class Ledger:
         with self._transaction() as connection:
             asked = values or (self.stream_id,)
             return run(cursor_of(connection), statement.format(self._tracker), asked).fetchall()
+
+    def _last_tracked(self, cursor: Cursor) -> int:
+        """The last number in the tracker, -1 without any."""
+        asked = f"SELECT max(batch_id) FROM {self._tracker} WHERE pipeline_id = $1"
+        (last,) = run(cursor, asked, (self.stream_id,)).fetchone() or (None,)
+        return -1 if last is None else int(last)
 
     def _lacking(self, cursor: Cursor) -> list[str]:
         """Tables, or columns of them, that are not there."""

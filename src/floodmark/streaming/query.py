@@ -161,7 +161,7 @@ class StreamQuery(Runner):
 
     def _looked_at(self) -> StreamRow | None:
         """The row of the stream, behind what is gone from Kafka where that is to be skipped."""
-        row = self.ledger.stored()
+        row = self.ledger.trusted(self.stream.called)
         if not self.skips_to_earliest or row is None or row.end_offsets is None:
             return row
         ids = self.source.refuse_recreated(row.topic_ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from floodmark.errors import StreamError
-from floodmark.model.offsets import Break
+from floodmark.model.offsets import Break, Offsets
 from floodmark.streaming.batches import Claim, DeadLetter, StreamBatch, StreamRow
 from floodmark.streaming.tables import TABLES
 
@@ -50,6 +50,25 @@ def moved(stream_id: str) -> StreamError:
         state="nothing was written, and no runner was fenced",
         next="floodmark stream run",
         retryable=True,
+    )
+
+
+def forgotten(stream: str, row: StreamRow | None, batch_id: int, end: Offsets) -> StreamError:
+    """FM-STREAM-036: the row is gone, or older than the tracker."""
+    has = "no row of the stream" if row is None else f"batch {row.batch_id} as its last one"
+    reset = f"floodmark stream reset {stream} --to"
+    older = "earliest" if row is None or row.end_offsets is None else f"'{row.end_offsets}'"
+    why = (
+        "begin anew" if older == "earliest" else "it was restored too, and holds no more than that"
+    )
+    return StreamError(
+        "FM-STREAM-036",
+        "floodmark_stream has forgotten batches that batch_tracker still has",
+        where=f"stream {stream}",
+        found=f"batch_tracker ends with batch {batch_id} at {end}; floodmark_stream has {has}",
+        state="nothing was read or written; one of the two tables was restored, or rows deleted",
+        next=f"{reset} '{end}' --yes (the target holds all of these batches), or"
+        f" {reset} {older} --yes ({why})",
     )
 
 

@@ -182,7 +182,7 @@ class StreamRunner(Runner):
 
     def claimed(self) -> Claim:
         """The stream is ours from here on; raises what stands against it."""
-        row = self.ledger.stored()
+        row = self.ledger.trusted(self.stream.called)
         ids = self.source.refuse_recreated(row.topic_ids if row is not None else {})
         claim = self.ledger.claim(self.facts(ids), row)
         self.watcher.claimed(claim)

@@ -150,7 +150,7 @@ def _not_offsets(
         where=f"stream {stream}",
         found="; ".join(unfit[:TOLD]),
         allowed=f"{', '.join(known[:TOLD])}; -2 earliest, -1 latest",
-        state="nothing was changed, and no runner was fenced",
+        state="nothing was read or written; the stored offsets are as they were",
         next="name every partition with an offset that it has, then repeat the command",
     )
 

@@ -16,7 +16,7 @@ from floodmark.streaming.batches import StreamRow
 from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.faults import database_error
 from floodmark.streaming.parts import ledger_of, notes_of, source_of, tracker_schema
-from floodmark.streaming.stopping import runner_here
+from floodmark.streaming.stopping import is_elsewhere, runner_here
 from floodmark.streaming.tables import DEAD_LETTERS, OUTBOX, TRACKER
 
 _TRACKED = """SELECT count(*), max(processed_at),
@@ -47,6 +47,8 @@ class StreamStatus:
     """None where the brokers could not be asked, or the stream has not begun."""
     brokers: str | None = None
     """Why they could not be asked."""
+    is_running: bool | None = None
+    """Whether its last holder is still at work; None where that is a process of another machine."""
     breaker: str | None = None
     """closed, half_open or open; None where no runner of this machine and user tells it."""
 
@@ -70,6 +72,7 @@ class StreamStatus:
             "event_watermark": _iso(row.event_watermark) if row else None,
             "epoch": row.epoch if row else None,
             "holder": row.holder if row else None,
+            "is_running": self.is_running,
             "incarnation": row.incarnation if row else None,
             "exactly_once": row.exactly_once if row else None,
             "brokers": self.brokers,
@@ -93,10 +96,17 @@ def status_of(access: Access, *, asks_brokers: bool = True) -> StreamStatus:
     else:
         found = _numbers(access.database(), stream_id, tracker_schema(access))
     behind, why = _behind(access, row) if asks_brokers else (None, None)
-    pid = runner_here(row.holder) if row is not None else None
+    holder = row.holder if row is not None else None
+    pid = runner_here(holder)
     breaker = notes_of(access).breaker_of(pid) if pid is not None else None
     return StreamStatus(
-        stream_id, row, **found, records_behind=behind, brokers=why, breaker=breaker
+        stream_id,
+        row,
+        **found,
+        records_behind=behind,
+        brokers=why,
+        is_running=None if is_elsewhere(holder) else pid is not None,
+        breaker=breaker,
     )
 
 

@@ -39,8 +39,7 @@ def stop_runner(access: Access, wait_seconds: float) -> StopOutcome:
     finally:
         ledger.close()
     holder = row.holder if row is not None else None
-    process = process_of(holder)
-    if process is not None and not process.is_here:
+    if is_elsewhere(holder):
         raise _unreachable(access.stream.called, str(holder), "the stream runs on another machine")
     pid = runner_here(holder)
     if pid is None:
@@ -61,6 +60,12 @@ def runner_here(holder: str | None) -> int | None:
     if process is None or not process.is_here or not _is_runner(process.pid):
         return None
     return process.pid
+
+
+def is_elsewhere(holder: str | None) -> bool:
+    """Whether a process of another machine holds a stream: nothing is known of it here."""
+    process = process_of(holder)
+    return process is not None and not process.is_here
 
 
 def _has_ended(pid: int, wait_seconds: float) -> bool:

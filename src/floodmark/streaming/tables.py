@@ -123,6 +123,19 @@ OUTBOX = StreamTable(
 
 TABLES = (STREAM, TRACKER, DEAD_LETTERS, OUTBOX)
 
+
+def fresh_query(schema: str) -> str:
+    """Finds a row while a stream, `$1`, has written nothing since it began or was reset.
+
+    Both leave a row of the tracker without records. A clean-up may have removed it: then nothing is
+    found, and what was written before is not known.
+    """
+    tracker, stream = (quoted_table(schema, table.name) for table in (TRACKER, STREAM))
+    now = f"(SELECT incarnation FROM {stream} WHERE stream_id = $1)"
+    of_now = f"FROM {tracker} WHERE pipeline_id = $1 AND incarnation = {now}"
+    return f"SELECT 1 {of_now} HAVING count(*) > 0 AND coalesce(sum(written), 0) = 0"
+
+
 _TARGET_GRANTS: dict[WriteMode, str] = {
     "append": "INSERT",
     "upsert": "SELECT, INSERT, UPDATE",

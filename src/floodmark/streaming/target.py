@@ -41,6 +41,9 @@ class TargetSpec:
     keys: tuple[str, ...] = ()
     creates_table: bool = False
     adds_columns: bool = False
+    fresh_if: tuple[str, str] | None = None
+    """A query and its value that find a row while nothing was written yet: a table that is gone
+    later is not created again, empty."""
     columns: tuple[str, ...] | None = None
     """Of the frame; None for all that do not say where a row comes from."""
 
@@ -69,11 +72,31 @@ def prepared(cursor: Cursor, spec: TargetSpec, schema: pa.Schema) -> Target:
     if table.oid is None:
         if not spec.creates_table:
             raise unfit(spec, "there is no such table", "a table, or createTable: true")
+        _refuse_gone(cursor, spec)
         _create(cursor, spec, table, schema)
         table = _found(cursor, spec)
     elif spec.adds_columns and _add_columns(cursor, spec, table, schema):
         table = _found(cursor, spec)
     return _checked(cursor, spec, table, schema)
+
+
+def _refuse_gone(cursor: Cursor, spec: TargetSpec) -> None:
+    """FM-STREAM-037 for a table that the stream has filled before."""
+    if spec.fresh_if is None:
+        return
+    query, stream = spec.fresh_if
+    if run(cursor, query, (stream,)).fetchone() is None:
+        raise StreamError(
+            "FM-STREAM-037",
+            "the target of the stream is gone although the stream has written to it",
+            where=f"stream {stream}, table {spec.table}",
+            found="there is no such table: it was dropped, or the stream wrote to another one before",
+            allowed="the table with the rows of earlier batches; or one that you create, if they"
+            " are not to be in it",
+            state="nothing of this batch was written; the stored offsets are as they were",
+            next="restore the table; or let the stream create and fill it anew: floodmark stream"
+            " reset --to earliest --yes",
+        )
 
 
 def unfit(spec: TargetSpec, found: str, allowed: str) -> StreamError:

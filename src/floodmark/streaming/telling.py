@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from floodmark.config.stream_files import LoadedStream
 from floodmark.errors import FloodmarkError
 
-_UNNAMED = re.compile(r"(floodmark stream (?:run|status|tables))(?=$|[,;])")
-"""A command at the end of a sentence, without the name that it needs outside of a project."""
+_UNNAMED = re.compile(r"(floodmark stream (?:run|status|tables|reset))(?=$|[,;]| --)")
+"""A command without the name that it needs: at the end of a sentence, or before its options."""
 
 
 @contextmanager

@@ -35,6 +35,7 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedStream:
             "floodmark stream run; else: floodmark stream tables",
             "floodmark stream run clicks.json; else: floodmark stream tables clicks.json",
         ),
+        ("floodmark stream reset --to latest", "floodmark stream reset clicks.json --to latest"),
         ("floodmark stream run other.json", "floodmark stream run other.json"),
         ("floodmark stream run clicks.json --x", "floodmark stream run clicks.json --x"),
     ],
