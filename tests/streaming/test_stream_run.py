@@ -309,7 +309,9 @@ def test_status_and_cleanup_tell_and_tidy(place: Place, run: Run) -> None:
     assert after["streams"][0]["written"] == 1
 
 
-def started(place: Place, path: Path, **environment: str) -> subprocess.Popen[str]:
+def started(
+    place: Place, path: Path, *, own_group: bool = False, **environment: str
+) -> subprocess.Popen[str]:
     source = str(Path(__file__).parents[2] / "src")
     return subprocess.Popen(
         [sys.executable, "-m", "floodmark", "stream", "run", str(path), "--json"],
@@ -317,6 +319,7 @@ def started(place: Place, path: Path, **environment: str) -> subprocess.Popen[st
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=own_group,
     )
 
 
@@ -522,6 +525,22 @@ def test_stop_ends_a_continuous_stream_after_its_batch(place: Place, run: Run) -
     breakers = [each["streams"][0]["breaker"] for each in (told, told_later)]
     assert breakers == ["closed", None]
     assert json.loads(out)["streams"][0]["written"] == 5
+
+
+@pytest.mark.slow
+def test_a_signal_that_ends_spark_too_is_a_stop(place: Place) -> None:
+    """As systemd sends it; a process of its own, since it ends the JVM."""
+    place.send(*map(event, range(5)))
+    path = checkpointed(place, triggerMode="continuous")
+    running = started(place, path, own_group=True)
+    until(lambda: place.ask("SELECT to_regclass('$schema.events')::text") != [(None,)])
+
+    os.killpg(running.pid, signal.SIGTERM)
+    out, err = running.communicate(timeout=300)
+
+    (stream,) = json.loads(out)["streams"]
+    assert (running.returncode, stream["status"], stream["error"]) == (0, "DONE", None), err
+    assert not {"Traceback", "MicroBatchExecution"} & set(err.replace(":", " ").split()), err
 
 
 # Batches that are too large for the driver ------------------------------------------------------

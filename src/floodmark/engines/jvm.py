@@ -150,6 +150,15 @@ def _try_lock(channel: Any) -> bool:
         return False
 
 
+def is_gone(spark: SparkSession) -> bool:
+    """Whether the session of Spark is ended, or its process."""
+    try:
+        return bool(spark.sparkContext._jsc.sc().isStopped())
+    # Whatever the gateway says of a process that does not answer.
+    except Exception:  # noqa: BLE001
+        return True
+
+
 def _jvm(spark: SparkSession) -> Any:
     return spark.sparkContext._jvm
 

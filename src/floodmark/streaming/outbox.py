@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from floodmark import failpoints
 from floodmark.engines.postgres import Connect, cursor_of, quoted_table, run
+from floodmark.errors import StreamError
 from floodmark.streaming.faults import database_error
 from floodmark.streaming.tables import OUTBOX
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from floodmark.engines.kafka import Record
 
 RELAY_ROWS = 1_000
+RESTS = 10
+"""After a failure the relay rests so many times as long as the attempt took."""
 
 
 class Producer(Protocol):
@@ -89,18 +93,36 @@ class Outbox:
 
 @dataclass
 class Relay:
-    """Sends what waits in an outbox; its producer is made when there is something to send."""
+    """Sends what waits in an outbox; its producer is made when there is something to send.
+
+    An attempt that fails can take a minute, and the stream waits for it: a topic that is not there
+    is not asked for with every batch.
+    """
 
     outbox: Outbox
     make_producer: Callable[[], Producer]
+    clock: Callable[[], float] = time.monotonic
+    _rests_until: float | None = None
 
     @cached_property
     def _producer(self) -> Producer:
         return self.make_producer()
 
     def send(self) -> int:
-        """How many messages were sent; raises StreamError, and then what was not sent stays."""
-        return self.outbox.relay(self._producer) if self.outbox.waiting() else 0
+        """How many messages are left, which are some while it rests.
+
+        Raises StreamError, and then what was not sent stays.
+        """
+        waiting = self.outbox.waiting()
+        if not waiting or (self._rests_until is not None and self.clock() < self._rests_until):
+            return waiting
+        began = self.clock()
+        try:
+            self.outbox.relay(self._producer)
+        except StreamError:
+            self._rests_until = self.clock() + RESTS * (self.clock() - began)
+            raise
+        return 0
 
     def waiting(self) -> int:
         """How many messages are there."""

@@ -325,6 +325,8 @@ class StreamQuery(Runner):
                     self.watcher.idle(0)
         # Whatever Spark throws: the query is over, and its own error or that of a batch is told.
         except Exception as error:
+            if self.lost_spark_by_a_stop():
+                return None
             query.stop()
             if self._error is not None:
                 raise self._error from error

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from floodmark.config.stream_files import LoadedStream
 from floodmark.config.streams import DEFAULT_DRIVER_COPY_ROWS
+from floodmark.engines.jvm import is_gone
 from floodmark.errors import StreamError
 from floodmark.model.clock import SystemClock
 from floodmark.model.offsets import Offsets
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 0.5
 """How often a continuous stream looks for new records when there were none."""
+
+HEARD_SECONDS = 1.0
+"""How long after Spark a signal reaches the stream itself."""
 
 log = logging.getLogger("floodmark.streaming")
 
@@ -130,12 +134,20 @@ class Runner:
         if self.relay is None:
             return
         try:
-            self.relay.send()
-            self.watcher.counted(None, 0)
+            self.watcher.counted(None, self.relay.send())
         except StreamError as error:
             log.warning("stream %s: %s", self.stream_id, error.in_one_line())
             with suppress(StreamError):
                 self.watcher.counted(None, self.relay.waiting())
+
+    def lost_spark_by_a_stop(self) -> bool:
+        """Whether the signal that stops the stream has ended Spark too.
+
+        So it is where a whole process group is ended, as systemd does by default. Nothing is left to
+        wait for then: what was not committed is repeated by the next run.
+        """
+        # Spark may know of the signal before this thread does.
+        return self._spark is not None and self.stop.wait(HEARD_SECONDS) and is_gone(self._spark)
 
     def again(self, act: Callable[[], Result]) -> Result:
         """The result of `act`, tried again for as long as its error may pass."""
@@ -176,8 +188,12 @@ class StreamRunner(Runner):
             self.again(self.ledger.ensure)
             claim = self.again(self.claimed)
             self.tidied(claim)
-            for batch in self.batches(claim):
-                self.done(batch)
+            try:
+                for batch in self.batches(claim):
+                    self.done(batch)
+            except Exception:
+                if not self.lost_spark_by_a_stop():
+                    raise
         return self.totals
 
     def claimed(self) -> Claim:
