@@ -112,3 +112,14 @@ def test_a_name_that_is_neither_file_nor_stream_is_told(
     assert nowhere["allowed"] == "a file, or a stream of a project; here is no project"
     assert (no_file["code"], no_file["where"]) == ("FM-CONFIG-001", "clicks.json")
     assert no_file["next"] == "name a file that is there: floodmark stream validate FILE"
+
+
+def test_a_login_that_nobody_has_is_told_with_its_stream(
+    stream: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FLOODMARK_CREDENTIAL_KAFKA_PROD_SASL", raising=False)
+
+    assert main(["stream", "run", str(stream), "--json"]) == 2
+
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["code"], error["where"]) == ("FM-CONFIG-023", "stream production-events-pipeline")

@@ -126,21 +126,23 @@ def run(
     from floodmark.streaming.health import served
     from floodmark.streaming.metrics import StreamNumbers
     from floodmark.streaming.parts import notes_of, runner_of
+    from floodmark.streaming.telling import errors_of
 
     found = [access(call, stream) for stream in streams_named(call, streams)]
     session = SharedSession(lambda: local_session(connectors=["kafka"]))
     call.what_stays, call.next = _STATES, " ".join(("floodmark stream run", *(streams or ())))
     numbers = [StreamNumbers(each.stream.settings.pipeline_id) for each in found]
-    runners = [
-        runner_of(
-            each,
-            session,
-            watcher=Told([told, StreamProgress(call, told.stream_id), notes_of(each)]),
-            skips_to_earliest=skip_to_earliest,
-            accepts_state_loss=accept_state_loss,
-        )
-        for each, told in zip(found, numbers, strict=True)
-    ]
+    runners = []
+    for each, told in zip(found, numbers, strict=True):
+        with errors_of(each.stream):
+            runner = runner_of(
+                each,
+                session,
+                watcher=Told([told, StreamProgress(call, told.stream_id), notes_of(each)]),
+                skips_to_earliest=skip_to_earliest,
+                accepts_state_loss=accept_state_loss,
+            )
+        runners.append(runner)
     with ExitStack() as stack:
         if serve is not None:
             host, port = address(serve)
@@ -192,6 +194,7 @@ class StreamProgress:
 
     def __init__(self, call: Call, stream_id: str) -> None:
         self._screen, self._name = call.errors, stream_id
+        self._outbox: int | None = None
         self._is_idle = False
 
     def claimed(self, claim: Claim) -> None:
@@ -207,7 +210,8 @@ class StreamProgress:
         """A batch is committed."""
         self._is_idle = False
         counts = batch.counts
-        lost = [f"{counts.dead_lettered:,} dead letters"] if counts.dead_lettered else []
+        letters = "dead letter" if counts.dead_lettered == 1 else "dead letters"
+        lost = [f"{counts.dead_lettered:,} {letters}"] if counts.dead_lettered else []
         lost += [f"{counts.dropped:,} dropped"] if counts.dropped else []
         what = f"{counts.written:,} of {counts.received:,} records written"
         told = "was applied before" if batch.is_repeated else ", ".join([what, *lost])
@@ -234,9 +238,10 @@ class StreamProgress:
         self._screen.line(f"{self._name}: circuit breaker {state.replace('_', ' ')}")
 
     def counted(self, tracked: int | None, outbox: int | None) -> None:
-        """Messages that wait are told; rows of the tracker are no news."""
+        """Messages that wait are told when their number changes; rows of the tracker are no news."""
         del tracked
-        if outbox:
+        is_news, self._outbox = outbox != self._outbox, outbox
+        if outbox and is_news:
             self._screen.line(f"{self._name}: {outbox:,} messages wait for Kafka")
 
 
