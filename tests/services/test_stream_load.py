@@ -24,7 +24,7 @@ from floodmark.errors import StreamError
 from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
 from floodmark.streaming.ledger import AlreadyApplied, Applied, Claim, Ledger
 from floodmark.streaming.load import PostgresLoad
-from floodmark.streaming.tables import fresh_query, grants
+from floodmark.streaming.tables import RESET, grants, written_query
 from floodmark.streaming.target import TargetSpec
 from floodmark.testing import crash
 
@@ -96,7 +96,7 @@ class Stage:
 
 
 def _of_spec(options: dict[str, Any]) -> dict[str, Any]:
-    names = ("keys", "creates_table", "adds_columns", "fresh_if")
+    names = ("keys", "creates_table", "adds_columns", "written_if")
     return {name: options.pop(name) for name in names if name in options}
 
 
@@ -512,22 +512,23 @@ def test_a_missing_table_is_not_created_unasked(stage: Stage) -> None:
 
 
 def test_a_table_that_is_gone_is_not_made_again_empty(stage: Stage) -> None:
-    def begin(offset: int) -> None:
-        stage.claim = stage.ledger.move(stage.claim, at(offset), "begins")
+    def moved(offset: int, note: str) -> None:
+        stage.claim = stage.ledger.move(stage.claim, at(offset), note)
         stage.number = offset // 1000
 
-    asked = (fresh_query(stage.ledger.schema), stage.ledger.stream_id)
-    begin(1000)
-    stage.load(records([1]), creates_table=True, fresh_if=asked)
+    asked = (written_query(stage.ledger.schema), stage.ledger.stream_id)
+    # Before anything is written the table may be made, also in a later incarnation.
+    moved(1000, "begins at earliest")
+    moved(2000, "rewind by somebody")
+    stage.load(records([1]), creates_table=True, written_if=asked)
     stage.place.query("DROP TABLE target")
 
-    gone = stage.refused(records([2]), creates_table=True, fresh_if=asked)
-    stage.ledger.cleanup(0)
-    forgotten = stage.refused(records([2]), creates_table=True, fresh_if=asked)
-    begin(3000)
-    stage.load(records([3]), creates_table=True, fresh_if=asked)
+    gone = stage.refused(records([2]), creates_table=True, written_if=asked)
+    moved(4000, f"{RESET} earliest by somebody")
+    stage.load(records([3]), creates_table=True, written_if=asked)
 
-    assert gone.code == forgotten.code == "FM-STREAM-037"
+    assert gone.code == "FM-STREAM-037"
+    assert "reset --to earliest" in (gone.next or "")
     assert stage.rows("v") == [{"v": 3}]
 
 

@@ -17,6 +17,7 @@ from floodmark.streaming.holding import facts_of
 from floodmark.streaming.parts import ledger_of, source_of
 from floodmark.streaming.query import active_folder, location_of
 from floodmark.streaming.startup import adopted, refuse_state_loss
+from floodmark.streaming.tables import RESET
 
 
 def moved_to(access: Access, to: str) -> tuple[Offsets | None, Offsets]:
@@ -33,7 +34,7 @@ def moved_to(access: Access, to: str) -> tuple[Offsets | None, Offsets]:
         # Before the claim, which fences every runner: what is refused disturbs nobody.
         after = source.begin(to)
         claim = ledger.claim(_facts(access, source.topic_ids(), "reset"), row)
-        ledger.move(claim, after, f"reset to {to[:100]} by {_person()}")
+        ledger.move(claim, after, f"{RESET} {to[:100]} by {_person()}")
         return (row.end_offsets if row else None), after
     finally:
         ledger.close()

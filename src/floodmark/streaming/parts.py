@@ -27,7 +27,7 @@ from floodmark.streaming.runner import StreamRunner
 from floodmark.streaming.runner_notes import RunnerNotes
 from floodmark.streaming.source import KafkaSource
 from floodmark.streaming.staging import Staging
-from floodmark.streaming.tables import TABLES, WriteMode, fresh_query, grants
+from floodmark.streaming.tables import TABLES, WriteMode, grants, written_query
 from floodmark.streaming.target import TargetSpec
 from floodmark.streaming.watching import Nobody, StreamWatcher
 from floodmark.streaming.writing import BatchWriter
@@ -171,7 +171,7 @@ def _writer(access: Access) -> BatchWriter:
         load.create_table,
         load.evolve_table,
         # What overwrites has all it ever wrote in the next batch.
-        (fresh_query(tracker_schema(access)), settings.pipeline_id)
+        (written_query(tracker_schema(access)), settings.pipeline_id)
         if load.write_mode != "overwrite"
         else None,
         columns,

@@ -124,16 +124,18 @@ OUTBOX = StreamTable(
 TABLES = (STREAM, TRACKER, DEAD_LETTERS, OUTBOX)
 
 
-def fresh_query(schema: str) -> str:
-    """Finds a row while a stream, `$1`, has written nothing since it began or was reset.
+RESET = "reset to"
+"""How the note of a reset begins: what was written before it may be gone."""
 
-    Both leave a row of the tracker without records. A clean-up may have removed it: then nothing is
-    found, and what was written before is not known.
+
+def written_query(schema: str) -> str:
+    """Finds a row if a stream, `$1`, has written something since it began or was last reset.
+
+    As far as the tracker remembers: what a clean-up removed is not known to be written.
     """
-    tracker, stream = (quoted_table(schema, table.name) for table in (TRACKER, STREAM))
-    now = f"(SELECT incarnation FROM {stream} WHERE stream_id = $1)"
-    of_now = f"FROM {tracker} WHERE pipeline_id = $1 AND incarnation = {now}"
-    return f"SELECT 1 {of_now} HAVING count(*) > 0 AND coalesce(sum(written), 0) = 0"
+    of_stream = f"FROM {quoted_table(schema, TRACKER.name)} WHERE pipeline_id = $1"
+    reset = f"SELECT max(batch_id) {of_stream} AND note LIKE '{RESET} %'"
+    return f"SELECT 1 {of_stream} AND written > 0 AND batch_id > coalesce(({reset}), -1) LIMIT 1"
 
 
 _TARGET_GRANTS: dict[WriteMode, str] = {

@@ -41,9 +41,9 @@ class TargetSpec:
     keys: tuple[str, ...] = ()
     creates_table: bool = False
     adds_columns: bool = False
-    fresh_if: tuple[str, str] | None = None
-    """A query and its value that find a row while nothing was written yet: a table that is gone
-    later is not created again, empty."""
+    written_if: tuple[str, str] | None = None
+    """A query and its value that find a row if the stream has written to it: a table that is gone
+    then is not created again, empty."""
     columns: tuple[str, ...] | None = None
     """Of the frame; None for all that do not say where a row comes from."""
 
@@ -82,10 +82,10 @@ def prepared(cursor: Cursor, spec: TargetSpec, schema: pa.Schema) -> Target:
 
 def _refuse_gone(cursor: Cursor, spec: TargetSpec) -> None:
     """FM-STREAM-037 for a table that the stream has filled before."""
-    if spec.fresh_if is None:
+    if spec.written_if is None:
         return
-    query, stream = spec.fresh_if
-    if run(cursor, query, (stream,)).fetchone() is None:
+    query, stream = spec.written_if
+    if run(cursor, query, (stream,)).fetchone() is not None:
         raise StreamError(
             "FM-STREAM-037",
             "the target of the stream is gone although the stream has written to it",
