@@ -73,9 +73,7 @@ def test(arguments):
     # Three workers keep two cores busy: one begins with Spark, which often waits (tests/conftest.py).
     workers = ["-n", "3", "--dist", "loadscope"] if where else []
     pytest = [PYTHON, "-m", "pytest", *workers, *where, *arguments]
-    # Tests start many hundred processes; where Python is told to keep no bytecode each would compile.
-    compiled = [PYTHON, "-m", "compileall", "-q", "src", "tests"]
-    return prepare("full", FULL_LOCK) or run(compiled) or run(pytest, environment)
+    return prepare("full", FULL_LOCK) or run(pytest, environment)
 
 
 def check(arguments):
