@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from floodmark.model.ddl import DdlError, Kind, plain_or_quoted, read_columns
 from floodmark.model.names import choices, quoted
 
 PRIMITIVES = (
@@ -41,9 +42,6 @@ _OTHER_NAMES = {
     "numeric": "decimal",
 }
 _SIZED = re.compile(r"(decimal|varchar|char)\s*(?:\(\s*(\d{1,9})\s*(?:,\s*(\d{1,2})\s*)?\))?")
-_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^']|'')*'|[^\W\d][\w$]*|\d+|[<>(),:])", re.UNICODE)
-_PLAIN = re.compile(r"[^\W\d]\w*")
-MAX_COLUMNS = 2_000
 
 
 class SchemaProblem(ValueError):
@@ -123,10 +121,6 @@ def named_type(said: str) -> str:
     return f"decimal({precision},{scale})"
 
 
-def _inner_name(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else quoted(name)
-
-
 # Spark's JSON, and JSON Schema ------------------------------------------------------------------
 
 
@@ -165,7 +159,7 @@ def _spark_type(said: Any, path: tuple[str | int, ...]) -> str:
         return f"map<{key},{_spark_type(said.get('valueType'), (*path, 'valueType'))}>"
     if kind == "struct" and isinstance(said.get("fields"), list):
         inner = _spark_fields(said["fields"], (*path, "fields"))
-        return f"struct<{','.join(f'{_inner_name(f.name)}:{f.type}' for f in inner)}>"
+        return f"struct<{','.join(f'{plain_or_quoted(f.name)}:{f.type}' for f in inner)}>"
     raise SchemaProblem("not a type", "a name, or an array, map or struct", path)
 
 
@@ -205,7 +199,7 @@ def _schema_type(said: Any, path: tuple[str | int, ...]) -> str:
         return f"array<{_schema_type(said['items'], (*path, 'items'))}>"
     if kind == "object" and isinstance(said.get("properties"), dict):
         inner = _properties(said, path)
-        return f"struct<{','.join(f'{_inner_name(f.name)}:{f.type}' for f in inner)}>"
+        return f"struct<{','.join(f'{plain_or_quoted(f.name)}:{f.type}' for f in inner)}>"
     known = choices([*_JSON_SCHEMA, "array", "object"], str(kind))
     raise SchemaProblem(f'unknown type "{str(kind)[:60]}"', known, path)
 
@@ -274,7 +268,7 @@ def _avro_complex(said: Mapping[str, Any], path: tuple[str | int, ...]) -> str:
         return _LOGICAL[logical]
     if kind == "record":
         inner = _avro_fields(said, path)
-        return f"struct<{','.join(f'{_inner_name(f.name)}:{f.type}' for f in inner)}>"
+        return f"struct<{','.join(f'{plain_or_quoted(f.name)}:{f.type}' for f in inner)}>"
     return _avro_holder(kind, said, path)
 
 
@@ -290,108 +284,24 @@ def _avro_holder(kind: Any, said: Mapping[str, Any], path: tuple[str | int, ...]
 
 # DDL --------------------------------------------------------------------------------------------
 
+_DDL_RULE = "name TYPE [NOT NULL] [COMMENT 'text'], separated by commas"
+
 
 def from_ddl(text: str) -> StreamSchema:
     """The columns of `name TYPE [NOT NULL] [COMMENT '...'], ...`."""
-    parser = _Ddl(re.sub(r"--[^\n]*", lambda comment: " " * len(comment[0]), text))
-    fields = list(parser.columns(""))
-    return _schema(fields)
+    try:
+        columns = read_columns(text)
+    except DdlError as error:
+        raise SchemaProblem(str(error), _DDL_RULE, position=error.position) from None
+    return _schema([StreamField(c.name, _ddl_type(c.kind), c.nullable) for c in columns])
 
 
-class _Ddl:
-    def __init__(self, text: str) -> None:
-        self._tokens: list[tuple[str, int]] = []
-        at = 0
-        while text[at:].strip():
-            token = _TOKEN.match(text, at)
-            if token is None:
-                at += len(text[at:]) - len(text[at:].lstrip())
-                raise SchemaProblem(f'"{text[at]}" is not expected', _DDL_RULE, position=at)
-            self._tokens.append((token[1], token.start(1)))
-            at = token.end()
-        self._at, self._end = 0, len(text)
-
-    def columns(self, closing: str) -> Iterator[StreamField]:
-        """The columns up to the closing token; the end of the text if it is empty."""
-        while True:
-            name = self._name()
-            if self._peek() == ":":
-                self._at += 1
-            kind = self._type()
-            yield StreamField(name, kind, self._nullable())
-            if self._peek() == closing:
-                self._at += 1
-                return
-            self._take(",")
-
-    def _peek(self) -> str:
-        return self._tokens[self._at][0] if self._at < len(self._tokens) else ""
-
-    def _position(self) -> int:
-        return self._tokens[self._at][1] if self._at < len(self._tokens) else self._end
-
-    def _take(self, token: str) -> None:
-        if self._peek() != token:
-            raise self._unexpected(f'"{token}"')
-        self._at += 1
-
-    def _unexpected(self, wanted: str) -> SchemaProblem:
-        here = self._peek() or "the end"
-        title = f'{wanted} is expected, not "{here[:60]}"'
-        return SchemaProblem(title, _DDL_RULE, position=self._position())
-
-    def _name(self) -> str:
-        token = self._peek()
-        if not (token[:1] == "`" or _PLAIN.match(token)):
-            raise self._unexpected("the name of a column")
-        self._at += 1
-        return token[1:-1].replace("``", "`") if token[0] == "`" else token
-
-    def _type(self) -> str:
-        word, at = self._peek(), self._position()
-        if not _PLAIN.match(word):
-            raise self._unexpected("a type")
-        self._at += 1
-        kind = word.lower()
-        if kind in ("array", "map", "struct") and self._peek() == "<":
-            return self._nested(kind)
-        try:
-            return named_type(kind + self._size())
-        except SchemaProblem as problem:
-            raise SchemaProblem(problem.title, problem.allowed, position=at) from None
-
-    def _nested(self, kind: str) -> str:
-        self._take("<")
-        if kind == "struct":
-            inner = list(self.columns(">"))
-            return f"struct<{','.join(f'{_inner_name(f.name)}:{f.type}' for f in inner)}>"
-        found = self._type()
-        if kind == "map":
-            self._take(",")
-            found += f",{self._type()}"
-        self._take(">")
-        return f"{kind}<{found}>"
-
-    def _size(self) -> str:
-        if self._peek() != "(":
-            return ""
-        parts: list[str] = []
-        while self._peek() not in (")", ""):
-            parts.append(self._peek())
-            self._at += 1
-        self._take(")")
-        return f"{''.join(parts)})"
-
-    def _nullable(self) -> bool:
-        is_required = self._peek().lower() == "not"
-        if is_required:
-            self._at += 1
-            if self._peek().lower() != "null":
-                raise self._unexpected("NULL")
-            self._at += 1
-        if self._peek().lower() == "comment":
-            self._at += 2
-        return not is_required
-
-
-_DDL_RULE = "name TYPE [NOT NULL] [COMMENT 'text'], separated by commas"
+def _ddl_type(kind: Kind) -> str:
+    parts = ",".join(_ddl_type(part) for part in kind.parts)
+    parts += ",".join(f"{plain_or_quoted(c.name)}:{_ddl_type(c.kind)}" for c in kind.columns)
+    if parts:
+        return f"{kind.word.lower()}<{parts}>"
+    try:
+        return named_type(kind.word)
+    except SchemaProblem as problem:
+        raise SchemaProblem(problem.title, problem.allowed, position=kind.position) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from floodmark.model.ddl import columns_of
+from floodmark.model.ddl import DdlError, columns_of, read_columns
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,11 @@ from floodmark.model.ddl import columns_of
         (
             "i INTERVAL DAY TO SECOND, t timestamp_ntz",
             {"i": "INTERVAL DAY TO SECOND", "t": "timestamp_ntz"},
+        ),
+        (
+            """id INT COMMENT 'no -- remark', -- a remark, with INT
+               b DATE COMMENT "it's" 'all', c STRUCT<`x y`: INT>""",
+            {"id": "INT", "b": "DATE", "c": "STRUCT<`x y`:INT>"},
         ),
         ("größe DOUBLE, _x VARIANT", {"größe": "DOUBLE", "_x": "VARIANT"}),
     ],
@@ -47,6 +52,8 @@ def test_columns_are_read(ddl: str, columns: dict[str, str]) -> None:
         ("id DECIMAL(a)", '"a" after "id DECIMAL (", where a number should be'),
         ("id INT, ID STRING", "column ID is there twice"),
         ("id INT NOT NIL", '"NIL" after "id INT NOT", where NULL should be'),
+        ("id INT COMMENT why", '"why" after "id INT COMMENT", where a comment in quotes should be'),
+        ("` INT", '"`", where the name of a column should be'),
         ("1 INT", '"1", where the name of a column should be'),
     ],
 )
@@ -54,3 +61,14 @@ def test_what_is_wrong_is_told_with_its_place(ddl: str, message: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         columns_of(ddl)
     assert str(caught.value) == message
+
+
+def test_where_it_is_wrong_can_be_shown() -> None:
+    with pytest.raises(DdlError) as caught:
+        columns_of("id INT, -- the key\n  at TIMSTAMP")
+    assert caught.value.position == len("id INT, -- the key\n  at ")
+
+
+def test_not_null_is_kept_beside_other_words() -> None:
+    found = read_columns("a MINE NOT NULL COMMENT 'x', b MINE COMMENT 'x' NOT NULL, c MINE")
+    assert [column.nullable for column in found] == [False, False, True]
