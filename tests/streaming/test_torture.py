@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 FULL = os.environ.get("FLOODMARK_TEST_SIZE") == "full"
 STORES: list[Store] = ["database", "checkpoint"] if FULL else ["database"]
 BRIEFLY = ("connections", "database", "broker", "driver")
-"""Once each, in a minute or two; a second runner that takes over is tested in test_stream_run."""
+"""Once each, in a minute or two; a second runner that takes over is tested in test_stream_runners."""
 
 
 @pytest.mark.soak

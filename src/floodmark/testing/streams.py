@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import floodmark
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
 from floodmark.engines.postgres import connector
 
@@ -56,7 +61,47 @@ class Place:
         path.write_text(json.dumps(said, indent=2))
         return path
 
+    def checkpointed(self, **more: Any) -> Path:
+        """The stream as a file, with its offsets in a checkpoint."""
+        return self.write(streamingConfigJson={**kept_in("checkpoint"), **more})
+
+    def started(
+        self, path: Path, *, own_group: bool = False, **environment: str
+    ) -> subprocess.Popen[str]:
+        """A process that runs the stream."""
+        source = str(Path(floodmark.__file__).parents[1])
+        return subprocess.Popen(
+            [sys.executable, "-m", "floodmark", "stream", "run", str(path), "--json"],
+            env={**os.environ, "PYTHONPATH": source, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=own_group,
+        )
+
+    def staged_tables(self) -> int:
+        """How many tables of staged rows the database has."""
+        found = self.ask(
+            f"SELECT count(*) FROM pg_tables WHERE schemaname = '{self.name}'"
+            " AND tablename LIKE 'floodmark_stg%'"
+        )
+        return int(found[0][0])
+
+
+def kept_in(store: str) -> dict[str, Any]:
+    """Where a stream keeps its offsets."""
+    return {"offsetStore": store, "checkpointLocation": "checkpoint"}
+
 
 def event(number: int, at: str = "2026-01-01T00:00:00Z") -> dict[str, Any]:
     """A record of the schema that the places have."""
     return {"id": number, "at": at, "kind": f"k{number % 3}"}
+
+
+def until(is_so: Callable[[], bool], seconds: float = 300) -> None:
+    """Wait for something that happens elsewhere."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"it did not happen within {seconds} s")
+        time.sleep(0.1)
