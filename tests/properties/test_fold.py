@@ -83,8 +83,9 @@ def test_a_missing_event_is_noticed(seed: int, data: st.DataObject) -> None:
         fold([*events[:lost], *events[lost + 1 :]])
 
 
-REPEATABLE = ("SINK_DONE", "TARGET", "AMEND")
-"""What a run found out about its own reads and writes; said again it changes nothing."""
+REPEATABLE = ("SINK_DONE", "TARGET", "AMEND", "REFRESH")
+"""What a run found out about its own reads and writes, and that a pipeline shall begin anew; said
+again it changes nothing."""
 
 
 @given(SEEDS, st.data())

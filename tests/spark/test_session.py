@@ -88,7 +88,7 @@ def test_a_child_session_has_settings_of_its_own_and_writes_frames_of_its_parent
 
 
 def test_the_default_settings_reach_the_session(spark: SparkSession) -> None:
-    for key in ("spark.sql.session.timeZone", "spark.databricks.delta.snapshotPartitions"):
+    for key in ("spark.sql.session.timeZone", "spark.task.maxDirectResultSize"):
         assert spark.conf.get(key) == default_conf()[key]
 
 
