@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,9 +26,10 @@ TOLD = [
 
 
 def played(*arguments: str) -> str:
-    """What the demo said to the end, which has to be a good one."""
+    """What the demo said to the end, which has to be a good one; it chooses its own JVM."""
     done = subprocess.run(
         [sys.executable, "-m", "floodmark", "demo", *arguments],
+        env={name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"},
         capture_output=True,
         text=True,
         timeout=500,

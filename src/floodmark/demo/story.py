@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from floodmark.demo.shop import Shop
-from floodmark.engines.java import SHORT_RUN
+from floodmark.engines.java import FEW_ROWS
 from floodmark.errors import ConfigError
 
 MARKER = ".floodmark-demo"
@@ -28,7 +28,7 @@ console = Console(highlight=False)
 def tell(folder: str) -> int:
     """Make the project, tell the story, return 0 if every truth holds in the end."""
     started = time.monotonic()
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_RUN)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", FEW_ROWS)
     root = make_project(Path(folder).absolute())
     with inside(root), working_day(root) as shop:
         first_batch()

@@ -28,7 +28,7 @@ from floodmark.demo.story import (
     shown,
 )
 from floodmark.engines import kafka_server, postgres_server
-from floodmark.engines.java import SHORT_RUN
+from floodmark.engines.java import FEW_ROWS
 
 FIRST, MORE, LATE = 10_000, 5_000, 3
 KILLED_AT = "stream.before_tracker:3"
@@ -38,7 +38,7 @@ KILLED_AT = "stream.before_tracker:3"
 def tell(folder: str) -> int:
     """Start broker and database, tell the story, return 0 if every truth holds in the end."""
     started = time.monotonic()
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_RUN)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", FEW_ROWS)
     root = Path(folder).absolute()
     fresh_folder(root, "floodmark demo --stream another-folder")
     with inside(root), services(root) as events:
