@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from floodmark.control.events import Event, decode, encode
+from floodmark.control.events import Event, Refreshed, decode, encode
 from floodmark.control.fold import apply, fold
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError
@@ -121,3 +121,16 @@ def test_what_can_happen_twice_changes_nothing_the_second_time(
     state = fold(events[: position + 1])
     twice = apply(state, replace(events[position], seq=state.seq + 1))
     assert replace(twice, seq=state.seq) == state
+
+
+@given(SEEDS)
+@settings(max_examples=60, deadline=None)
+def test_a_pipeline_that_shall_begin_anew_does_so_once_however_often_it_is_said(seed: int) -> None:
+    """Schedules seldom find a pipeline free to be refreshed; at their end most are."""
+    state = fold(journal(seed))
+    for name in (name for name in state.pipelines if not state.open_batches_of(name)):
+        refresh = replace(journal(seed)[0], seq=state.seq + 1, body=Refreshed(name))
+        once = apply(state, refresh)
+        twice = apply(once, replace(refresh, seq=once.seq + 1))
+        assert not any(pipeline == name for pipeline, _ in once.seeded_through)
+        assert replace(twice, seq=once.seq) == once
