@@ -7,11 +7,11 @@ Three forms: Spark's own JSON (or a JSON Schema), an Avro record, and DDL such a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from floodmark.model.ddl import DdlError, Kind, plain_or_quoted, read_columns
+from floodmark.model.ddl import Column, DdlError, Kind, plain_or_quoted, read_columns
 from floodmark.model.names import choices, quoted
 
 PRIMITIVES = (
@@ -89,15 +89,13 @@ class StreamSchema:
         )
 
 
-def _schema(fields: Iterator[StreamField] | list[StreamField]) -> StreamSchema:
+def _schema(fields: Iterable[StreamField]) -> StreamSchema:
     found = tuple(fields)
     if not found:
         raise SchemaProblem("the schema has no columns", "at least one column")
-    seen: dict[str, str] = {}
+    seen: dict[str, StreamField] = {}
     for field in found:
-        if seen.setdefault(field.name.lower(), field.name) != field.name or (
-            sum(each.name == field.name for each in found) > 1
-        ):
+        if seen.setdefault(field.name.lower(), field) is not field:
             raise SchemaProblem(f"column {field.name} is there twice", "each column once")
     return StreamSchema(found)
 
@@ -121,15 +119,19 @@ def named_type(said: str) -> str:
     return f"decimal({precision},{scale})"
 
 
+def _struct(fields: Iterable[StreamField]) -> str:
+    return f"struct<{','.join(f'{plain_or_quoted(f.name)}:{f.type}' for f in fields)}>"
+
+
 # Spark's JSON, and JSON Schema ------------------------------------------------------------------
 
 
 def from_json(document: Any) -> StreamSchema:
     """The columns of Spark's JSON of a schema, or of a JSON Schema of an object."""
     if isinstance(document, dict) and isinstance(document.get("properties"), dict):
-        return _schema(list(_properties(document, ())))
+        return _schema(_properties(document, ()))
     if isinstance(document, dict) and isinstance(document.get("fields"), list):
-        return _schema(list(_spark_fields(document["fields"], ("fields",))))
+        return _schema(_spark_fields(document["fields"], ("fields",)))
     rule = "Spark's JSON with fields, or a JSON Schema with properties"
     raise SchemaProblem("the file is no schema", rule)
 
@@ -159,7 +161,7 @@ def _spark_type(said: Any, path: tuple[str | int, ...]) -> str:
         return f"map<{key},{_spark_type(said.get('valueType'), (*path, 'valueType'))}>"
     if kind == "struct" and isinstance(said.get("fields"), list):
         inner = _spark_fields(said["fields"], (*path, "fields"))
-        return f"struct<{','.join(f'{plain_or_quoted(f.name)}:{f.type}' for f in inner)}>"
+        return _struct(inner)
     raise SchemaProblem("not a type", "a name, or an array, map or struct", path)
 
 
@@ -199,7 +201,7 @@ def _schema_type(said: Any, path: tuple[str | int, ...]) -> str:
         return f"array<{_schema_type(said['items'], (*path, 'items'))}>"
     if kind == "object" and isinstance(said.get("properties"), dict):
         inner = _properties(said, path)
-        return f"struct<{','.join(f'{plain_or_quoted(f.name)}:{f.type}' for f in inner)}>"
+        return _struct(inner)
     known = choices([*_JSON_SCHEMA, "array", "object"], str(kind))
     raise SchemaProblem(f'unknown type "{str(kind)[:60]}"', known, path)
 
@@ -229,7 +231,7 @@ def from_avro(document: Any) -> StreamSchema:
     """The columns of an Avro record."""
     if not isinstance(document, dict) or document.get("type") != "record":
         raise SchemaProblem("the file is no Avro record", '{"type": "record", "fields": [...]}')
-    return _schema(list(_avro_fields(document, ())))
+    return _schema(_avro_fields(document, ()))
 
 
 def _avro_fields(record: Mapping[str, Any], path: tuple[str | int, ...]) -> Iterator[StreamField]:
@@ -268,7 +270,7 @@ def _avro_complex(said: Mapping[str, Any], path: tuple[str | int, ...]) -> str:
         return _LOGICAL[logical]
     if kind == "record":
         inner = _avro_fields(said, path)
-        return f"struct<{','.join(f'{plain_or_quoted(f.name)}:{f.type}' for f in inner)}>"
+        return _struct(inner)
     return _avro_holder(kind, said, path)
 
 
@@ -293,14 +295,19 @@ def from_ddl(text: str) -> StreamSchema:
         columns = read_columns(text)
     except DdlError as error:
         raise SchemaProblem(str(error), _DDL_RULE, position=error.position) from None
-    return _schema([StreamField(c.name, _ddl_type(c.kind), c.nullable) for c in columns])
+    return _schema(_ddl_fields(columns))
+
+
+def _ddl_fields(columns: Iterable[Column]) -> Iterator[StreamField]:
+    for column in columns:
+        yield StreamField(column.name, _ddl_type(column.kind), column.nullable)
 
 
 def _ddl_type(kind: Kind) -> str:
-    parts = ",".join(_ddl_type(part) for part in kind.parts)
-    parts += ",".join(f"{plain_or_quoted(c.name)}:{_ddl_type(c.kind)}" for c in kind.columns)
-    if parts:
-        return f"{kind.word.lower()}<{parts}>"
+    if kind.columns:
+        return _struct(_ddl_fields(kind.columns))
+    if kind.parts:
+        return f"{kind.word.lower()}<{','.join(map(_ddl_type, kind.parts))}>"
     try:
         return named_type(kind.word)
     except SchemaProblem as problem:
