@@ -249,3 +249,23 @@ def test_a_pipeline_that_is_not_there_is_an_error(shop: Path, floodmark: Command
     answer = floodmark("pause", "dayly", "--json")
 
     assert (answer.code, answer.document["error"]["code"]) == (2, "FM-CONTROL-005")
+
+
+def test_a_pipeline_that_the_project_does_not_have_holds_its_batches_and_breaks_no_command(
+    merging: Path, arrow_call: MakeCall, answer: Command
+) -> None:
+    """Its batches stay open behind those of the project, which has nothing left to run in them."""
+    answer(arrow_call(), work.run)
+    upstream = str(merging / "lake/orders")
+    arrow_call().project.coordinator.register("stranger", [upstream], scope="night")
+
+    for number in (7, 8):
+        grow(merging, number)
+        for _ in range(2):
+            code, document = answer(arrow_call(), work.run)
+            assert code == 0, document
+            assert "stranger" in json.dumps(document)
+
+    assert answer(arrow_call(), operate.remove, "stranger")[0] == 0
+    assert answer(arrow_call(), work.run)[0] == 0
+    assert rows_of(merging / "lake/gold/orders") == 6

@@ -502,7 +502,7 @@ class Project:
         work = [
             (
                 batch_view(batch, reused=not are_new),
-                self.functions(self.unfinished(batch, pipelines)),
+                self.functions(self.unfinished(batch, pipelines or None)),
             )
             for batch in batches
         ]
@@ -602,15 +602,17 @@ class Project:
         known = self.pipelines
         return {name: self._function(name, report) for name in names if name in known}
 
-    def unfinished(self, batch: PlannedBatch, pipelines: Collection[str] = ()) -> list[str]:
-        """The pipelines of a batch (or those named) that have to run; paused ones do not.
+    def unfinished(
+        self, batch: PlannedBatch, pipelines: Collection[str] | None = None
+    ) -> list[str]:
+        """The pipelines of a batch that have to run, of those named if any are; paused ones do not.
 
         Of a cancelled batch all of them: running them is then refused with the reason.
         """
         names = list(batch.required) if batch.is_cancelled else batch.unfinished_pipelines()
         registered = self.coordinator.state().pipelines
         resting = {name for name, pipeline in registered.items() if pipeline.is_paused}
-        return [p for p in names if (p in pipelines) or (not pipelines and p not in resting)]
+        return [p for p in names if (p not in resting if pipelines is None else p in pipelines)]
 
     def debts(self, batch: Batch, pipelines: Collection[str]) -> list[PlannedBatch]:
         """Batches that some of the pipelines have to finish before this one, oldest first."""
