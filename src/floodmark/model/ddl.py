@@ -171,7 +171,7 @@ class _Reader:
         return f"({','.join(numbers)})"
 
     def _number(self) -> str:
-        if not self._next.isdigit():
+        if not re.fullmatch("[0-9]+", self._next):  # Spark knows no other digits
             raise self._wrong("a number")
         return self._take()
 

@@ -50,6 +50,7 @@ def test_columns_are_read(ddl: str, columns: dict[str, str]) -> None:
         ("id LONG,", 'the end after "id LONG ,", where the name of a column should be'),
         ("id ARRAY<INT", 'the end after "ARRAY < INT", where ">" should be'),
         ("id DECIMAL(a)", '"a" after "id DECIMAL (", where a number should be'),
+        ("id DECIMAL(١)", '"١" after "id DECIMAL (", where a number should be'),
         ("id INT, ID STRING", "column ID is there twice"),
         ("id INT NOT NIL", '"NIL" after "id INT NOT", where NULL should be'),
         ("id INT COMMENT why", '"why" after "id INT COMMENT", where a comment in quotes should be'),
