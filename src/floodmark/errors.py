@@ -171,6 +171,8 @@ CODES: dict[str, str] = {
     "FM-CONTROL-023": "a batch holds the upstream whose watermark should be reset",
     "FM-CONTROL-024": "the targets do not tell which control store wrote them",
     "FM-CONTROL-025": "the store is being written, faster than it can be exported",
+    "FM-CONTROL-031": "the archive in this place belongs to another control store",
+    "FM-CONTROL-032": "old rows could not be moved to the archive",
     "FM-RUN-001": "the function of a pipeline raised an error",
     "FM-RUN-002": "the function of a pipeline returned something unknown",
     "FM-RUN-003": "the function asked for an upstream that the run does not have",

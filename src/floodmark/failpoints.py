@@ -45,6 +45,9 @@ FREEZE_POINTS = ("freeze.before_commit", "freeze.after_commit")
 UPKEEP_POINTS = ("cleanup.mid",)
 """Points that only an upkeep reaches; it has crash tests of its own."""
 
+ARCHIVE_POINTS = ("archive.before_copy", "archive.after_copy", "archive.after_move")
+"""Points that only an upkeep with a policy for rows reaches; it has crash tests of its own."""
+
 POSTGRES_POINTS = ("postgres.after_lock", "postgres.after_copy")
 """Points that only a write to PostgreSQL reaches; it has crash tests of its own."""
 
@@ -83,6 +86,7 @@ def every_point() -> tuple[str, ...]:
         *POINTS,
         *FREEZE_POINTS,
         *UPKEEP_POINTS,
+        *ARCHIVE_POINTS,
         *POSTGRES_POINTS,
         *NODE_POINTS,
         *DATABASE_POINTS,

@@ -39,6 +39,20 @@ def test_upkeep_says_what_it_did(ran: Path, floodmark: Command, golden: Golden) 
     assert floodmark("verify").code == 0
 
 
+def test_old_rows_are_moved_where_a_policy_says_so(ran: Path, floodmark: Command) -> None:
+    before = floodmark("verify", "--json").document
+    refused = floodmark("upkeep", "--keep-rows", "often")
+    kept = floodmark("upkeep", "--keep-rows", "400d", "--json").document
+
+    answer = floodmark("upkeep", "--keep-rows", "0s")
+
+    assert (refused.code, kept["archived"]) == (2, {})
+    assert "--keep-rows" in refused.err
+    assert "archive        rows moved: " in answer.out
+    assert (ran / "lake/_control/archive/history").is_dir()
+    assert floodmark("verify", "--json").document == before
+
+
 def test_metrics_tell_when_upkeep_was_last_done(ran: Path, floodmark: Command) -> None:
     def upkept_at() -> float:
         samples = floodmark("metrics", "--json").document["metrics"]

@@ -290,18 +290,27 @@ def upkeep(
         bool,
         typer.Option("--allow-short-retain", help="Less than 1h: nobody else uses the store."),
     ] = False,
+    keep_rows: Annotated[
+        str | None,
+        typer.Option(
+            "--keep-rows", metavar="TIME", help="Move older rows to <control>/archive; else none."
+        ),
+    ] = None,
 ) -> int:
     """Fold the journal, join small files, remove what nobody needs."""
     kept = seconds("--retain", retain)
-    done = call.project.coordinator.upkeep(kept, allow_short=allow_short)
+    kept_rows = None if keep_rows is None else seconds("--keep-rows", keep_rows)
+    done = call.project.coordinator.upkeep(kept, allow_short=allow_short, keep_rows=kept_rows)
     call.show(asdict(done), lambda screen: _draw_upkeep(screen, done))
     return 0
 
 
 def _draw_upkeep(screen: Screen, done: Upkeep) -> None:
     joined = ", ".join(f"{table} {count}" for table, count in done.joined.items())
+    archived = ", ".join(f"{table} {count}" for table, count in done.archived.items())
     rows = [
         ("journal", f"{done.folded_events} events folded into one"),
+        *([("archive", f"rows moved: {archived}")] if archived else []),
         ("tables", f"small files joined: {joined or 'none'}"),
         ("files", f"{done.removed_files} removed, {size(done.removed_bytes)}"),
         ("signs of life", f"{done.removed_heartbeats} of ended runs removed"),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -40,6 +40,10 @@ SMALL_FILES = 50
 """A table with more small files than this is compacted."""
 SMALL_BYTES = 1024 * 1024
 """Larger files are left alone, so the cost of compaction follows what is new."""
+
+
+IsArchived = Callable[[str, Mapping[str, Any]], bool]
+"""Whether a row of a table is in the archive."""
 
 
 @dataclass(slots=True)
@@ -128,17 +132,20 @@ class Projector:
             raise lagging(self._path(table), error) from error
         return any(name.endswith(".json") for name in names)
 
-    def rewrite(self, state: State, *, is_complete: bool) -> bool:
+    def rewrite(
+        self, state: State, *, is_complete: bool, is_archived: IsArchived = lambda *_: False
+    ) -> bool:
         """Write the tables anew; False, with nothing lost, if one shows more than `state`.
 
-        With every event since the beginning at hand, all of them are written from nothing. Without,
+        With every event since the beginning at hand, all of them are written from nothing, but for
+        rows that were moved to the archive. Without,
         rows that only the tables remember stay: `pipeline_checkpoints` and `history` are completed,
         and of `watermarks` only the batches of the state are replaced.
         """
         with self._guard:
             if any(self._is_ahead(table, state.seq) for table in tables.TABLES):
                 return False
-            rows = {
+            rows: dict[str, list[Any]] = {
                 "committed_watermarks": tables.committed_rows(state),
                 "pipeline_registry": tables.registry_rows(state),
             }
@@ -148,18 +155,35 @@ class Projector:
                 rows["history"] = [p.history for p in self._pending]
             for table in tables.TABLES:
                 if table.name in rows:
-                    self._rewrite_table(table, rows[table.name], state.seq)
+                    kept = [row for row in rows[table.name] if not is_archived(table.name, row)]
+                    self._rewrite_table(table, kept, state.seq)
             if not is_complete:
                 handle = self._open(tables.TABLES[0]) or self._create(tables.TABLES[0])
                 self._replace(tables.TABLES[0], handle, state, set(state.batches))
                 self.refresh(state)
             return True
 
-    def history_is_complete(self, through: int) -> bool:
-        """Whether `history` really has every event up to a number; the marker alone is no proof."""
-        query = f"SELECT count(DISTINCT seq) AS n FROM t WHERE seq <= {int(through)}"
+    def history_is_complete(self, after: int, through: int) -> bool:
+        """Whether `history` has every event between two; the marker alone is no proof."""
+        span = f"seq > {int(after)} AND seq <= {int(through)}"
+        query = f"SELECT count(DISTINCT seq) AS n FROM t WHERE {span}"
         found = read_published(f"{self.control}/history", self.storage, query)
-        return found is not None and found.column("n")[0].as_py() == through
+        return found is not None and found.column("n")[0].as_py() == through - after
+
+    def opened(self, table: PublishedTable) -> Any:
+        """A table as it is now; None if there is none yet."""
+        return self._open(table)
+
+    def replace_span(
+        self, handle: Any, table: PublishedTable, rows: pa.Table, predicate: str
+    ) -> bool:
+        """Put rows in the place of all that a predicate names; False, with nothing changed, if the
+        table is no longer as `handle` saw it.
+        """
+        shown = int(handle.transaction_version(MARKER) or 0)
+        self._refuse_unwritable(table)
+        options = {"mode": "overwrite", "predicate": predicate}
+        return self._write(partial(self._commit, handle, rows, shown, **options))
 
     def published_through(self, name: str) -> int:
         """The number of the last event that a table shows; 0 if there is no table yet."""

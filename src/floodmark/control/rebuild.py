@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from floodmark.control import ControlReader
+from floodmark.control.archive import archived_rows
 from floodmark.control.fold import apply
 from floodmark.control.history import all_events
 from floodmark.control.journal import too_busy
@@ -17,7 +18,7 @@ def rebuild_tables(reader: ControlReader, control: str, storage: Storage) -> boo
     """Write the published tables anew; whether all events since the beginning were at hand.
 
     If they are not (the journal was compacted and `history` is lost), rows that no event can bring
-    back are left alone. The journal is not touched. Called twice, the second call writes the same
+    back are left alone. What is in the archive stays there. The journal is not touched. Called twice, the second call writes the same
     rows again.
     """
     for _ in range(ATTEMPTS):
@@ -27,6 +28,7 @@ def rebuild_tables(reader: ControlReader, control: str, storage: Storage) -> boo
         for event in events:
             state = apply(state, event)
             projector.observe(event, state)
-        if projector.rewrite(state, is_complete=is_complete):
+        is_archived = archived_rows(control, storage)
+        if projector.rewrite(state, is_complete=is_complete, is_archived=is_archived):
             return is_complete
     raise too_busy(ATTEMPTS)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from floodmark.control.archive import has_archive
 from floodmark.control.delta import DeltaEventLog, unreadable
 from floodmark.control.events import Event, decode, encode
 from floodmark.control.fold import fold
@@ -116,7 +117,8 @@ def fill(log: DeltaEventLog, projector: Projector, events: Sequence[Event]) -> N
 
 def refuse_existing(log: DeltaEventLog, projector: Projector) -> None:
     """Raise FM-CONTROL-021 unless the place holds nothing of a store."""
-    if (log.exists() and log.read(None).events) or projector.published_through("history"):
+    has_rows = projector.published_through("history") or has_archive(log.control, projector.storage)
+    if (log.exists() and log.read(None).events) or has_rows:
         raise store_exists(log.control)
 
 
@@ -156,7 +158,7 @@ def store_exists(control: str) -> ControlError:
         "FM-CONTROL-021",
         "there is a control store already",
         where=control,
-        allowed="a place that holds neither a journal nor published tables",
+        allowed="a place that holds no journal, no published tables and no archive",
         state="nothing was changed",
         next="name another control path, or move the folder away, then run the same command again",
     )

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Collection
+from datetime import datetime, timedelta
 
+from floodmark.control.archive import (
+    FOLDER,
+    Policy,
+    archive_rows,
+    batches_inside,
+    refuse_foreign,
+)
 from floodmark.control.delta import DeltaEventLog
-from floodmark.control.events import Event
+from floodmark.control.events import Event, Snapshot
 from floodmark.control.fold import fold
 from floodmark.control.journal import CommitConflict, CommitUnknown, new_op_id
 from floodmark.control.projections import Projector
@@ -32,22 +40,35 @@ ATTEMPTS = 10
 
 
 def keep_up(
-    log: DeltaEventLog, projector: Projector, state: State, retain_seconds: float, now: datetime
+    log: DeltaEventLog,
+    projector: Projector,
+    state: State,
+    retain_seconds: float,
+    now: datetime,
+    *,
+    keep_rows_seconds: float | None = None,
 ) -> Upkeep:
     """Everything that keeps a store quick, in this order; each step leaves the store sound.
 
     1. Publish what the tables do not show yet: only what `history` holds may be folded.
-    2. Fold the journal into one event.
-    3. Join the small files of the published tables.
-    4. Remove files that no reader needs.
-    5. Remove signs of life of runs that have ended.
-    6. Leave a note of when that was.
+    2. Fold the journal into one event, without the batches that the policy for rows does not keep.
+    3. Move the rows of those batches to the archive.
+    4. Join the small files of the published tables.
+    5. Remove files that no reader needs.
+    6. Remove signs of life of runs that have ended.
+    7. Leave a note of when that was.
     """
-    projector.refresh(state)  # 1
-    folded = _fold_journal(log.reopened(), projector, KEEP_WINDOWS) or 0  # 2
-    joined = projector.compact(above=1)  # 3
     storage, removed = projector.storage, Removed()
-    for path in (log.path, *(f"{log.control}/{table.name}" for table in TABLES)):  # 4
+    before = None if keep_rows_seconds is None else now - timedelta(seconds=keep_rows_seconds)
+    if before is not None:
+        refuse_foreign(log.control, storage, state.control_id)
+    projector.refresh(state)  # 1
+    folded = _fold_journal(log.reopened(), projector, KEEP_WINDOWS, before) or 0  # 2
+    archived = _archive(log.reopened(), projector, before) if before is not None else {}  # 3
+    joined = projector.compact(above=1)  # 4
+    folders = [table.name for table in TABLES]
+    folders += [f"{FOLDER}/{table.name}" for table in TABLES]
+    for path in (log.path, *(f"{log.control}/{folder}" for folder in folders)):  # 5
         removed += remove_unneeded(path, storage, retain_seconds, now)
     running = {
         run.run_id
@@ -55,10 +76,11 @@ def keep_up(
         for run in b.runs.values()
         if run.status == "RUNNING"
     }
-    signs = remove_heartbeats(log.control, storage, running, retain_seconds, now)  # 5
-    storage.write(f"{log.control}/{NOTE}", now.isoformat().encode())  # 6
+    signs = remove_heartbeats(log.control, storage, running, retain_seconds, now)  # 6
+    storage.write(f"{log.control}/{NOTE}", now.isoformat().encode())  # 7
     return Upkeep(
         folded_events=folded,
+        archived=archived,
         joined=joined,
         removed_files=removed.files,
         removed_bytes=removed.bytes,
@@ -112,32 +134,54 @@ def compact(log: DeltaEventLog, projector: Projector, *, keep_windows: int = KEE
     return True
 
 
-def _fold_journal(log: DeltaEventLog, projector: Projector, keep_windows: int) -> int | None:
+def _archive(log: DeltaEventLog, projector: Projector, before: datetime) -> dict[str, int]:
+    """Move old rows of batches that are no longer in the state: nothing writes those again."""
+    events = log.read(None).events
+    if not events or not isinstance(events[0].body, Snapshot):
+        return {}  # nothing is folded yet, so that every event is still needed where it is
+    state = fold(events)
+    inside = batches_inside(log.control, projector.storage, state, before)
+    policy = Policy(before, frozenset({*inside, *state.batches}), through=events[0].seq)
+    return archive_rows(projector, state.control_id, policy)
+
+
+def _fold_journal(
+    log: DeltaEventLog,
+    projector: Projector,
+    keep_windows: int,
+    before: datetime | None = None,
+) -> int | None:
     """How many events were folded; None if others always committed first.
 
     Reading the journal takes longer than the time between two commits of a busy store. So what was
-    folded is kept, and only what came meanwhile is read before the next attempt.
+    folded is kept, and only what came meanwhile is read before the next attempt. Finished batches
+    that nothing touched since `before` leave the state.
     """
     tail = log.read(None)
     published = projector.published_through("history")
     old = [event for event in tail.events if event.seq <= published]
-    if len(old) < 2 or not projector.history_is_complete(published):
+    first = old[0].seq if old and isinstance(old[0].body, Snapshot) else 0
+    if not old or not projector.history_is_complete(first, published):
         return 0
-    events = [_folded(old, keep_windows), *tail.events[len(old) :]]
+    state, inside = fold(old), None
+    if before is not None:
+        inside = batches_inside(log.control, projector.storage, state, before)
+    if len(old) < 2 and (inside is None or state.batches.keys() <= inside):
+        return 0
+    events = [_folded(old[-1], state, keep_windows, inside), *tail.events[len(old) :]]
     for _ in range(ATTEMPTS):
         try:
             log.replace(events, tail.position)
         except (CommitConflict, CommitUnknown):
             tail = log.read(tail.position)
         else:
-            return len(old)
+            return len(old) if len(old) > 1 else 0
         if tail.is_whole:
             return None  # somebody else has folded it meanwhile
         events += tail.events
     return None
 
 
-def _folded(events: list[Event], keep_windows: int) -> Event:
-    last = events[-1]
-    body = snapshot_of(fold(events), keep_windows)
+def _folded(last: Event, state: State, keep_windows: int, inside: Collection[str] | None) -> Event:
+    body = snapshot_of(state, keep_windows, inside)
     return Event(seq=last.seq, body=body, op_id=new_op_id(), actor=last.actor, at=last.at)

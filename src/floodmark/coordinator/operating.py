@@ -205,13 +205,22 @@ class Operating(Store):
         self._register_tables()
         return is_complete
 
-    def upkeep(self, retain: float | str = "7d", *, allow_short: bool = False) -> Upkeep:
+    def upkeep(
+        self,
+        retain: float | str = "7d",
+        *,
+        allow_short: bool = False,
+        keep_rows: float | str | None = None,
+    ) -> Upkeep:
         """Fold the journal, join small files, remove what nobody needs; says what it did.
 
         Files that were replaced stay for `retain` (seconds, or text such as "30d"), at least an
-        hour unless `allow_short`. State, guarantees and `history` stay as they are. Killed
-        anywhere it leaves a sound store; called again, it does what is left. Raises
-        FM-CONTROL-001 if there is no store.
+        hour unless `allow_short`. `keep_rows` moves rows of `watermarks`, `pipeline_checkpoints`
+        and `history` that are older, and whose batch is finished and was not touched since, to
+        tables of the same names under `<control>/archive`; without it every row stays. State and
+        guarantees stay as they are. Killed anywhere it leaves a sound store; called again, it does
+        what is left. Raises FM-CONTROL-001 if there is no store, FM-CONTROL-031 if the archive is
+        another store's, FM-CONTROL-032 if it cannot be written.
         """
         from floodmark.control.retention import SAFE_SECONDS
         from floodmark.control.upkeep import keep_up, refuse_short
@@ -220,10 +229,11 @@ class Operating(Store):
 
         seconds = seconds_of(retain) if isinstance(retain, str) else float(retain)
         refuse_short(seconds, 0.0 if allow_short else SAFE_SECONDS)
+        kept = seconds_of(keep_rows) if isinstance(keep_rows, str) else keep_rows
         state = self._reader().state()
         projector = self._projector or Projector(self.control, self.storage)
         now = self._clock.now()
-        done = keep_up(self._delta_log, projector, state, seconds, now)
+        done = keep_up(self._delta_log, projector, state, seconds, now, keep_rows_seconds=kept)
         lists = FileLists(self.control, self.storage)
         lists.sweep(self._reader().state().every_mark(), now - timedelta(seconds=seconds))
         self._register_tables()

@@ -175,7 +175,9 @@ class Upkeep:
     removed_bytes: int
     removed_heartbeats: int
     history_events: int
-    """Every event up to this number is in `history`."""
+    """Every event up to this number is in `history`, or in its archive."""
+    archived: Mapping[str, int] = field(default_factory=dict)
+    """Published table -> how many old rows were moved to the archive."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -532,9 +532,9 @@ class _Published:
     def published_through(self, _: str) -> int:
         return self.world.log.last_seq() - self.world.rng.choice((0, 0, 1, 3))
 
-    def history_is_complete(self, through: int) -> bool:
+    def history_is_complete(self, after: int, through: int) -> bool:
         """In this world `history` never loses a row."""
-        return through <= self.world.log.last_seq()
+        return after <= through <= self.world.log.last_seq()
 
     def compact(self) -> None:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from floodmark.control.events import (
@@ -12,16 +13,16 @@ from floodmark.control.events import (
 from floodmark.model.state import PlannedBatch, State
 
 
-def snapshot_of(state: State, keep_windows: int) -> Snapshot:
-    """The state as one event; finished batches beyond the newest `keep_windows` windows are left
-    to the history table.
+def snapshot_of(state: State, keep_windows: int, inside: Collection[str] | None = None) -> Snapshot:
+    """The state as one event; finished batches beyond the newest `keep_windows` windows, and those
+    that are not `inside` a policy for rows, are left to the history table.
     """
     return Snapshot(
         control_id=state.control_id,
         batch_seq=state.batch_seq,
         pipelines=tuple(state.pipelines.values()),
         marks=tuple(state.marks.values()),
-        batches=tuple(_kept_batches(state, keep_windows)),
+        batches=tuple(_kept_batches(state, keep_windows, inside)),
         epochs=state.epochs,
         seeded_through=tuple((p, u, v) for (p, u), v in state.seeded_through.items()),
         sinks=state.sinks,
@@ -31,11 +32,14 @@ def snapshot_of(state: State, keep_windows: int) -> Snapshot:
     )
 
 
-def _kept_batches(state: State, keep_windows: int) -> list[PlannedBatch]:
+def _kept_batches(
+    state: State, keep_windows: int, inside: Collection[str] | None
+) -> list[PlannedBatch]:
     kept, room = [], keep_windows
     for batch in sorted(state.batches.values(), key=lambda b: b.seq, reverse=True):
         room -= len(batch.windows)
-        if room >= 0 or batch.is_open:
+        is_inside = inside is None or batch.batch_id in inside
+        if (room >= 0 and is_inside) or batch.is_open:
             kept.append(batch)
     return kept[::-1]
 
