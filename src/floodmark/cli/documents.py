@@ -88,6 +88,10 @@ def run(summary: RunSummary) -> Document:
         "held": [held(each) for each in summary.held],
         "batches": [batch_outcome(each) for each in summary.batches],
         "refused": [error.as_dict() for error in summary.refused],
+        "waiting": [
+            {"pipeline": each.pipeline, "waiting_for": list(each.waiting_for)}
+            for each in summary.waiting
+        ],
         "warnings": [{"upstream": u, **asdict(each)} for u, each in summary.cautions.items()],
     }
 

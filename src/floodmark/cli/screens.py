@@ -119,7 +119,11 @@ def run(screen: Screen, call: Call, summary: RunSummary) -> None:
         print_error(call.errors, error)
         call.errors.line()
     _cautions(screen, summary.cautions)
-    if not summary.batches and not summary.refused:
+    for each in summary.waiting:
+        before = ", ".join(each.waiting_for)
+        screen.line((each.pipeline, "bold"), f" did not run: it reads what {before} writes, which")
+        screen.line("  did not finish; next: the same command again, once the cause is corrected")
+    if not summary.batches and not summary.refused and not summary.waiting:
         why = "everything is up to date" if summary.has_selection else "no pipeline is selected"
         screen.line(f"{why}: nothing to run")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from floodmark.config.connections import FilesConnection, LakeConnection
 from floodmark.config.models import PipelineSettings, ProjectSettings
+from floodmark.config.nodes import NodeSettings
 from floodmark.config.reads import ReadSettings
 from floodmark.config.writes import WriteSettings
 
@@ -21,22 +22,39 @@ def parents_of(settings: ProjectSettings) -> dict[str, list[str]]:
         pipeline.pipeline: list(
             dict.fromkeys(
                 writer
-                for table in read_by(pipeline, settings)
-                for writer in writers.get(table, ())
-                if writer != pipeline.pipeline
+                for place in read_by(pipeline, settings)
+                for table, names in writers.items()
+                for writer in names
+                if is_inside(place, table) and writer != pipeline.pipeline
             )
         )
         for pipeline in settings.pipelines
     }
 
 
+def is_inside(place: str, table: str) -> bool:
+    """Whether a read of a place gets rows of a table: `out/*.csv` is read of what `out` holds."""
+    return place == table or ("/" in place and place.startswith(f"{table.rstrip('/')}/"))
+
+
 def written_by(pipeline: PipelineSettings, settings: ProjectSettings) -> Iterator[str]:
     """The tables that the nodes of a pipeline write, by every name they have."""
     for node in pipeline.nodes:
-        if node.write is not None:
-            yield from _names(node.write, settings)
-            if node.write.register_table:
-                yield node.write.register_table
+        yield from written_by_node(node, settings)
+
+
+def written_by_node(node: NodeSettings, settings: ProjectSettings) -> Iterator[str]:
+    """The table that a node writes, by every name it has."""
+    if node.write is not None:
+        yield from _names(node.write, settings)
+        if node.write.register_table:
+            yield node.write.register_table
+
+
+def read_by_node(node: NodeSettings | None, settings: ProjectSettings) -> Iterator[str]:
+    """The table or path that a node reads."""
+    if node is not None and node.read is not None:
+        yield from _names(node.read, settings)
 
 
 def read_by(pipeline: PipelineSettings, settings: ProjectSettings) -> Iterator[str]:
@@ -44,8 +62,7 @@ def read_by(pipeline: PipelineSettings, settings: ProjectSettings) -> Iterator[s
     for upstream in (*pipeline.upstreams, *pipeline.lookups):
         yield table_name(upstream)
     for node in pipeline.nodes:
-        if node.read is not None:
-            yield from _names(node.read, settings)
+        yield from read_by_node(node, settings)
 
 
 def _names(place: ReadSettings | WriteSettings, settings: ProjectSettings) -> Iterator[str]:

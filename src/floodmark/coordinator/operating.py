@@ -14,7 +14,9 @@ from floodmark.control.events import (
     Planned,
     Reset,
 )
+from floodmark.control.fold import fold
 from floodmark.control.history import all_events
+from floodmark.control.journal import number_events
 from floodmark.control.projections import Projector
 from floodmark.control.registry import (
     refuse_odd_name,
@@ -41,6 +43,7 @@ from floodmark.plan import again, times
 from floodmark.plan.refusals import type_unknown
 from floodmark.run.edges import Edges
 from floodmark.run.landing import Landing
+from floodmark.sinks.again import refuse_harm
 
 _LOOKS = 5
 """How often an export looks at a store that is being written, before it gives up."""
@@ -180,22 +183,30 @@ class Operating(Store):
 
         def decide(state: State) -> list[Body]:
             drafted = draft(state)
-            return [
-                Planned(
-                    batch_id=batch_id,
-                    batch_seq=state.batch_seq + 1,
-                    scope=drafted.scope,
-                    windows=drafted.windows,
-                    required=drafted.required,
-                    batch_kind=kind,
-                    allows=allows,
-                    lookups=self._frozen_lookups(state, drafted.required),
-                )
-            ]
+            planned = Planned(
+                batch_id=batch_id,
+                batch_seq=state.batch_seq + 1,
+                scope=drafted.scope,
+                windows=drafted.windows,
+                required=drafted.required,
+                batch_kind=kind,
+                allows=allows,
+                lookups=self._frozen_lookups(state, drafted.required),
+            )
+            self._refuse_harm(state, planned)
+            return [planned]
 
         state = self._writer().commit(decide)
         self._publish()
         return batch_view(state.batches[batch_id], reused=False)
+
+    def _refuse_harm(self, state: State, planned: Planned) -> None:
+        """Raise FM-SINK-021 or -022 for writes that are known; a run would refuse them later."""
+        after = fold(number_events(state, [planned], "", self.actor, self._clock.now()), state)
+        batch = after.batches[planned.batch_id]
+        for pipeline in planned.required:
+            for spec in self.writes.get(pipeline, ()):
+                refuse_harm(spec, batch, state, is_planned=False)
 
     def rebuild_tables(self) -> bool:
         """Write the published tables anew; whether every event since the beginning was at hand."""

@@ -40,6 +40,7 @@ from floodmark.model.upstream import (
     UpstreamOptions,
 )
 from floodmark.model.window import CURSOR_FORMATS, Query, Window
+from floodmark.model.write import WriteSpec
 from floodmark.plan import planner, seeds, times
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.engine import Engine, spark_engine
@@ -84,6 +85,8 @@ class Store:
         self.spark = spark
         self.databases = databases
         self.readers: Readers = {}
+        self.writes: Mapping[str, Sequence[WriteSpec]] = {}
+        """What a pipeline writes, by its name; of a function only its run tells."""
         """What reads upstreams of databases; a project hands it in."""
         self.actor = actor or current_user()
         self.schema = schema

@@ -20,6 +20,7 @@ from floodmark.config import (
     load_file,
     survey_file,
 )
+from floodmark.config.chains import parents_of
 from floodmark.config.connections import DIALECTS
 from floodmark.config.models import MAX_JOBS
 from floodmark.config.node_reads import with_upstreams
@@ -44,11 +45,10 @@ from floodmark.model.upstream import Upstream
 from floodmark.model.window import Settlement
 from floodmark.plan.again import Edge
 from floodmark.project import naming, planfile
-from floodmark.project.anew import begin_anew, pipelines_anew, refuse_shared_targets
+from floodmark.project.anew import pipelines_anew, refuse_debts, refuse_shared_targets
 from floodmark.project.checks import (
     Checks,
     function_of,
-    not_run,
     place_finding,
     refuse_elsewhere,
     refuse_nodes,
@@ -57,18 +57,21 @@ from floodmark.project.checks import (
 from floodmark.project.crew import Crew
 from floodmark.project.file_reads import file_readers_of
 from floodmark.project.following import with_followers
+from floodmark.project.order import order_of, written_so_far
 from floodmark.project.outcomes import (
     BatchOutcome,
     Nobody,
     PipelineOutcome,
     RunSummary,
     ScopePlan,
+    Waiting,
     Watcher,
 )
 from floodmark.project.running import Shift, Terms
 from floodmark.project.selection import Selection, chosen_from
 from floodmark.run.databases import Databases
 from floodmark.run.leases import paused
+from floodmark.run.nodes.writes import writes_of
 from floodmark.sources.cursors import Readers
 from floodmark.sources.keeping import only_looking
 
@@ -78,6 +81,7 @@ __all__ = [
     "Project",
     "RunSummary",
     "ScopePlan",
+    "Waiting",
     "Watcher",
 ]
 
@@ -149,8 +153,9 @@ class Project:
 
         Raises every error at once: broken entries of the file do not hide what is wrong with the
         functions and upstreams of the others. Imports the modules of the functions, reads the
-        upstreams' logs, writes nothing. With `connect` Spark is started if catalog names have to
-        be asked for; without, those are not checked.
+        logs of upstreams on this machine, and plans them; writes nothing. With `connect` it also
+        asks databases, web APIs and object stores, and starts Spark if catalog names have to be
+        asked for; without, those are not checked.
         """
         file, report = survey_file(_project_file(path), env)
         project = cls(file) if file else None
@@ -158,11 +163,14 @@ class Project:
             if connect:
                 project.connect_names(project.select(), watcher or Nobody())
             with only_looking():
-                Checks(project.file, project.coordinator, report, connects=connect).run()
+                checks = Checks(project.file, project.coordinator, report, connects=connect)
+                checks.run()
+                # With errors before it planning would only meet them again.
+                if not report.found and (names := checks.plannable):
+                    checks.take_plans(project.plan_scopes(names))
         report.raise_if_any()
         assert project is not None  # noqa: S101  (nothing is missing without an error)
-        later = not_run(project.file, project.settings.pipelines)
-        project.file = replace(project.file, warnings=(*report.warnings, *later))
+        project.file = replace(project.file, warnings=tuple(report.warnings))
         return project
 
     @cached_property
@@ -185,6 +193,10 @@ class Project:
             **self._database_readers(coordinator, vault),
             **file_readers_of(self.file, coordinator.control, coordinator.storage, plugins),
             **self._source_readers(coordinator, vault),
+        }
+        coordinator.writes = {
+            pipeline.pipeline: writes_of(pipeline, self.settings)
+            for pipeline in self.settings.pipelines
         }
         return coordinator
 
@@ -261,6 +273,17 @@ class Project:
             for pipeline in self._scopes.get(scope, ())
         }
 
+    def parents(self) -> dict[str, list[str]]:
+        """The pipelines that write what each one reads: by the files, and as functions have done."""
+        parents = parents_of(self.settings)
+        writers = written_so_far(self.coordinator.state_if_any())
+        for name, pipeline in self.pipelines.items() if writers else ():
+            read = (*pipeline.upstreams, *pipeline.lookups)
+            before = (writers.get(self.coordinator.stored_name(u), ()) for u in read)
+            known = [w for each in before for w in each if w in self.pipelines and w != name]
+            parents[name] = list(dict.fromkeys([*parents[name], *known]))
+        return parents
+
     def file_writers(self, pipelines: Iterable[str]) -> list[str]:
         """The nodes of these pipelines whose writes are at least once, since files keep no receipts."""
         known = [self.pipelines[name] for name in pipelines if name in self.pipelines]
@@ -322,7 +345,7 @@ class Project:
         if not freeze:
             with only_looking():
                 plans = [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
-            return with_followers(plans, scopes, self.settings)
+            return with_followers(plans, scopes, self.parents())
         self.connect_names(scopes, watcher or Nobody())
         with self.coordinator.coalesce():
             return [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
@@ -404,8 +427,9 @@ class Project:
     ) -> RunSummary:
         """Plan, run and finalize until everything that was new at the beginning is done.
 
-        A batch left open by an earlier run is finished first. A pipeline that fails holds its
-        upstreams; the others go on, at most `jobs` at once. Called again it is the retry. `timeout`
+        A batch left open by an earlier run is finished first. A pipeline that writes a table comes
+        before those that read it; if it fails they wait (`waiting` in the summary). A pipeline that
+        fails holds its upstreams; the others go on, at most `jobs` at once. Called again it is the retry. `timeout`
         and `retry` are for every pipeline, in the place of what floodmark.yaml says. Raises
         ConfigError before anything is journaled if a function cannot be found. With `full_refresh`
         the pipelines load everything again, with `force_first_run` those with a `first_run_query`;
@@ -424,10 +448,12 @@ class Project:
             on_lost_target=on_lost_target,
             loads_anew=anew,
         )
-        begin_anew(self.coordinator, anew)
+        refuse_debts(self.coordinator, anew)
+        self.functions(sorted(anew))
         self.connect_names(scopes, shift.watcher)
         with self.coordinator.coalesce():
-            summary = shift.run_scopes(scopes, max_versions)
+            order = order_of(scopes, self._scopes, self.parents())
+            summary = shift.run_units(order, max_versions)
             if not summary.batches:  # no finalize has looked for what a crash left behind
                 self.coordinator.sweep_landing()
             return summary

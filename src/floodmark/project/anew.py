@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from floodmark.config import PipelineSettings
 from floodmark.config.models import ProjectSettings
+from floodmark.control import operations
 from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError
 from floodmark.model.state import State
@@ -68,6 +69,14 @@ def _shared(target: str, pipeline: str, nodes: Sequence[str]) -> ConfigError:
         state="nothing was read or written",
         next=f"change the writes; or leave it out: floodmark run --full-refresh --exclude {pipeline}",
     )
+
+
+def refuse_debts(coordinator: Coordinator, pipelines: Collection[str]) -> None:
+    """Raise FM-CONTROL-020 for a pipeline that has another batch to finish first."""
+    state = coordinator.state_if_any() if pipelines else None
+    for name in sorted(pipelines):
+        if state is not None and name in state.pipelines and not _has_begun(state, name):
+            operations.refuse_debts(state, name)
 
 
 def begin_anew(coordinator: Coordinator, pipelines: Collection[str]) -> None:

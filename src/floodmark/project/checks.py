@@ -10,18 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.config import LoadedFile, PipelineSettings, load_function
-from floodmark.config.chains import table_name, written_by
+from floodmark.config.chains import is_inside, read_by_node, table_name, written_by
 from floodmark.config.findings import UNREAD_SQL
+from floodmark.config.findings import Finding as ConfigFinding
 from floodmark.config.node_reads import is_database_read, upstream_of
 from floodmark.config.nodes import NodeSettings
-from floodmark.config.places import Report
+from floodmark.config.places import Report, key_name
 from floodmark.config.plugins import Plugins
 from floodmark.config.rules import has_plugins
 from floodmark.coordinator import Coordinator
+from floodmark.deltalog import is_local
 from floodmark.errors import ConfigError, ControlError, FloodmarkError
 from floodmark.model.names import is_asked, is_of_project
 from floodmark.model.results import Finding, bad
 from floodmark.model.state import State
+from floodmark.project.outcomes import ScopePlan
 from floodmark.project.plugged import plugin_problems
 from floodmark.run.nodes.support import unsupported
 from floodmark.sources.cursors import reader_of
@@ -47,10 +50,50 @@ class Checks:
         for position, pipeline in self._pipelines():
             if pipeline.nodes:
                 self._check_steps(position, pipeline.nodes)
+                self._check_graph(position, pipeline)
             elif pipeline.function:
                 self._check_function(position, pipeline)
         self._check_upstreams()
         self._check_place()
+
+    @property
+    def plannable(self) -> list[str]:
+        """The pipelines whose scopes can be planned without asking anybody, as far as allowed."""
+        if self.connects:
+            return [pipeline.pipeline for pipeline in self.file.settings.pipelines]
+        if not self._has_store_at_hand:
+            return []
+        asked = {each.shared_scope for _, each in self._pipelines() if self._asks_somebody(each)}
+        local = (each for _, each in self._pipelines() if each.shared_scope not in asked)
+        return [pipeline.pipeline for pipeline in local]
+
+    @property
+    def _has_store_at_hand(self) -> bool:
+        """Whether the control store can be read without a network, or a network may be used."""
+        return self.connects or is_local(self.coordinator.control)
+
+    def _asks_somebody(self, pipeline: PipelineSettings) -> bool:
+        names = [*pipeline.upstreams, *pipeline.lookups]
+        return any(is_asked(name) or self._is_remote(name, pipeline) for name in names)
+
+    def _is_remote(self, upstream: str, pipeline: PipelineSettings) -> bool:
+        """Whether an upstream is on another machine, or has a name that only Spark resolves."""
+        if is_of_project(upstream):
+            reader = self.coordinator.readers[pipeline.pipeline, upstream]
+            return not is_local(getattr(reader, "root", ""))
+        if self.coordinator.names.to_ask([upstream]):
+            return self.coordinator.spark is None
+        stored = self.coordinator.stored_name(upstream)
+        return not is_local(self.coordinator.names.place(stored))
+
+    def take_plans(self, plans: Sequence[ScopePlan]) -> None:
+        """What planning refuses is refused here too, with its own way out."""
+        for plan in plans:
+            if plan.error is None:
+                continue
+            of_scope = (p for p, each in self._pipelines() if each.shared_scope == plan.scope)
+            self._add(("pipelines", next(of_scope)), plan.error)
+            self.report.found[-1][1].next = plan.error.next
 
     @cached_property
     def _plugins(self) -> Plugins:
@@ -82,6 +125,32 @@ class Checks:
             if node.transform and self.file.is_whole("plugins"):
                 self._check_parameters((*path, "transform"), node)
 
+    def _check_graph(self, position: int, pipeline: PipelineSettings) -> None:
+        """What `plan` refuses of the nodes, and what their writes would refuse in some batch."""
+        from floodmark.run.nodes.foreseen import foreseen
+
+        settings = self.file.settings
+        if not all(
+            self.file.is_whole(*part) for part in (("connections",), ("pipelines", position))
+        ):
+            return  # what is missing may be the very thing that would make the rest right
+        for finding in (*unsupported(pipeline, settings), *foreseen(pipeline, settings)):
+            path = self.file.written(("pipelines", position, *finding.path))
+            if not self._has_error_at(path) and not self._is_known(finding):
+                self.report.add(
+                    finding.code,
+                    finding.title,
+                    self.file.place(*path),
+                    key=self.file.key(*path),
+                    found=finding.found or None,
+                    allowed=finding.allowed,
+                )
+
+    def _has_error_at(self, path: tuple[str | int, ...]) -> bool:
+        """Whether that part of the node is wrong already: one mistake is one error."""
+        part = f": {key_name(path[:5])}"
+        return any(part in (error.where or "") for _, error in self.report.found)
+
     def _check_plugins(self, path: tuple[str | int, ...], node: NodeSettings) -> None:
         parts = (("plugins",), (*path, "read"), (*path, "write"))
         if not all(self.file.is_whole(*part) for part in parts):
@@ -107,9 +176,13 @@ class Checks:
 
     def _add_once(self, path: tuple[str | int, ...], error: FloodmarkError) -> None:
         """Say what every node would find once, where its cause is."""
-        said = {(each.code, each.title) for _, each in self.report.found}
-        if (error.code, error.title) not in said:
+        if not self._is_known(error):
             self._add(path, error)
+
+    def _is_known(self, error: FloodmarkError | ConfigFinding) -> bool:
+        return any(
+            each.code == error.code and each.title == error.title for _, each in self.report.found
+        )
 
     def _warn_of_sql(self, path: tuple[str | int, ...], found: str) -> None:
         path = self.file.written(path)
@@ -142,32 +215,51 @@ class Checks:
 
     def _check_upstreams(self) -> None:
         names: dict[tuple[str, str], str] = {}
-        settings = self.file.settings
-        to_come = {table for each in settings.pipelines for table in written_by(each, settings)}
-        targets_are_known = self._targets_are_known()
         for position, pipeline in self._pipelines():
             for index, upstream in _each_once(pipeline.upstreams):
                 path = self._path_of(position, pipeline, index)
                 if not self._is_read_known(path, pipeline):
                     continue
-                if is_of_project(upstream):
-                    if is_asked(upstream):
-                        self._check_connection(path, upstream, pipeline.pipeline)
-                    continue
-                try:
-                    table_id = self._table_id(upstream, pipeline)
-                except FloodmarkError as error:
-                    if error.code == "FM-PLAN-030" and self.coordinator.spark is None:
-                        continue  # only Spark can tell: it is shown, not refused
-                    is_absent = error.code in ("FM-PLAN-001", "FM-PLAN-030")
-                    may_come = table_name(upstream) in to_come or not targets_are_known
-                    if not (is_absent and may_come):
-                        self._add(path, error)
-                    continue
-                stored = self.coordinator.stored_name(upstream)
-                other = names.setdefault((pipeline.shared_scope, table_id), stored)
-                if other != stored:
-                    self._add(path, _two_names(other, stored, table_id))
+                if is_asked(upstream):
+                    self._check_connection(path, upstream, pipeline.pipeline)
+                elif is_of_project(upstream):
+                    self._check_folder(path, upstream, pipeline)
+                elif self._may_look_at(upstream, pipeline):
+                    self._check_table(path, upstream, pipeline, names)
+
+    @cached_property
+    def _to_come(self) -> set[str]:
+        """The tables and folders that the project writes: they may not be there yet."""
+        settings = self.file.settings
+        return {table for each in settings.pipelines for table in written_by(each, settings)}
+
+    def _may_look_at(self, upstream: str, pipeline: PipelineSettings) -> bool:
+        # Without its store nobody knows where a table is: the store remembers tables that moved.
+        at_hand = self._has_store_at_hand and not self._is_remote(upstream, pipeline)
+        return self.connects or at_hand
+
+    def _check_table(
+        self,
+        path: tuple[str | int, ...],
+        upstream: str,
+        pipeline: PipelineSettings,
+        names: dict[tuple[str, str], str],
+    ) -> None:
+        """Whether a table is there, under one name in its scope; `names` has those seen so far."""
+        try:
+            table_id = self._table_id(upstream, pipeline)
+        except FloodmarkError as error:
+            if error.code == "FM-PLAN-030" and self.coordinator.spark is None:
+                return  # only Spark can tell: it is shown, not refused
+            is_absent = error.code in ("FM-PLAN-001", "FM-PLAN-030")
+            may_come = table_name(upstream) in self._to_come or not self._targets_are_known
+            if not (is_absent and may_come):
+                self._add(path, error)
+            return
+        stored = self.coordinator.stored_name(upstream)
+        other = names.setdefault((pipeline.shared_scope, table_id), stored)
+        if other != stored:
+            self._add(path, _two_names(other, stored, table_id))
 
     def _check_connection(self, path: tuple[str | int, ...], upstream: str, pipeline: str) -> None:
         """With `--connect` the database is asked what a run would ask it first."""
@@ -176,6 +268,22 @@ class Checks:
         try:
             reader = reader_of(self.coordinator.readers, upstream, pipeline)
             reader.examine(datetime.now(UTC), self.coordinator.spark)
+        except FloodmarkError as error:
+            self._add(path, error)
+
+    def _check_folder(
+        self, path: tuple[str | int, ...], upstream: str, pipeline: PipelineSettings
+    ) -> None:
+        """Whether there is a place where files could be; another machine is asked by --connect."""
+        reader = self.coordinator.readers[pipeline.pipeline, upstream]
+        if not self._targets_are_known or not (self.connects or is_local(reader.root)):
+            return
+        node = pipeline.nodes[int(path[3])] if path[4:] == ("read",) else None
+        wanted = [table_name(name) for name in read_by_node(node, self.file.settings)]
+        if any(is_inside(name, table) for name in wanted for table in self._to_come):
+            return  # a node of the project writes these files
+        try:
+            reader.refuse_no_folder()
         except FloodmarkError as error:
             self._add(path, error)
 
@@ -200,6 +308,7 @@ class Checks:
         name = read.connection if read is not None else None
         return name is None or name in self.file.settings.connections
 
+    @cached_property
     def _targets_are_known(self) -> bool:
         """Whether every table is known that the project writes, and that others may wait for."""
         nodes = [node for each in self.file.settings.pipelines for node in each.nodes]
@@ -222,6 +331,8 @@ class Checks:
         return log.facts().table_id
 
     def _check_place(self) -> None:
+        if not self._has_store_at_hand:
+            return
         try:
             moved = moved_from(self.file, self.coordinator)
         except ControlError as error:
@@ -276,10 +387,7 @@ def refuse_nodes(file: LoadedFile, pipelines: Sequence[PipelineSettings]) -> Non
 
 
 def not_run(file: LoadedFile, pipelines: Sequence[PipelineSettings]) -> Iterator[ConfigError]:
-    """What of the nodes of these pipelines this version does not run, with its place.
-
-    `validate` warns of it; `plan` and `run` refuse the pipeline.
-    """
+    """What of the nodes of these pipelines this version does not run, with its place."""
     names = {pipeline.pipeline for pipeline in pipelines if pipeline.nodes}
     for position, pipeline in zip(file.positions, file.settings.pipelines, strict=True):
         for finding in unsupported(pipeline, file.settings) if pipeline.pipeline in names else ():

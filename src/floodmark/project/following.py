@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from floodmark.config import PipelineSettings, ProjectSettings
-from floodmark.config.chains import parents_of
+from floodmark.config import PipelineSettings
 from floodmark.project import naming
 from floodmark.project.outcomes import ScopePlan
 
@@ -16,13 +15,12 @@ _ABSENT = ("FM-PLAN-001", "FM-PLAN-030")
 def with_followers(
     plans: Sequence[ScopePlan],
     scopes: Mapping[str, Sequence[PipelineSettings]],
-    settings: ProjectSettings,
+    writers: Mapping[str, Sequence[str]],
 ) -> list[ScopePlan]:
-    """The plans, each with the pipelines after which it is made again.
+    """The plans, each with the pipelines after which it is made again; `writers` are by reader.
 
     Their windows exist only once those have run. A table that is not there yet is no error then.
     """
-    writers = parents_of(settings)
     scope_of = {each.pipeline: scope for scope, chosen in scopes.items() for each in chosen}
     found = {plan.scope: plan for plan in plans}
     for _ in plans:  # a chain is as long as there are scopes, at most

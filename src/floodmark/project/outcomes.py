@@ -51,9 +51,18 @@ class BatchOutcome:
     held: tuple[Held, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pipeline that was not planned: a pipeline whose tables it reads failed, or waits itself."""
+
+    pipeline: str
+    scope: str
+    waiting_for: tuple[str, ...]
+
+
 @dataclass
 class RunSummary:
-    """What a whole run did: scopes in the order of the file, their batches in the order of time."""
+    """What a whole run did, in the order in which the pipelines run."""
 
     batches: list[BatchOutcome] = field(default_factory=list)
     refused: list[FloodmarkError] = field(default_factory=list)
@@ -62,6 +71,7 @@ class RunSummary:
     """False where the selectors matched no pipeline."""
     cautions: dict[str, Caution] = field(default_factory=dict)
     """What was seen while planning and stopped nothing, by upstream."""
+    waiting: list[Waiting] = field(default_factory=list)
 
     @property
     def outcomes(self) -> list[PipelineOutcome]:
@@ -69,9 +79,13 @@ class RunSummary:
 
     @property
     def held(self) -> list[Held]:
-        """What is held at the end: a later batch of a scope speaks for the earlier ones."""
-        last = {outcome.batch.scope: outcome for outcome in self.batches}
-        return [held for outcome in last.values() for held in outcome.held]
+        """What is held at the end: a later batch of an upstream speaks for the earlier ones."""
+        last: dict[tuple[str, str], Held | None] = {}
+        for outcome in self.batches:
+            scope = outcome.batch.scope
+            last |= {(scope, window.upstream): None for window in outcome.batch.windows}
+            last |= {(scope, held.upstream): held for held in outcome.held}
+        return [held for held in last.values() if held is not None]
 
     @property
     def exit_code(self) -> int:

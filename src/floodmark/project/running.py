@@ -1,4 +1,4 @@
-"""Running a project: scope by scope, batch by batch, pipelines side by side."""
+"""Running a project: unit by unit, batch by batch, pipelines side by side."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from floodmark.config import PipelineSettings, RetrySettings
+from floodmark.config import RetrySettings
 from floodmark.errors import ConfigError, ControlError, FloodmarkError, SetupError
 from floodmark.model.results import Batch, Finalized, batch_view
 from floodmark.model.state import OnLostTarget
 from floodmark.model.window import Caution, Settlement, Window
+from floodmark.project.anew import begin_anew
 from floodmark.project.crew import Crew
 from floodmark.project.failures import failure_of, with_caller
+from floodmark.project.order import Order, Unit
 from floodmark.project.outcomes import (
     BatchOutcome,
     OutcomeStatus,
     PipelineOutcome,
     RunSummary,
+    Waiting,
     Watcher,
     outcome_of,
 )
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from floodmark.project import Project
 
 Functions = Mapping[str, Callable[..., Any]]
+UnitKey = tuple[int, str]
 
 USERS_FAILURES = ("FM-RUN-001", "FM-RUN-005")
 LEASE_HELD = "FM-CONTROL-006"
@@ -58,65 +62,90 @@ class Shift:
     watcher: Watcher
     crew: Crew
 
-    # Scopes ---------------------------------------------------------------------------------------
+    # Units ----------------------------------------------------------------------------------------
 
-    def run_scopes(
-        self, scopes: Mapping[str, Sequence[PipelineSettings]], max_versions: int | None
-    ) -> RunSummary:
-        """Every scope until what was new is done, and what this run wrote for other scopes too."""
-        course = _Course(list(scopes))
-        waiting = dict(scopes)
-        for _ in scopes:
-            works = [_CatchUp(self, s, chosen, max_versions) for s, chosen in waiting.items()]
-            ready = [work for work in works if self._begin(work.look, work.scope, course)]
-            # One after the other, so that the numbers of batches follow the file.
-            ready = [work for work in ready if self._begin(work.freeze, work.scope, course)]
-            self.crew.each([partial(self._finish, work, course) for work in ready])
-            course.take_cautions(works)
-            waiting = self._readers(scopes, course.written_by(ready, self.project), course)
+    def run_units(self, order: Order, max_versions: int | None) -> RunSummary:
+        """Every unit until what was new is done, and what this run wrote for other units too."""
+        course = _Course(order)
+        waiting: Sequence[Unit] = order.units
+        for _ in order.teams:
+            works = {unit.key: _CatchUp(self, unit, max_versions) for unit in waiting}
+            # A wrong name is told before anything has run, also by pipelines that come later.
+            for work in works.values():
+                work.is_ready = self._begin(work.look, work, course)
+            for level in order.levels(waiting):
+                self._run_level([works[unit.key] for unit in level], course)
+            waiting = self._readers(list(works.values()), course)
             if not waiting:
                 break
         return course.summary()
 
-    def _begin(self, step: Callable[[], bool], scope: str, course: _Course) -> bool:
-        """Whether a scope goes on after a step; raises ConfigError while nothing has run."""
-        course.refused.pop(scope, None)
+    def _run_level(self, works: Sequence[_CatchUp], course: _Course) -> None:
+        """Plan and run units that do not read from one another."""
+        going = [work for work in works if self._is_going(work, course)]
+        # One after the other, so that the numbers of batches follow the file.
+        ready = [work for work in going if self._begin(work.freeze, work, course)]
+        self.crew.each([partial(self._finish, work, course) for work in ready])
+        course.take(works)
+
+    def _is_going(self, work: _CatchUp, course: _Course) -> bool:
+        """Whether a unit has something to do, seen once those before it have run."""
+        unit = course.admitted(work.unit)
+        anew = self.terms.loads_anew.intersection(unit.names)
+        is_seen = unit == work.unit and not anew and not course.has_run_before(unit)
+        work.unit = unit
+        if not unit.chosen:
+            course.refused.pop(unit.key, None)
+            return False
+        if is_seen:
+            return work.is_ready
+
+        def look() -> bool:
+            begin_anew(self.project.coordinator, anew)
+            return work.look()
+
+        return self._begin(look, work, course)
+
+    def _begin(self, step: Callable[[], bool], work: _CatchUp, course: _Course) -> bool:
+        """Whether a unit goes on after a step; raises ConfigError while nothing has run."""
+        course.refused.pop(work.unit.key, None)
         try:
             return step()
         except ConfigError as error:
             if not course.has_begun:
                 raise
-            course.refused[scope] = error
-        except FloodmarkError as error:  # this scope is refused; the others still run
-            course.refused[scope] = error
+            course.refused[work.unit.key] = error
+        except FloodmarkError as error:  # this unit is refused; the others still run
+            course.refused[work.unit.key] = error
         return False
 
     def _finish(self, work: _CatchUp, course: _Course) -> None:
         try:
-            work.run(course.batches[work.scope])
-        except (ConfigError, SetupError):  # true for every scope: said once
+            work.run(course.batches[work.unit.key])
+        except (ConfigError, SetupError):  # true for every unit: said once
             raise
         except FloodmarkError as error:
-            course.refused[work.scope] = error
+            course.refused[work.unit.key] = error
 
-    def _readers(
-        self,
-        scopes: Mapping[str, Sequence[PipelineSettings]],
-        written: set[str],
-        course: _Course,
-    ) -> dict[str, Sequence[PipelineSettings]]:
-        """The scopes that read what was just written, unless something holds them."""
+    def _readers(self, works: Sequence[_CatchUp], course: _Course) -> list[Unit]:
+        """The units that read what was written beside or after them, unless something holds them.
+
+        Their order was not known: a circle, or a function that wrote a table for the first time.
+        """
+        writers = course.writers(works, self.project)
+        if not writers:
+            return []
         name_of = self.project.coordinator.stored_name
-        return {
-            scope: chosen
-            for scope, chosen in scopes.items()
-            if not course.is_held(scope)
-            and any(
-                u in written or name_of(u) in written
-                for pipeline in chosen
+
+        def is_behind(unit: Unit) -> bool:
+            return any(
+                level >= unit.level and name != pipeline.pipeline
+                for pipeline in unit.chosen
                 for u in pipeline.upstreams
+                for name, level in (*writers.get(u, ()), *writers.get(name_of(u), ()))
             )
-        }
+
+        return [unit for unit in course.order.units if not course.is_held(unit) and is_behind(unit)]
 
     # Batches --------------------------------------------------------------------------------------
 
@@ -224,50 +253,95 @@ class Shift:
 
 
 class _Course:
-    """What has become of each scope so far."""
+    """What has become of each unit so far."""
 
-    def __init__(self, scopes: Sequence[str]) -> None:
-        self.batches: dict[str, list[BatchOutcome]] = {scope: [] for scope in scopes}
-        self.refused: dict[str, FloodmarkError] = {}
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.batches: dict[UnitKey, list[BatchOutcome]] = {unit.key: [] for unit in order.units}
+        self.refused: dict[UnitKey, FloodmarkError] = {}
         self.cautions: dict[str, Caution] = {}
+        self.waiting: dict[str, Waiting] = {}
+        """The pipelines that were not planned because of those before them."""
+        self._has_run: set[str] = set()
+        """The pipelines that ran in this call, whatever became of them."""
+        self._failed: set[str] = set()
 
-    def take_cautions(self, works: Sequence[_CatchUp]) -> None:
-        """What the newest look of each scope has seen."""
+    def take(self, works: Sequence[_CatchUp]) -> None:
+        """What the units of a level have done, and what their newest look has seen."""
         windows = [window for work in works for window in work.seen]
         self.cautions |= {each.upstream: each.warning for each in windows if each.warning}
+        for work in works:
+            for outcome in (each for batch in work.outcomes for each in batch.pipelines):
+                self._has_run.add(outcome.name)
+                self._failed.discard(outcome.name)
+                if outcome.error:
+                    self._failed.add(outcome.name)
+            if work.unit.key in self.refused:
+                self._failed |= set(work.unit.names)
+
+    def admitted(self, unit: Unit) -> Unit:
+        """A unit without the pipelines that wait: what they would read is not there yet."""
+        stopped = self._failed | set(self.waiting)
+        for name in unit.names:
+            before = [each for each in self.order.parents[name] if each in stopped]
+            # A parent on the same level is one of a circle: nobody comes first there.
+            before = [each for each in before if self._level_of(each) < unit.level]
+            if before:
+                mates = sorted(self.order.teams[name].intersection(unit.names))
+                self.waiting |= {mate: Waiting(mate, unit.scope, tuple(before)) for mate in mates}
+        return self.order.without(unit, [name for name in unit.names if name in self.waiting])
+
+    def _level_of(self, pipeline: str) -> int:
+        return next(unit.level for unit in self.order.units if pipeline in unit.names)
+
+    def has_run_before(self, unit: Unit) -> bool:
+        """Whether a pipeline ran whose tables this unit reads: its plan may have changed."""
+        before = {parent for name in unit.names for parent in self.order.parents[name]}
+        return not before.isdisjoint(self._has_run)
 
     @property
     def has_begun(self) -> bool:
         return any(self.batches.values())
 
-    def is_held(self, scope: str) -> bool:
-        done = self.batches[scope]
+    def is_held(self, unit: Unit) -> bool:
+        done = self.batches[unit.key]
         return bool(done and done[-1].held)
 
-    def written_by(self, works: Sequence[_CatchUp], project: Project) -> set[str]:
-        """The targets that these scopes wrote in their last round, by path and by name."""
-        ids = [o.batch.batch_id for work in works for o in work.outcomes if o.batch.batch_id]
-        runs = [run for i in ids for run in project.coordinator.status(i)[0].runs.values()]
-        sinks = [sink for run in runs for sink in run.sinks.values()]
-        return {sink.target for sink in sinks} | {sink.table for sink in sinks if sink.table}
+    def writers(
+        self, works: Sequence[_CatchUp], project: Project
+    ) -> dict[str, list[tuple[str, int]]]:
+        """The pipelines that wrote each target in these works, by its path and name, with levels."""
+        found: dict[str, list[tuple[str, int]]] = {}
+        for work in works:
+            for batch_id in [o.batch.batch_id for o in work.outcomes if o.batch.batch_id]:
+                for name, run in project.coordinator.status(batch_id)[0].runs.items():
+                    for sink in run.sinks.values():
+                        for target in (sink.target, sink.table):
+                            found.setdefault(target or "", []).append((name, work.unit.level))
+        return found
 
     def summary(self) -> RunSummary:
-        """In the order of the scopes, whatever came first."""
+        """In the order in which units run, whatever came first."""
         batches = [outcome for outcomes in self.batches.values() for outcome in outcomes]
-        refused = [self.refused[s] for s in self.batches if s in self.refused]
+        refused = [self.refused[key] for key in self.batches if key in self.refused]
         return RunSummary(
-            batches, refused, has_selection=bool(self.batches), cautions=self.cautions
+            batches,
+            refused,
+            has_selection=bool(self.batches),
+            cautions=self.cautions,
+            waiting=list(self.waiting.values()),
         )
 
 
 @dataclass
 class _CatchUp:
-    """Brings one scope up to what was new when it began."""
+    """Brings one unit up to what was new when it began."""
 
     shift: Shift
-    scope: str
-    chosen: Sequence[PipelineSettings]
+    unit: Unit
     max_versions: int | None
+    is_ready: bool = False
+    """Whether the newest look saw something to do."""
     outcomes: list[BatchOutcome] = field(default_factory=list)
     _preview: Batch | None = None
     _batch: Batch | None = None
@@ -284,7 +358,8 @@ class _CatchUp:
         """Whether there is something to do; journals nothing. Raises FM-CONFIG-006."""
         project = self.shift.project
         lost = self.shift.terms.on_lost_range
-        self._preview = project.preview_scope(self.scope, self.chosen, self.max_versions, lost)
+        scope, chosen = self.unit.scope, self.unit.chosen
+        self._preview = project.preview_scope(scope, chosen, self.max_versions, lost)
         if self._preview.status == "NOOP":
             return False
         self._functions = self._functions_of(self._preview)
@@ -294,7 +369,8 @@ class _CatchUp:
         """Journal the batch that was looked at; False if others have finished it meanwhile."""
         project = self.shift.project
         lost = self.shift.terms.on_lost_range
-        self._batch = project.freeze_scope(self.scope, self.chosen, self.max_versions, lost)
+        scope, chosen = self.unit.scope, self.unit.chosen
+        self._batch = project.freeze_scope(scope, chosen, self.max_versions, lost)
         batch_id = self._batch.batch_id
         if batch_id is None or batch_id in [done.batch.batch_id for done in self.outcomes]:
             self._batch = None
@@ -318,7 +394,7 @@ class _CatchUp:
 
     def _functions_of(self, batch: Batch) -> Functions:
         project = self.shift.project
-        chosen = {pipeline.pipeline for pipeline in self.chosen}
+        chosen = set(self.unit.names)
         open_ones: Sequence[str] = (*batch.pipelines, *batch.seeds)
         if batch.batch_id:
             open_ones = project.unfinished(project.coordinator.status(batch.batch_id)[0])

@@ -10,8 +10,13 @@ from floodmark.model.write import WriteSpec
 DUPLICATES, STALE = "duplicates", "stale"
 
 
-def refuse_harm(spec: WriteSpec, batch: PlannedBatch, state: State) -> None:
-    """Raise FM-SINK-021 if the write would double rows, FM-SINK-022 if old could replace new."""
+def refuse_harm(
+    spec: WriteSpec, batch: PlannedBatch, state: State, *, is_planned: bool = True
+) -> None:
+    """Raise FM-SINK-021 if the write would double rows, FM-SINK-022 if old could replace new.
+
+    `is_planned`: whether the batch is journaled, and has to be finished or given up.
+    """
     if batch.is_ordered or spec.mode == "replace_where":
         return
     if spec.mode != "merge":
@@ -24,16 +29,18 @@ def refuse_harm(spec: WriteSpec, batch: PlannedBatch, state: State) -> None:
                 allowed="merge by key, replace_where, or duplicates that were allowed when it was"
                 " planned",
                 flag="--allow-duplicates",
+                is_planned=is_planned,
             )
     elif STALE not in batch.allows and not (is_newest(batch, state) or _keeps_newer(spec, batch)):
         raise _refused(
             "FM-SINK-022",
             spec,
             batch,
-            found="the range ends before the watermark: its rows may be older than the target's",
+            found="the range ends before the watermark, so this could overwrite newer rows with older ones",
             allowed='sequence_by= together with deletes="soft", and missing="keep" where a snapshot '
             "is read; or stale rows that were allowed",
             flag="--allow-stale",
+            is_planned=is_planned,
         )
 
 
@@ -58,8 +65,25 @@ def _keeps_newer(spec: WriteSpec, batch: PlannedBatch) -> bool:
 
 
 def _refused(
-    code: str, spec: WriteSpec, batch: PlannedBatch, *, found: str, allowed: str, flag: str
+    code: str,
+    spec: WriteSpec,
+    batch: PlannedBatch,
+    *,
+    found: str,
+    allowed: str,
+    flag: str,
+    is_planned: bool,
 ) -> SinkError:
+    if not is_planned:
+        return SinkError(
+            code,
+            f"a {batch.kind} may not write {spec.name} like this",
+            where=spec.target,
+            found=found,
+            allowed=allowed,
+            state="nothing was planned or written",
+            next=f"change the write, or plan the {batch.kind} with {flag}",
+        )
     return SinkError(
         code,
         f"a {batch.kind} may not write {spec.name} like this",

@@ -152,6 +152,16 @@ def listed(pattern: str, storage: Storage) -> dict[str, FileFacts]:
         raise out_of_reach(pattern, error) from error
 
 
+def refuse_no_place(pattern: str, storage: Storage) -> None:
+    """Raise FM-PLAN-001 if the place below which a path or glob is looked for does not exist."""
+    root, _ = split_pattern(pattern)
+    try:
+        if storage.entry(root) is None:
+            raise _no_such_place(pattern, root)
+    except OSError as error:
+        raise out_of_reach(pattern, error) from error
+
+
 def split_pattern(pattern: str) -> tuple[str, list[str]]:
     """Where the search begins, and the parts below it, from the first with a wildcard on.
 

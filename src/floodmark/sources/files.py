@@ -23,6 +23,7 @@ from floodmark.sources.file_lists import (
     NewFiles,
     listed,
     new_files,
+    refuse_no_place,
     split_pattern,
 )
 
@@ -82,6 +83,10 @@ class FileReader:
     def facts(self) -> TableFacts:
         """What is known without a look: a folder has no versions."""
         return times.folder_facts(self.upstream)
+
+    def refuse_no_folder(self) -> None:
+        """Raise FM-PLAN-001 if there is no place to look for files, as planning would."""
+        refuse_no_place(self._absolute(self.pattern), self.storage)
 
     def look(self, window: Window, now: datetime, spark: Any = None) -> TimeFacts:  # noqa: ARG002 a door
         """What is new after the start of a window; keeps the list that its end is."""

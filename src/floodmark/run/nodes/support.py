@@ -146,7 +146,13 @@ def _other_source_read(read: ReadSettings, settings: ProjectSettings) -> Iterato
     for other in (node.read for node in nodes if node.read is not None):
         is_same = (other.connection, _what(other)) == (read.connection, _what(read))
         if is_same and _what(read) is not None and other != read:
-            yield _not_run("read", allowed="the same read in every node, or params of its own")
+            yield Finding(
+                ("read",),
+                NOT_RUN,
+                f"two nodes of this project read {_what(read)} in different ways",
+                "",
+                "the same settings in every node that reads it, or params of its own",
+            )
             return
 
 
@@ -178,8 +184,12 @@ def _other_file_read(read: ReadSettings, settings: ProjectSettings) -> Iterator[
     for other in (node.read for node in nodes if node.read is not None):
         is_same = (other.connection, other.path) == (read.connection, read.path)
         if is_same and other != read and is_file_read(other, settings):
-            yield _not_run(
-                "path", allowed=f"the same settings in every node that reads {read.path}"
+            yield Finding(
+                ("path",),
+                NOT_RUN,
+                f"two nodes of this project read {read.path} in different ways",
+                "",
+                f"the same settings in every node that reads {read.path}",
             )
             return
 
@@ -276,8 +286,33 @@ def _other_words(
     found: UpstreamSettings | None, tables: dict[str, UpstreamSettings]
 ) -> Iterator[Finding]:
     """Two nodes that read one table share its windows, so they say the same about it."""
-    if found is not None and tables.setdefault(found.name, found) != found:
-        yield _not_run("read", allowed=f"the same settings in every node that reads {found.name}")
+    if found is None:
+        return
+    first = tables.setdefault(found.name, found)
+    if first != found:
+        yield _two_ways(found.name, _differences(first, found))
+
+
+def _differences(first: UpstreamSettings, second: UpstreamSettings) -> str:
+    """The settings in which two reads differ, as both say them."""
+    names = [n for n in type(first).model_fields if getattr(first, n) != getattr(second, n)]
+    pairs = (f"{n}: {_as_said(first, n)} and {_as_said(second, n)}" for n in names)
+    return "; ".join(pairs)
+
+
+def _as_said(upstream: UpstreamSettings, name: str) -> str:
+    value = getattr(upstream, name)
+    return "not set" if value is None else str(value)
+
+
+def _two_ways(name: str, differences: str) -> Finding:
+    return Finding(
+        ("read",),
+        NOT_RUN,
+        f"two nodes of this pipeline read {name} in different ways",
+        differences,
+        "the same settings in both nodes; or one of the nodes in a pipeline of its own",
+    )
 
 
 def _shared_read(
@@ -289,8 +324,12 @@ def _shared_read(
     first = known.setdefault(upstream.name, node)
     has_own = any(n.write is not None and n.write.first_run_query for n in (first, node))
     if first is not node and (first.read != node.read or has_own):
-        yield _not_run(
-            "read", allowed=f"depends_on: [{first.name}], or the same read in both nodes"
+        yield Finding(
+            ("read",),
+            NOT_RUN,
+            f"two nodes of this pipeline read {upstream.name} in different ways",
+            "a first_run_query of its own" if has_own else "",
+            f"depends_on: [{first.name}], or the same read in both nodes",
         )
 
 
@@ -311,5 +350,5 @@ def _shared_name(
 def _not_run(*path: str | int, allowed: str) -> Finding:
     key = next((part for part in reversed(path) if isinstance(part, str)), "read")
     return Finding(
-        path, NOT_RUN, f'"{key}" as it is said here is not run by this version', "", allowed
+        path, NOT_RUN, f'this version does not run "{key}" as it is set here', "", allowed
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from floodmark.config.models import ProjectSettings
+from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.node_writes import file_format, target_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.writes import MergeSettings, WriteOptions, WriteSettings
@@ -36,6 +36,12 @@ def write_of(node: NodeSettings, settings: ProjectSettings) -> WriteSpec | None:
         **_layout(write.options),
         **(_merge(write.merge) if write.merge is not None else {}),
     )
+
+
+def writes_of(pipeline: PipelineSettings, settings: ProjectSettings) -> list[WriteSpec]:
+    """What the nodes of a pipeline write."""
+    specs = (write_of(node, settings) for node in pipeline.nodes)
+    return [spec for spec in specs if spec is not None]
 
 
 def replaced_anew(spec: WriteSpec) -> bool:

@@ -218,6 +218,17 @@ def tables_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(".".join(part.name for part in found.parts) for found in plain))
 
 
+def output_names(text: str) -> tuple[str, ...] | None:
+    """The names of a query's columns; None where a * stands among them, or sqlglot cannot tell."""
+    try:
+        parsed = _parsed(text)
+    except SqlglotError:
+        return None
+    if not isinstance(parsed, exp.Query) or not parsed.named_selects or parsed.is_star:
+        return None
+    return tuple(parsed.named_selects)
+
+
 def _parsed(text: str) -> Expr:
     """As sqlglot's parse_one, from words that may be known already."""
     found = _SPARK.parser().parse(list(_tokens(text)), text)

@@ -1,0 +1,279 @@
+"""What the sinks would refuse in some batch, told from the graph before the first one runs.
+
+Only what is sure: a refusal that depends on what a table holds is left to the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from floodmark.config.chains import read_by_node, written_by_node
+from floodmark.config.findings import Finding
+from floodmark.config.graph import Graph, graph_of
+from floodmark.config.models import PipelineSettings, ProjectSettings
+from floodmark.config.node_reads import table_of, upstream_of
+from floodmark.config.nodes import NodeSettings, Step
+from floodmark.errors import SinkError
+from floodmark.model.names import connection_of
+from floodmark.model.window import ANSWER, EVERY_ROW
+from floodmark.model.write import CHANGE_COLUMNS, DELTA, WriteSpec
+from floodmark.run.nodes.writes import write_of
+from floodmark.sinks.rules import REPLACING, check_options
+from floodmark.transforms import sql
+
+UNSAID_NODE = "FM-CONFIG-044"
+_CHANGE_TYPE = CHANGE_COLUMNS[0]
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where the rows of a node come from: a read, or the committed rows of a node above."""
+
+    node: NodeSettings
+    """The node that reads, or whose write is read."""
+    steps: tuple[Step, ...]
+    """Every step between the rows as they are read and the write."""
+    is_committed: bool = False
+
+
+def foreseen(pipeline: PipelineSettings, settings: ProjectSettings) -> Iterator[Finding]:
+    """Every refusal that the nodes of a pipeline will meet, with the path of its key."""
+    nodes = {node.name: node for node in pipeline.nodes}
+    graph = graph_of(pipeline.nodes)
+    for position, node in enumerate(pipeline.nodes):
+        found = [*_unsaid_nodes(node, graph), *_refused_write(node, pipeline, nodes, settings)]
+        yield from (each.below("nodes", position) for each in found)
+
+
+def _unsaid_nodes(node: NodeSettings, graph: Graph) -> Iterator[Finding]:
+    """SQL that names a node whose rows it does not get."""
+    before = {name.lower() for name in graph.parents[node.name]}
+    others = {name.lower(): name for name in graph.parents if name != node.name}
+    for position, step in enumerate(node.transform):
+        tables = sql.tables_of(step.sql) if step.sql is not None else ()
+        for table in tables:
+            name = others.get(table.lower())
+            if name is not None and name.lower() not in before:
+                yield Finding(
+                    ("transform", position, "sql"),
+                    UNSAID_NODE,
+                    f"the SQL of node {node.name} reads node {name}, which it does not depend on",
+                    f"the table {table}; depends_on has {_listed(node.depends_on)}",
+                    f"depends_on with {name} in it; or the schema before the name, where a table"
+                    " of the catalog is meant",
+                )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+def _refused_write(
+    node: NodeSettings,
+    pipeline: PipelineSettings,
+    nodes: Mapping[str, NodeSettings],
+    settings: ProjectSettings,
+) -> Iterator[Finding]:
+    if node.write is None or not node.write.write_mode:
+        return
+    spec = write_of(node, settings)
+    if spec is None:
+        return
+    try:
+        check_options(spec)
+    except SinkError as error:
+        yield Finding(("write",), error.code, error.title, error.found or "", error.allowed or "")
+        return
+    origin = _origin(node, nodes, settings)
+    if origin is None:
+        return
+    if _is_always_whole(origin, pipeline, settings):
+        yield from _merged_snapshot(spec, origin)
+        return
+    if spec.mode in REPLACING and _is_surely_partial(origin, settings):
+        yield from _partial_overwrite(spec, origin)
+    elif _has_changes(origin, settings):
+        yield from _dropped_changes(spec, origin)
+        if _has_updates(origin, settings):
+            yield from _untold_changes(spec, origin)
+
+
+def _origin(
+    node: NodeSettings, nodes: Mapping[str, NodeSettings], settings: ProjectSettings
+) -> _Origin | None:
+    """Up from a node by the rows that are its `input`; None where the way is broken or a circle."""
+    steps: list[Step] = list(node.transform)
+    for _ in nodes:
+        if node.read is not None and node.read.node is None:
+            return _Origin(node, tuple(steps))
+        name = node.read.node if node.read is not None else next(iter(node.depends_on), None)
+        parent = nodes.get(name or "")
+        if parent is None:
+            return None
+        written = write_of(parent, settings) if parent.write is not None else None
+        if written is not None and _has_log(written):
+            return _Origin(parent, tuple(steps), is_committed=True)
+        steps = [*parent.transform, *steps]
+        node = parent
+    return None
+
+
+def _has_log(spec: WriteSpec) -> bool:
+    return spec.format == DELTA and connection_of(spec.target) is None
+
+
+def _is_always_whole(
+    origin: _Origin, pipeline: PipelineSettings, settings: ProjectSettings
+) -> bool:
+    """Whether each batch reads all rows, so that rows that are gone are nowhere to be seen."""
+    if origin.is_committed:
+        return False
+    upstream = upstream_of(origin.node, pipeline.pipeline, settings)
+    if upstream is None:
+        return False
+    is_table = origin.node.read is not None and table_of(origin.node.read, settings) is not None
+    if is_table:
+        return upstream.method == "snapshot"
+    return upstream.time_column in (EVERY_ROW, ANSWER)
+
+
+def _merged_snapshot(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
+    is_upsert = spec.mode == "merge" and spec.strategy == "upsert"
+    if is_upsert and spec.missing is None:
+        yield Finding(
+            ("write", "merge"),
+            "FM-SINK-004",
+            "this merge reads a whole table in each batch and does not say what becomes of rows"
+            " that are no longer in it",
+            f"node {origin.node.name} reads everything; merge.missing is not set",
+            "missing: delete (only if the input has every row that the target should have), or"
+            " missing: keep",
+        )
+
+
+def _is_surely_partial(origin: _Origin, settings: ProjectSettings) -> bool:
+    """Whether every batch but the first reads only what is new."""
+    read = origin.node.read
+    if origin.is_committed or read is None:
+        return not _replaces(write_of(origin.node, settings))
+    if table_of(read, settings) is None or read.incremental is not None:
+        return True
+    return read.method == "feed" or _is_written_here(origin.node, settings)
+
+
+def _replaces(spec: WriteSpec | None) -> bool:
+    """Whether the nodes below get the whole table, because each write replaces all of it."""
+    return spec is not None and spec.mode == "overwrite"
+
+
+def _partial_overwrite(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
+    if not spec.allow_partial:
+        what = "the whole target" if spec.mode == "overwrite" else "all rows of the condition"
+        yield Finding(
+            ("write", "mode"),
+            "FM-SINK-003",
+            f"from the second batch on, new rows alone would replace {what}",
+            f"node {origin.node.name} gives only what is new",
+            "mode: merge; or a read of everything (method: snapshot for a Delta table);"
+            " or allow_partial: true if only the newest rows shall stay",
+        )
+
+
+def _has_changes(origin: _Origin, settings: ProjectSettings) -> bool:
+    """Whether rows come with their kind of change: those of a Delta table do."""
+    read = origin.node.read
+    if origin.is_committed:
+        return True
+    return read is not None and read.incremental is None and table_of(read, settings) is not None
+
+
+def _dropped_changes(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
+    """`changes: latest` and `log` work by columns that a step has dropped."""
+    step = next((each for each in origin.steps if _loses_changes(each)), None)
+    if spec.changes in ("latest", "log") and step is not None:
+        yield Finding(
+            ("write", "changes"),
+            "FM-SINK-001",
+            f"a step drops the change columns that changes: {spec.changes} needs",
+            f"{step.name} does not keep {_CHANGE_TYPE}",
+            f"{', '.join(CHANGE_COLUMNS)} kept by every step before the write",
+        )
+
+
+def _has_updates(origin: _Origin, settings: ProjectSettings) -> bool:
+    """Whether a node of this project updates or deletes rows of what is read by its changes."""
+    if origin.is_committed:
+        return _updates(write_of(origin.node, settings))
+    return any(_updates(write_of(node, settings)) for node in _writers(origin.node, settings))
+
+
+def _is_written_here(node: NodeSettings, settings: ProjectSettings) -> bool:
+    return any(_writers(node, settings))
+
+
+def _writers(node: NodeSettings, settings: ProjectSettings) -> Iterator[NodeSettings]:
+    """The nodes of the project that write what a node reads."""
+    tables = set(read_by_node(node, settings))
+    nodes = (each for pipeline in settings.pipelines for each in pipeline.nodes)
+    return (n for n in nodes if not tables.isdisjoint(written_by_node(n, settings)))
+
+
+def _updates(spec: WriteSpec | None) -> bool:
+    if spec is None:
+        return False
+    return spec.mode == "replace_where" or (
+        spec.mode == "merge" and spec.strategy in ("upsert", "delete_match")
+    )
+
+
+def _untold_changes(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
+    """Updates and deletes come, and the write could not tell them from new rows."""
+    if spec.changes is not None:
+        return
+    source = f"node {origin.node.name} " + (
+        "updates or deletes rows of its target"
+        if origin.is_committed
+        else "reads a table whose rows this project updates or deletes"
+    )
+    if spec.mode == "append":
+        yield Finding(
+            ("write", "mode"),
+            "FM-SINK-001",
+            "this append does not say what becomes of updates and deletes",
+            source,
+            "changes: latest (with keys), log or handled; or mode: merge with keys",
+        )
+    position = next((i for i, step in enumerate(origin.steps) if _loses_changes(step)), None)
+    if spec.mode == "merge" and position is not None:
+        yield Finding(
+            ("write", "merge"),
+            "FM-SINK-001",
+            "a step drops the change columns, so this merge cannot tell updates and deletes apart",
+            f"{source}; {origin.steps[position].name} does not keep {_CHANGE_TYPE}",
+            f"{_CHANGE_TYPE} and {CHANGE_COLUMNS[1]} kept by every step before the merge",
+        )
+
+
+def _loses_changes(step: Step) -> bool:
+    """Whether no row keeps its kind of change after a step; False where only a run can tell."""
+    if step.sql is not None:
+        names = sql.output_names(step.sql)
+        return names is not None and _CHANGE_TYPE not in {name.lower() for name in names}
+    if step.name in ("select", "drop"):
+        is_named = _CHANGE_TYPE in _columns_of(step)
+        return is_named == (step.name == "drop")
+    if step.name == "aggregate" and isinstance(step.params, dict):
+        kept = [*_texts(step.params.get("by")), *(step.params.get("columns") or {})]
+        return _CHANGE_TYPE not in {str(name).lower() for name in kept}
+    return False
+
+
+def _columns_of(step: Step) -> set[str]:
+    said = step.params.get("columns") if isinstance(step.params, dict) else step.params
+    return {name.lower() for name in _texts(said)}
+
+
+def _texts(value: object) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
+    return [each for each in texts if isinstance(each, str)] if isinstance(texts, list) else []
