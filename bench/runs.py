@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from floodmark.model.window import Window
     from floodmark.model.write import WriteSpec
     from floodmark.run.engine import Engine
+    from floodmark.transforms import Step
 
 ROUNDS = 5
 
@@ -54,6 +55,11 @@ class TimedEngine:
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Any:
         inner = self._inner.sink(spec, windows, previous)
         return _Timed(inner, self._watch, timed=("write",), plain=("committed",))
+
+    def transformed(
+        self, steps: Sequence[Step], frame: Any, others: Mapping[str, Any], root: Path
+    ) -> Any:
+        return self._inner.transformed(steps, frame, others, root)
 
     def is_lost_file(self, error: BaseException) -> bool:
         return self._inner.is_lost_file(error)

@@ -183,6 +183,8 @@ CODES: dict[str, str] = {
     "FM-RUN-007": "the function of a pipeline took longer than its timeout",
     "FM-RUN-008": "other nodes read what a node writes, and its target has no change feed",
     "FM-RUN-009": "the rows of a node do not pass an expectation",
+    "FM-RUN-010": "the batch has not frozen what a node reads whole",
+    "FM-RUN-011": "a backfill or replay would replace all rows of a target by none",
     "FM-TRANSFORM-001": "a step names no known transform",
     "FM-TRANSFORM-002": "the parameters of a step are wrong",
     "FM-TRANSFORM-003": "a step names a column that is not there",

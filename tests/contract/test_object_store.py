@@ -27,6 +27,7 @@ from floodmark.model.write import WriteSpec
 from floodmark.sources.kinds import SourceOfAllKinds
 from floodmark.testing.arrow import ArrowSink, ArrowSource
 from floodmark.testing.arrow_times import ArrowTimeSource
+from floodmark.testing.crash import ArrowEngine
 
 SERVER = Path(__file__).with_name("s3_server.py")
 NOBODY = "http://127.0.0.1:9"
@@ -107,10 +108,8 @@ def bucket(endpoint: str) -> Bucket:
     return Bucket(f"s3://{name}", options_for(endpoint))
 
 
-class BucketEngine:
+class BucketEngine(ArrowEngine):
     """Runs without Spark on tables in a bucket."""
-
-    spark = None
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -122,9 +121,6 @@ class BucketEngine:
         self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None
     ) -> ArrowSink:
         return ArrowSink(spec, tuple(windows), previous, self._options)
-
-    def is_lost_file(self, error: BaseException) -> bool:
-        return False
 
 
 def test_files_are_written_listed_read_and_removed(bucket: Bucket) -> None:

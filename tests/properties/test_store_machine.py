@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,12 +39,8 @@ from floodmark.control.tables import committed_rows, registry_rows, watermark_ro
 from floodmark.control.upkeep import compact
 from floodmark.deltalog import Storage
 from floodmark.errors import FloodmarkError
-from floodmark.model.state import Holder, PlannedBatch, SinkDone, State
-from floodmark.model.window import Window
-from floodmark.model.write import WriteSpec
-from floodmark.sources.kinds import SourceOfAllKinds
-from floodmark.testing.arrow import ArrowSink, ArrowSource
-from floodmark.testing.arrow_times import ArrowTimeSource
+from floodmark.model.state import Holder, PlannedBatch, State
+from floodmark.testing.crash import ArrowEngine
 
 pytestmark = pytest.mark.slow
 
@@ -52,19 +48,6 @@ UPSTREAMS = ("a", "b")
 PIPELINES = {"P": ("a", "b"), "Q": ("b",)}
 Files = dict[str, tuple[int, int]]
 CRASHES = [point for point in failpoints.POINTS if not point.startswith("compact.")]
-
-
-class Engine:
-    spark = None
-
-    def source(self) -> SourceOfAllKinds:
-        return SourceOfAllKinds(ArrowSource(), ArrowTimeSource())
-
-    def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Any:
-        return ArrowSink(spec, tuple(windows), previous)
-
-    def is_lost_file(self, error: BaseException) -> bool:
-        return False
 
 
 class UserError(Exception):
@@ -180,7 +163,7 @@ class Store(RuleBasedStateMachine):
         self.processes += 1
         me = self.processes
         coordinator = fm.Coordinator(self.control, actor=f"process {me}", lease_ttl=2)
-        coordinator._engine = Engine()
+        coordinator._engine = ArrowEngine()
         coordinator._holder = Holder("here", "boot", me, "start")
         coordinator._is_gone = lambda holder: holder.pid != me
         # Most processes leave the tables to `everything_agrees`: publishing is most of the cost.

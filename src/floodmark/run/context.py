@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from floodmark import failpoints
@@ -45,6 +46,7 @@ from floodmark.sinks.named import NO_CATALOG, TargetNames, last_write
 
 if TYPE_CHECKING:
     from floodmark.sources.cursors import Readers
+    from floodmark.transforms import Step
 
 NameOf = Callable[[str], str]
 """Turns a name as the user writes it into the stored one."""
@@ -176,6 +178,12 @@ class Run:
     def read(self, window: Window) -> Any:
         """The rows of any window, proven readable first."""
         return self._engine.source().read(window)
+
+    def transformed(
+        self, steps: Sequence[Step], frame: Any, others: Mapping[str, Any], root: Path
+    ) -> Any:
+        """A frame after the steps of a node, in the engine of the run."""
+        return self._engine.transformed(steps, frame, others, root)
 
     def is_empty(self, spec: WriteSpec) -> bool:
         """Whether the target of a write is not there, or has no rows; reads its log only.

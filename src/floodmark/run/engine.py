@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.deltalog import Storage
@@ -15,6 +16,7 @@ from floodmark.sources import QuerySource
 
 if TYPE_CHECKING:
     from floodmark.sources.cursors import Readers
+    from floodmark.transforms import Step
 
 
 class Engine(Protocol):
@@ -28,6 +30,14 @@ class Engine(Protocol):
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
         """What does one write of a run; `previous` is the last one of that name, if any."""
+
+    def transformed(
+        self, steps: Sequence[Step], frame: Any, others: Mapping[str, Any], root: Path
+    ) -> Any:
+        """A frame after the steps of a node, which may name other frames; nothing runs yet.
+
+        Functions of Python steps are looked for below `root`. Raises TransformError.
+        """
 
     def is_lost_file(self, error: BaseException) -> bool:
         """Whether an error means that data files of an upstream are gone."""
@@ -64,6 +74,13 @@ class SparkEngine:
         from floodmark.sinks.delta import DeltaSink
 
         return DeltaSink(self.spark, spec, tuple(windows), previous, self._storage.options)
+
+    def transformed(
+        self, steps: Sequence[Step], frame: Any, others: Mapping[str, Any], root: Path
+    ) -> Any:
+        from floodmark.transforms import apply_steps
+
+        return apply_steps(steps, frame, others=others, root=root).frame
 
     def is_lost_file(self, error: BaseException) -> bool:
         from floodmark.sources.delta import lost_files

@@ -40,7 +40,9 @@ from floodmark.sinks import Sink
 from floodmark.sources import QuerySource
 from floodmark.sources.kinds import SourceOfAllKinds
 from floodmark.testing.arrow import ArrowSink, ArrowSource
+from floodmark.testing.arrow_steps import applied
 from floodmark.testing.arrow_times import ArrowTimeSource
+from floodmark.transforms import Step
 
 MODES: tuple[WriteMode, ...] = ("append", "merge", "overwrite")
 ORDERS, CUSTOMERS = "./lake/orders", "./lake/customers"
@@ -79,6 +81,12 @@ class ArrowEngine:
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
         """See `Engine.sink`."""
         return ArrowSink(spec, tuple(windows), previous)
+
+    def transformed(
+        self, steps: Sequence[Step], frame: Any, others: Mapping[str, Any], root: Path
+    ) -> Any:
+        """See `Engine.transformed`."""
+        return applied(steps, frame, others, root)
 
     def is_lost_file(self, error: BaseException) -> bool:  # noqa: ARG002 a door
         """See `Engine.is_lost_file`; the source tells it by its own error."""

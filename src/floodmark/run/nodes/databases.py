@@ -16,7 +16,7 @@ from floodmark.model.window import NOTHING_PROCESSED, Window
 from floodmark.model.write import WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.edges import meets_again
-from floodmark.run.nodes.outputs import Output
+from floodmark.run.nodes.outputs import Make, Output, whole_window
 from floodmark.sources.cursors import CursorReader, reader_of
 from floodmark.sources.spark_cursors import compared
 from floodmark.sources.sql.queries import Bounds
@@ -37,13 +37,20 @@ def read_database(
         run, reader_of(run.readers, window.upstream, run.pipeline), window, readers, first_run
     )
     rows.put_aside()
-    if run.rebuilds:
-        return Output(lambda: rows.whole(window), (window,), is_replayable=True)
+
+    def output(make: Make, given: Window) -> Output:
+        return Output(make, (given,), is_replayable=True, has_news=given.has_news)
+
+    is_read_whole = window.query is not None and window.query.is_whole
+    standing = output(rows.everything, whole_window(window)) if is_read_whole else None
     first = run.first_window(window)
-    whole = None
-    if first is not None:
-        whole = Output(lambda: rows.whole(first), (first,), is_replayable=True)
-    return Output(rows.fresh, (window,), is_replayable=True, whole=whole)
+    if run.rebuilds:
+        now = output(lambda: rows.whole(window), window)
+    else:
+        now = output(rows.fresh, window)
+        whole = output(lambda: rows.whole(first), first) if first is not None else None
+        now = replace(now, whole=whole)
+    return replace(now, standing=standing, is_read_whole=is_read_whole)
 
 
 def began_as_first_run(run: Run, upstream: str) -> bool:
@@ -148,6 +155,10 @@ class DatabaseRows:
         near = self._rows() if self.planned.has_news else self._applied(end)
         older = self._older(decoded_if_any(first.start_mark), end)
         return self._shown(older.unionByName(near, allowMissingColumns=True))
+
+    def everything(self) -> DataFrame:
+        """All rows of a table without a cursor, with news or without: landed once for the batch."""
+        return self._shown(self._rows())
 
     def _rows(self) -> DataFrame:
         return self._at(self._landed())

@@ -160,8 +160,9 @@ def _landed(
         return _reasoned(judged(), node.expect, run.batch.batch_id)
 
     sets_aside = bool(_numbers(node.expect, "quarantine"))
-    rejected = Output(quarantined, output.windows, is_replayable=True) if sets_aside else None
-    good = Output(passed, output.windows, is_replayable=True)
+    aside_for_good = replace(aside, whole=None, standing=None)
+    rejected = replace(aside_for_good, make=quarantined) if sets_aside else None
+    good = replace(aside_for_good, make=passed)
     return Checked(good, rejected, lambda: dict(seen))
 
 

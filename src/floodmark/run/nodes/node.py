@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,12 +11,14 @@ from typing import Any
 from floodmark.config.models import ProjectSettings
 from floodmark.config.node_reads import upstream_of
 from floodmark.config.nodes import NodeSettings
+from floodmark.errors import RunError
 from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import WriteResult
-from floodmark.model.window import CURSOR_FORMATS, NOTHING_PROCESSED
-from floodmark.model.write import CHANGE_COLUMNS, DELTA, WriteSpec
+from floodmark.model.window import CURSOR_FORMATS, NOTHING_PROCESSED, Window
+from floodmark.model.write import DELTA, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.nodes import expect
+from floodmark.run.nodes.combined import Combination, Other, adds_rows, names_in_sql
 from floodmark.run.nodes.databases import began_as_first_run, first_run_write, read_database
 from floodmark.run.nodes.outputs import (
     Output,
@@ -27,8 +28,9 @@ from floodmark.run.nodes.outputs import (
     refuse_without_feed,
 )
 from floodmark.run.nodes.writes import quarantine_of, replaced_anew, write_of
+from floodmark.sinks.rules import REPLACING
 from floodmark.sources.cursors import reader_of
-from floodmark.transforms import Step, apply_steps
+from floodmark.transforms import Step
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class NodeRun:
         if self.is_first_run or (replaced_anew(spec) and self._is_loaded_anew(made)):
             spec, made = first_run_write(spec, made)
         if made.whole is not None and not self.run.wrote_before(self.settings.name):
-            made = made.whole
+            made = replace(made.whole, standing=made.standing, is_read_whole=made.is_read_whole)
+        made = self._enough_to_replace(spec, made)
         # 3.
         checked = self._checked(made)
         if not _has_log(spec):
@@ -80,8 +83,8 @@ class NodeRun:
         if not self.children:
             return checked.passed
         if not _has_log(spec):
-            return self._handed_over(checked.passed, made.whole)
-        return committed(self.run, self.settings.name, result)
+            return self._handed_over(checked.passed, made)
+        return committed(self.run, self.settings.name, result, made)
 
     @cached_property
     def is_first_run(self) -> bool:
@@ -116,6 +119,40 @@ class NodeRun:
         begins = all(window.after_version == NOTHING_PROCESSED for window in run.windows)
         return begins and all(window.is_whole for window in made.windows if window.has_news)
 
+    def _enough_to_replace(self, spec: WriteSpec, made: Output) -> Output:
+        """The rows for a write that takes away those which it does not have.
+
+        Where something that is read by changes has no news, what is new is not all there is.
+        Raises FM-RUN-011 where a backfill cannot tell what else there is.
+        """
+        if spec.mode not in REPLACING or spec.allow_partial:
+            return made
+        if all(window.has_news and window.is_whole for window in made.windows):
+            return made
+        standing = made.standing
+        if standing is not None and all(window.is_whole for window in standing.windows):
+            return _with_rows_of(standing, made)
+        if any(window.has_news and not window.is_whole for window in made.windows):
+            return made  # refused by the rules of the write
+        if made.whole is not None:
+            return _with_rows_of(made.whole, made)
+        if any(window.after_version != NOTHING_PROCESSED for window in made.windows):
+            raise self._would_be_emptied(spec)
+        return made
+
+    def _would_be_emptied(self, spec: WriteSpec) -> RunError:
+        batch = self.run.batch
+        return RunError(
+            "FM-RUN-011",
+            f"a {batch.kind} would replace all rows of a target by none",
+            where=f"pipeline {self.run.pipeline}, node {self.settings.name}, {spec.target}",
+            found=f"mode {spec.mode}, and batch {batch.batch_id} has nothing of what the node reads",
+            allowed="merge or append; or method: snapshot in the read of the node",
+            state="this node wrote nothing; earlier writes of this run stand and are not repeated",
+            next=f"change the node, then: floodmark retry {batch.batch_id}; or give the"
+            f" {batch.kind} up: floodmark cancel {batch.batch_id}",
+        )
+
     # Input ----------------------------------------------------------------------------------------
 
     def _source(self) -> Output:
@@ -130,7 +167,9 @@ class NodeRun:
         window = self.run.window(upstream.name)
         if window.kind == "cursor":
             return read_database(self.run, window, self.readers, first_run=self.is_first_run)
-        return read_by(self.run, window, lambda: self.inputs[upstream.name])
+        is_read_whole = self._is_read_whole(window)
+        name = upstream.name
+        return read_by(self.run, window, lambda: self.inputs[name], is_read_whole=is_read_whole)
 
     def _notes(self) -> dict[str, str]:
         """How the rows of a web API were come by: nobody takes an old answer for a new one."""
@@ -144,45 +183,26 @@ class NodeRun:
     def _transformed(self, source: Output) -> Output:
         if not self.steps:
             return source
-        others = self._others()
-        made = self._through(source, others)
-        if all(output.whole is None for output in (source, *others.values())):
-            return made
-        wholes = {name: other.whole or other for name, other in others.items()}
-        return replace(made, whole=self._through(source.whole or source, wholes))
-
-    def _through(self, source: Output, others: Mapping[str, Output]) -> Output:
-        def make() -> Any:
-            frames = {name: other.make() for name, other in others.items()}
-            return apply_steps(self.steps, source.make(), others=frames, root=self.root).frame
-
-        above = [source, *others.values()]
-        windows = dict.fromkeys(window for output in above for window in output.windows)
-        return Output(make, tuple(windows), all(output.is_replayable for output in above))
-
-    def _others(self) -> dict[str, Output]:
-        """The other parents, by name, as joins, unions and SQL see them: without change columns.
-
-        The first one, whose rows are the input, is among them if a statement says its name.
-        """
         read = self.settings.read
         primary = read.node if read is not None else self.settings.depends_on[0]
-        wanted = {name for name in self.parents if name != primary or self._is_said(name)}
-        return {name: self._other(name, self.parents[name]) for name in wanted}
+        others = {
+            name: Other(output, adds_rows(self.settings, name))
+            for name, output in self.parents.items()
+            if name != primary
+        }
+        is_said = primary is not None and bool(names_in_sql(self.settings, [primary]))
+        return Combination(source, others, primary if is_said else None, self._applied).output()
 
-    def _is_said(self, name: str) -> bool:
-        word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.IGNORECASE)
-        return any(step.sql and word.search(step.sql) for step in self.settings.transform)
+    def _applied(self, frame: Any, others: Mapping[str, Any]) -> Any:
+        return self.run.transformed(self.steps, frame, others, self.root)
 
-    def _other(self, name: str, output: Output) -> Output:
-        """A table that is read whole is whole here too, with news or without; it decides nothing."""
-        parent = self.siblings[name]
-        is_plain = not (parent.write or parent.transform or parent.expect)
-        if is_plain and parent.read is not None and parent.read.method == "snapshot":
-            upstream = upstream_of(parent, self.run.pipeline, self.project)
-            if upstream is not None:
-                return Output(lambda: self.run.table(upstream.name), (), is_replayable=True)
-        return _without_changes(output)
+    def _is_read_whole(self, window: Window) -> bool:
+        """Whether every batch that has news of an upstream reads all of it."""
+        read = self.settings.read
+        if window.kind == "version":
+            is_asked_for = read is not None and read.method == "snapshot"
+            return is_asked_for or not window.feed_enabled
+        return window.query is not None and window.query.is_answer
 
     # Output ---------------------------------------------------------------------------------------
 
@@ -194,11 +214,18 @@ class NodeRun:
 
     def _handed_on(self, made: Output, suffix: str = "") -> Output:
         """Rows without a write: computed again by every reader, or landed once for all of them."""
-        return self._handed_over(self._kept(self._checked(made, suffix).passed, suffix), made.whole)
+        return self._handed_over(self._kept(self._checked(made, suffix).passed, suffix), made)
 
-    def _handed_over(self, output: Output, whole: Output | None) -> Output:
-        """The rows with what a first run would see beside them."""
-        return replace(output, whole=self._handed_on(whole, ".whole") if whole else None)
+    def _handed_over(self, output: Output, made: Output) -> Output:
+        """The rows with what a first run, and what other nodes would see, beside them."""
+        whole, standing = made.whole, made.standing
+        return replace(
+            output,
+            whole=self._handed_on(whole, ".whole") if whole else None,
+            standing=self._handed_on(standing, ".standing") if standing else None,
+            has_news=made.has_news,
+            is_read_whole=made.is_read_whole,
+        )
 
     def _kept(self, output: Output, suffix: str = "") -> Output:
         """The rows as the nodes below read them too: landed where a second look may see others."""
@@ -236,15 +263,6 @@ def _has_log(spec: WriteSpec) -> bool:
     return spec.format == DELTA and connection_of(spec.target) is None
 
 
-def _without_changes(output: Output) -> Output:
-    whole = _without_changes(output.whole) if output.whole is not None else None
-    return replace(output, make=lambda: _rows_only(output.make()), whole=whole)
-
-
-def _rows_only(frame: Any) -> Any:
-    """The rows that inserts and updates left behind, without the change columns."""
-    from floodmark.sinks import changes
-
-    if CHANGE_COLUMNS[0] in frame.columns:
-        return changes.upserts(frame)
-    return frame.drop(*CHANGE_COLUMNS)
+def _with_rows_of(every: Output, made: Output) -> Output:
+    """The same output with other rows: all there are, though what is news stays what it was."""
+    return replace(made, make=every.make, windows=every.windows, is_replayable=every.is_replayable)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from floodmark.errors import FloodmarkError, RunError
 from floodmark.model.delta import VersionFacts, enable_feed_command
 from floodmark.model.receipt import WriteResult
-from floodmark.model.window import Method, Window
+from floodmark.model.window import NOTHING_PROCESSED, Method, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.run.context import Run
 
@@ -34,33 +34,110 @@ class Output:
     """Where they come from, for the rules of whoever writes them."""
     is_replayable: bool
     """Whether computing them again gives the same rows: every window above is of versions or files."""
+    has_news: bool
+    """Whether anything above has news in this batch."""
     whole: Output | None = None
     """The same as a first run would see it, for a node that was added later; None if this is it."""
+    standing: Output | None = None
+    """The rows with all of every table that is read whole, with news or without: what other nodes
+    join, union and query. None if nothing above is read whole."""
+    target: Output | None = None
+    """The whole table that a write by key has changed: what other nodes join and query."""
+    is_read_whole: bool = False
+    """Whether `standing` is all there is, not only what is new beside what is whole."""
 
 
-def read_by(run: Run, window: Window, make: Make) -> Output:
+def read_by(run: Run, window: Window, make: Make, *, is_read_whole: bool) -> Output:
     """What a node reads of an upstream."""
     first = run.first_window(window)
     is_replayable = window.kind in ("version", "files")
-    whole = Output(lambda: run.read(first), (first,), is_replayable) if first else None
-    return Output(make, (window,), is_replayable, whole)
+
+    def all_of(given: Window) -> Output:
+        def make_all() -> Any:
+            if given.kind != "version" and given.end_mark is None:
+                raise _not_frozen(run, given)
+            return run.read(given)
+
+        return Output(make_all, (given,), is_replayable, has_news=True)
+
+    return Output(
+        make,
+        (window,),
+        is_replayable,
+        has_news=window.has_news,
+        whole=all_of(first) if first else None,
+        standing=all_of(whole_window(window)) if is_read_whole else None,
+        is_read_whole=is_read_whole,
+    )
 
 
-def committed(run: Run, node: str, result: WriteResult) -> Output:
+def whole_window(window: Window) -> Window:
+    """All of an upstream at the end of a window, whether that has news or not.
+
+    An upstream that the scope has not processed yet stands at what the plan has seen of it.
+    """
+    at = window.through_version
+    if window.kind == "version" and at == NOTHING_PROCESSED:
+        at = window.latest_version
+    if window.kind != "version":
+        at = max(at, 0)
+    return replace(
+        window,
+        method="snapshot" if window.kind == "version" else window.method,
+        after_version=NOTHING_PROCESSED,
+        through_version=at,
+        start_mark=None,
+        reason=f"read whole; {window.reason}",
+        start_at=None,
+        bytes=None,
+        rows=None,
+        changes=frozenset(),
+        feed_after_version=None,
+    )
+
+
+def _not_frozen(run: Run, window: Window) -> RunError:
+    return RunError(
+        "FM-RUN-010",
+        "the batch has not frozen what a node reads whole",
+        where=f"pipeline {run.pipeline}, batch {run.batch.batch_id}, {window.upstream}",
+        found="no pipeline of the scope has committed a batch with an answer of it yet",
+        allowed="an answer that the batch has planned, or one before it",
+        state="nothing was written by this node; the committed watermark stays",
+        next=f"give the pipeline a scope of its own (scope: {run.pipeline}): it then begins with"
+        f" everything; and floodmark cancel {run.batch.batch_id}",
+    )
+
+
+def committed(run: Run, node: str, result: WriteResult, made: Output) -> Output:
     """What a node's write committed in this batch, also if an earlier attempt made it.
 
     An append, merge or replace_where: its rows from the change feed of that commit, deletes among
     them. An overwrite: the whole table. While a lost target below is rebuilt: the whole table too, since
-    that reads as a first run would.
+    that reads as a first run would. Nothing where the rows that were `made` have no news, though an
+    empty commit, or one with the same rows, has kept the receipt.
     """
 
     def output(*, whole: bool) -> Output:
         window = committed_window(run, node, result, whole=whole)
-        return Output(lambda: run.read(window), (window,), is_replayable=True)
+        return Output(lambda: run.read(window), (window,), is_replayable=True, has_news=True)
 
-    now = output(whole=False)
-    has_more = now.windows[0].method == "feed" and result.version > 0
-    return replace(now, whole=output(whole=True)) if has_more else now
+    news, table = output(whole=False), output(whole=True)
+    is_whole = news.windows[0].method == "snapshot"
+    if not made.has_news:
+        news = _without_news(run, news.windows[0])
+    return replace(
+        news,
+        whole=table if not made.has_news or (not is_whole and result.version > 0) else None,
+        standing=table if is_whole or made.standing is not None else None,
+        target=table,
+        is_read_whole=is_whole or made.is_read_whole,
+    )
+
+
+def _without_news(run: Run, window: Window) -> Output:
+    none = replace(window, after_version=window.through_version, rows=0, bytes=0)
+    return Output(lambda: run.read(none), (none,), is_replayable=True, has_news=False)
 
 
 def committed_window(run: Run, node: str, result: WriteResult, *, whole: bool = False) -> Window:
@@ -118,7 +195,7 @@ def landed(run: Run, name: str, output: Output, readers: Sequence[WriteSpec]) ->
         return committed_window(run, name, rows)
 
     window = once(land)
-    return Output(lambda: unstored(run.read(window())), output.windows, is_replayable=True)
+    return replace(output, make=lambda: unstored(run.read(window())), is_replayable=True)
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
@@ -165,3 +242,24 @@ def without_columns(frame: Any, names: tuple[str, ...]) -> Any:
     if hasattr(frame, "withColumnsRenamed"):
         return frame.drop(*names)
     return frame.drop_columns([name for name in names if name in frame.column_names])
+
+
+def no_rows_of(frame: Any) -> Any:
+    """The columns of a frame without a row; Spark's or Arrow's."""
+    return frame.limit(0) if hasattr(frame, "withColumnsRenamed") else frame.slice(0, 0)
+
+
+def rows_only(frame: Any) -> Any:
+    """The rows that inserts and updates left behind, without the change columns."""
+    from floodmark.sinks import changes
+
+    if hasattr(frame, "withColumnsRenamed"):
+        has_type = CHANGE_COLUMNS[0] in frame.columns
+        return changes.upserts(frame) if has_type else frame.drop(*CHANGE_COLUMNS)
+    if CHANGE_COLUMNS[0] in frame.column_names:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kinds = pa.array(changes.UPSERTS)
+        frame = frame.filter(pc.is_in(frame[CHANGE_COLUMNS[0]], value_set=kinds))
+    return without_columns(frame, CHANGE_COLUMNS)

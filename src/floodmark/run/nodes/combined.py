@@ -1,0 +1,120 @@
+"""The rows of a node from those above it: its own, and those it joins, unions or queries.
+
+A table that is read whole is whole wherever another node meets it, in every batch: no news of it is
+not no rows of it. What is new is what follows from news; without any there is nothing to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from floodmark.config.nodes import NodeSettings, Step
+from floodmark.model.window import Window
+from floodmark.run.nodes.outputs import Output, no_rows_of, rows_only
+from floodmark.transforms import sql
+
+Apply = Callable[[Any, Mapping[str, Any]], Any]
+"""The steps of a node: the frame of its own rows and those of others in, the result out."""
+
+_ADDING_WORDS = {"union", "right", "full"}
+
+
+@dataclass(frozen=True)
+class Other:
+    """The rows of another node, as the steps of a node use them."""
+
+    output: Output
+    adds_rows: bool
+    """Whether its rows become rows of the result, as in a union, and not only columns."""
+
+    @property
+    def seen(self) -> Output:
+        """All rows where that can be told; of a union only those that are new, unless it is read whole."""
+        output = self.output
+        table = None if self.adds_rows else output.target
+        return output.standing or table or output
+
+    @property
+    def first(self) -> Output:
+        """The same as a first run would see it."""
+        return self.output.whole or self.seen
+
+    def windows(self, seen: Output) -> tuple[Window, ...]:
+        """What the rules of a write have to know: nothing of a table that only adds columns."""
+        if self.adds_rows:
+            return seen.windows
+        is_table = self.output.is_read_whole or self.output.target is not None
+        return () if is_table else self.output.windows
+
+
+@dataclass(frozen=True)
+class Combination:
+    """The inputs of a node, and its steps."""
+
+    source: Output
+    """The rows that the node is about."""
+    others: Mapping[str, Other]
+    alias: str | None
+    """The name of the node that `source` comes from, where a statement says it."""
+    apply: Apply
+
+    def output(self) -> Output:
+        """The rows after the steps, for this batch, for a first run, and as other nodes see them."""
+        source, others = self.source, self.others
+        all_others = [other.output for other in others.values()]
+        has_news = source.has_news or any(other.has_news for other in all_others)
+        is_whole = has_news and bool(others) and source.is_read_whole
+        seen = {name: other.seen for name, other in others.items()}
+        news = self._through((is_whole and source.standing) or source, seen, has_news=has_news)
+        whole = standing = None
+        if source.whole is not None or any(other.whole is not None for other in all_others):
+            first = {name: other.first for name, other in others.items()}
+            whole = self._through(source.whole or source, first, has_news=True)
+        if source.standing is not None or any(other.standing for other in all_others):
+            standing = self._through(source.standing or source, seen, has_news=True)
+        return replace(news, whole=whole, standing=standing, is_read_whole=source.is_read_whole)
+
+    def _through(self, source: Output, others: Mapping[str, Output], *, has_news: bool) -> Output:
+        def make() -> Any:
+            own = source.make()
+            frames = {name: rows_only(other.make()) for name, other in others.items()}
+            if self.alias is not None:
+                frames[self.alias] = rows_only(own)
+            result = self.apply(own, frames)
+            return result if has_news else no_rows_of(result)
+
+        windows = list(source.windows)
+        for name, other in others.items():
+            windows += self.others[name].windows(other)
+        above = [source, *others.values()]
+        is_replayable = all(output.is_replayable for output in above)
+        return Output(make, tuple(dict.fromkeys(windows)), is_replayable, has_news=has_news)
+
+
+def adds_rows(node: NodeSettings, other: str) -> bool:
+    """Whether the rows of another node become rows of this one: a union, or a join that keeps them.
+
+    A statement counts if it has a word of these, or does not read the node's own rows.
+    """
+    return any(_adds(step, other) for step in node.transform)
+
+
+def _adds(step: Step, other: str) -> bool:
+    if step.sql is not None:
+        words = sql.words_of(step.sql)
+        return other.lower() in words and (bool(words & _ADDING_WORDS) or "input" not in words)
+    if other not in step.inputs:
+        return False
+    return step.name == "union" or _how(step.params) in ("right", "full")
+
+
+def _how(params: Any) -> object:
+    return params.get("how") if isinstance(params, Mapping) else None
+
+
+def names_in_sql(node: NodeSettings, names: Iterable[str]) -> set[str]:
+    """Which of these names the statements of a node say."""
+    words = {word for step in node.transform if step.sql for word in sql.words_of(step.sql)}
+    return {name for name in names if name.lower() in words}
