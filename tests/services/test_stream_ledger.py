@@ -467,6 +467,24 @@ def test_without_exactly_once_a_batch_is_written_again_and_the_stream_goes_on_ex
     assert [row["batch_id"] for row in place.tracker()] == [0, 3]
 
 
+def test_without_exactly_once_a_batch_is_repeated_under_its_old_number(
+    place: StreamPlace, ledger: Ledger, claim: Claim
+) -> None:
+    """Spark repeats a micro-batch that it does not know to be done: killed behind the COMMIT."""
+    committed(ledger, claim, place.table, 0, 0, 2)
+    off = ledger.claim(ClaimFacts(holder="test", exactly_once=False), ledger.stored())
+    deaf = Ledger(lambda: Unheard.connect(place.dsn), "numbers", place.schema)
+
+    first = committed(ledger, off, place.table, 1, 2, 4)
+    repeated = [committed(each, off, place.table, 1, 2, 4) for each in (ledger, deaf, ledger)]
+
+    assert [first, *repeated] == [Applied(n, LoadCounts(2, 2)) for n in (1, 2, 3, 4)]
+    assert place.numbers() == [0, 1, *[2] * 4, *[3] * 4]
+    row = ledger.stored()
+    assert row is not None
+    assert (row.batch_id, row.end_offsets) == (4, at(4))
+
+
 def test_offsets_moved_by_decision_are_noted_and_keep_the_tracker_whole(
     place: StreamPlace, ledger: Ledger, claim: Claim
 ) -> None:

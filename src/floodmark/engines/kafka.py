@@ -239,6 +239,7 @@ class KafkaProducer:
         from confluent_kafka import Producer
 
         self._brokers = str(settings.get("bootstrap.servers", ""))
+        self._seconds = send_seconds
         sure = {"enable.idempotence": True, "message.timeout.ms": int(send_seconds * 1000)}
         self._complaints = Complaints()
         self._client = Producer({**_QUIET, **sure, **settings, "error_cb": self._complaints})
@@ -249,24 +250,47 @@ class KafkaProducer:
         Raises StreamError FM-STREAM-022 if one was not: others may have arrived, so whoever sends
         again sends some twice.
         """
-        refused: list[tuple[KafkaError, str]] = []
+        sent, refused = self._delivered(records)
+        if refused:
+            error, topic = next(iter(refused.values()))
+            raise self._not_sent(error, topic, len(refused))
+        return sent
+
+    def refusals(self, records: Iterable[Record]) -> dict[int, StreamError]:
+        """Send all and wait for every answer; why records were not taken, by their place from 0.
+
+        Every record that is not in the result was acknowledged. Raises StreamError FM-STREAM-022
+        where answers do not come: then it is not known which records arrived.
+        """
+        _, refused = self._delivered(records)
+        return {n: self._not_sent(error, topic, 1) for n, (error, topic) in refused.items()}
+
+    def _delivered(
+        self, records: Iterable[Record]
+    ) -> tuple[int, dict[int, tuple[KafkaError, str]]]:
+        """How many were handed over, and what Kafka said of those that it did not take."""
+        from confluent_kafka import KafkaException
+
+        refused: dict[int, tuple[KafkaError, str]] = {}
         sent = 0
-
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                refused.append((error, str(message.topic())))
-
         heard = self._complaints.instead_of
         with _told(self._brokers, heard, code="FM-STREAM-022"):
             for record in records:
-                self._enqueue(record, delivered)
+                try:
+                    self._enqueue(record, _noting(refused, sent, record.topic))
+                except KafkaException as error:
+                    # The client refuses by itself what is larger than its own limit.
+                    refused[sent] = (error.args[0], record.topic)
                 sent += 1
-            self._client.flush()
-        if refused:
-            error, topic = refused[0]
-            where = f"topic {topic} at {self._brokers}"
-            raise _failed("FM-STREAM-022", heard(error) or error, where, count=len(refused))
-        return sent
+            # Each message has its own end, message.timeout.ms: this is for a client that hangs.
+            if self._client.flush(2 * self._seconds):
+                raise TimeoutError
+        return sent, refused
+
+    def _not_sent(self, error: KafkaError, topic: str, count: int) -> StreamError:
+        where = f"topic {topic} at {self._brokers}"
+        known = self._complaints.instead_of(error) or error
+        return _failed("FM-STREAM-022", known, where, count=count)
 
     def _enqueue(self, record: Record, delivered: Callable[..., None]) -> None:
         more: dict[str, Any] = {} if record.partition is None else {"partition": record.partition}
@@ -282,6 +306,18 @@ class KafkaProducer:
             else:
                 self._client.poll(0)
                 return
+
+
+def _noting(
+    refused: dict[int, tuple[KafkaError, str]], number: int, topic: str
+) -> Callable[[KafkaError | None, Message], None]:
+    """What the client calls with the answer for one record."""
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            refused[number] = (error, topic)
+
+    return delivered
 
 
 def records_at(
@@ -384,6 +420,7 @@ def _failed(code: str, error: KafkaError, where: str, count: int = 1) -> StreamE
         state=_STATE,
         next="create the topic, or name the one that is meant" if code.endswith("21") else _NEXT,
         retryable=_is_retryable(error),
+        details={"kafka_error": error.name()},
     )
 
 

@@ -185,6 +185,25 @@ class DeadLetter:
         return OutboxMessage(topic, json.dumps(said).encode(), self.key)
 
 
+def without_value(message: bytes | None, refusal: str) -> bytes | None:
+    """The message of a dead letter without the bytes of its record; None for any other message.
+
+    `refusal` says why Kafka did not take the whole: the sizes stand in the place of the bytes, which
+    stay in the table of dead letters.
+    """
+    try:
+        letter = json.loads(message or b"")
+    except ValueError:
+        return None
+    if not isinstance(letter, dict) or letter.keys() != _KEYS_OF_A_MESSAGE:
+        return None
+    for part in ("key", "value"):
+        encoded = letter[f"{part}_base64"]
+        letter[f"{part}_bytes"] = None if encoded is None else len(base64.b64decode(encoded))
+        letter[f"{part}_base64"] = None
+    return json.dumps({**letter, "left_out": refusal}).encode()
+
+
 @dataclass(frozen=True, slots=True)
 class OutboxMessage:
     """A record to be sent to Kafka once the batch is committed."""
@@ -221,3 +240,8 @@ class AlreadyApplied:
 
 def _base64(said: bytes | None) -> str | None:
     return None if said is None else base64.b64encode(said).decode()
+
+
+_KEYS_OF_A_MESSAGE = frozenset(
+    json.loads(DeadLetter(None, None, None, "", "").message("", "").value)
+)

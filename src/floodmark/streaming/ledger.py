@@ -11,7 +11,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +158,8 @@ class Ledger:
         5. If the answer to COMMIT was lost, the row is read back: it decides (-006 if it cannot be).
 
         Every error leaves the database as it was; called again it does the same again. Without
-        `exactly_once` in the claim step 2 only fences, and the tracker gets no row.
+        `exactly_once` in the claim step 2 only fences, and the tracker gets no row; the batch gets
+        the next free number, whatever number it comes with.
         """
         with self._transaction() as connection:
             cursor = cursor_of(connection)
@@ -168,6 +169,9 @@ class Ledger:
             # 2.
             if claim.exactly_once and row.holds(batch):
                 return AlreadyApplied(batch.batch_id)
+            if not claim.exactly_once:
+                # A batch that is repeated, by Spark or after a lost answer, comes with its old number.
+                batch = replace(batch, batch_id=row.next_batch_id)
             self._refuse_break(row, batch, claim)
             # 3.
             run(cursor, "SET CONSTRAINTS ALL IMMEDIATE")

@@ -267,7 +267,7 @@ class StreamQuery(Runner):
         )
         self._claim, outcome = self._written(claim, batch, frame, number)
         return BatchDone(
-            batch.batch_id,
+            outcome.batch_id,
             counts_of(outcome),
             self._behind(end),
             time.monotonic() - began,

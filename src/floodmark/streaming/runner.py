@@ -237,7 +237,7 @@ class StreamRunner(Runner):
         records = batch_records(self.spark, self.access.source().spark, wanted)
         claim, outcome = self.writer.write(claim, batch, records)
         return claim, BatchDone(
-            batch.batch_id,
+            outcome.batch_id,
             counts_of(outcome),
             planned.waiting - planned.records,
             time.monotonic() - began,

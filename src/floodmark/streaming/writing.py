@@ -153,7 +153,7 @@ class BatchWriter:
         failpoints.reached("stream.after_return")
         if isinstance(outcome, Applied):
             self._tell_dropped(outcome.batch_id, outcome.counts.dropped)
-        return advanced(claim, stored), outcome
+        return advanced(claim, replace(stored, batch_id=outcome.batch_id)), outcome
 
     @contextmanager
     def _ready(self, claim: Claim, planned: StreamBatch, records: Records) -> Iterator[Ready]:
@@ -188,7 +188,7 @@ class BatchWriter:
         failpoints.reached("stream.after_return")
         if isinstance(outcome, Applied):
             self._tell_dropped(outcome.batch_id, results.tally.late)
-        return advanced(claim, planned), outcome
+        return advanced(claim, replace(planned, batch_id=outcome.batch_id)), outcome
 
     @contextmanager
     def _rows_ready(self, claim: Claim, results: Results) -> Iterator[Load]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from floodmark.errors import StreamError
-from floodmark.streaming.outbox import RESTS, Relay
+from floodmark.streaming.outbox import RESTS, Relay, Relayed
 
 
 @dataclass
 class SlowOutbox:
-    """Four messages for a topic that is not there: each attempt takes half a minute."""
+    """Four messages for a broker that does not answer: each attempt takes half a minute."""
 
     now: float = 0.0
     attempts: list[float] = field(default_factory=list)
@@ -21,13 +21,13 @@ class SlowOutbox:
     def waiting(self) -> int:
         return 4 if self.refuses else 0
 
-    def relay(self, producer: object) -> int:
-        del producer
+    def relay(self, producer: object, topics: object, messages: object) -> Relayed:
+        del producer, topics, messages
         self.attempts.append(self.now)
         self.now += 30.0
         if self.refuses:
             raise StreamError("FM-STREAM-022", "no")
-        return 4
+        return Relayed(4)
 
 
 def test_after_a_failure_the_relay_rests_longer_than_it_took() -> None:
@@ -54,3 +54,15 @@ def test_a_relay_that_gets_through_leaves_nothing_and_does_not_rest() -> None:
     outbox.refuses = False
 
     assert [relay.send(), relay.send()] == [0, 0]
+
+
+def test_a_client_that_failed_is_made_anew() -> None:
+    outbox, made = SlowOutbox(), list[object]()
+    relay = Relay(outbox, lambda: made.append(object()) or made[-1], lambda: outbox.now)  # type: ignore[arg-type, func-returns-value]
+
+    for _ in range(2):
+        with pytest.raises(StreamError):
+            relay.send()
+        outbox.now += 30.0 * RESTS
+
+    assert len(made) == 2
