@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from floodmark import secrecy
 from floodmark.engines import kafka_server
 from floodmark.engines.java import SHORT_RUN
 from floodmark.engines.kafka_server import KafkaServer
@@ -26,6 +27,13 @@ if os.environ.get("FLOODMARK_TEST_SIZE") != "full":
 LONG_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}
 """The session of a worker does enough to pay for better code: a fifth less from the thirtieth
 story on (measured); the JVMs that tests start and kill do not."""
+
+
+@pytest.fixture(autouse=True)
+def _secrets_of_one_test() -> Iterator[None]:
+    """Secrets of tests are words that other tests show."""
+    yield
+    secrecy.forget()
 
 
 @pytest.fixture(scope="session")

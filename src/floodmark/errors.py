@@ -24,6 +24,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from floodmark.secrecy import masked
+
 AGAIN = "again"
 """The label that tells people whether the same command may succeed; machines read `retryable`."""
 
@@ -256,14 +258,14 @@ class FloodmarkError(Exception):
         if code not in CODES:
             raise ValueError(f"error code {code} is not in CODES")
         self.code = code
-        self.title = _bounded(title)
-        self.where = where
-        self.found = found
+        self.title = _bounded(masked(title))
+        self.where = masked(where) if where else where
+        self.found = masked(found) if found else found
         self.allowed = allowed
         self.state = state
         self.next = next
         self.retryable = retryable
-        self.details = dict(details or {})
+        self.details = {name: masked(text) for name, text in (details or {}).items()}
         super().__init__(self.title)
 
     def fields(self) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark.cli.screen import Screen
 from floodmark.errors import ConfigErrors, FloodmarkError
 from floodmark.observe import configure_logging, visible
+from floodmark.secrecy import masked
 
 if TYPE_CHECKING:
     from floodmark.project import Project, Watcher
@@ -109,7 +110,7 @@ class Call:
             FloodmarkError(
                 "FM-CLI-001",
                 "floodmark itself failed",
-                found=text[:1000],
+                found=masked(text)[:1000],
                 where=_last_place(error),
                 state="what was journaled stands; the journal and the receipts keep data and "
                 "progress together",
@@ -138,7 +139,7 @@ def print_error(screen: Screen, error: FloodmarkError) -> None:
 
 def print_traceback(screen: Screen, error: BaseException) -> None:
     """The whole story, for --verbose."""
-    text = "".join(traceback.format_exception(error))
+    text = masked("".join(traceback.format_exception(error)))
     for line in text.splitlines():
         screen.line(visible(line))
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.config.places import NOTHING_DONE, choices
-from floodmark.config.safety import MASK
 from floodmark.errors import ConfigError
+from floodmark.secrecy import remember
 
 ENTRY_POINTS = "floodmark.credentials"
 FOLDER_VARIABLE = "FLOODMARK_CREDENTIALS_DIR"
@@ -55,12 +55,11 @@ class Credential:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Settings that go with it, such as security.protocol."""
 
-    def masked(self, text: str) -> str:
-        """The text without the password and other secrets of the credential."""
-        secrets = [self.password, *(v for k, v in self.options.items() if "password" in k)]
-        for secret in secrets:
-            text = text.replace(secret, MASK) if secret else text
-        return text
+    @property
+    def secrets(self) -> list[str]:
+        """The password and other secrets of the credential."""
+        more = [value for key, value in self.options.items() if "password" in key]
+        return [*([self.password] if self.password else []), *more]
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,10 @@ class Credentials:
             value = value or self._first(credential_id)
         if value is None:
             raise self._absent(credential_id)
-        return parsed(credential_id, value)
+        credential = parsed(credential_id, value)
+        for secret in credential.secrets:
+            remember(secret)
+        return credential
 
     def _variable(self, credential_id: str) -> str | None:
         return self.environ.get(variable_of(credential_id)) or None

@@ -16,6 +16,7 @@ from floodmark.config.places import NOTHING_DONE, choices
 from floodmark.config.references import Secret, Vault
 from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
+from floodmark.secrecy import masked
 
 Function = Callable[..., Any]
 P = TypeVar("P", bound="Plugin")
@@ -157,7 +158,6 @@ def guarded(
     function: Any,
     arguments: tuple[Any, ...],
     told: Callable[[str], FloodmarkError],
-    masked: Callable[[str], str],
 ) -> Any:
     """What a function of a plug-in gives; what it raises, without secrets, becomes an error."""
     try:
@@ -166,6 +166,7 @@ def guarded(
         raise
     # The boundary to somebody's plug-in: whatever it raises is told with its name.
     except Exception as error:
+        # Masked before it is cut off.
         text = masked(f"{type(error).__name__}: {error}")[:MAX_FOUND]
         raise told(text) from error
 

@@ -19,6 +19,7 @@ from floodmark.config.fields import refused
 from floodmark.config.places import NOTHING_DONE, choices
 from floodmark.config.safety import MASK
 from floodmark.errors import ConfigError
+from floodmark.secrecy import remember
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -154,14 +155,13 @@ def _reference_text(secret: Secret) -> str:
 class Vault:
     """Where references lead: environment variables, files below a root, providers of secrets.
 
-    Remembers what it revealed, so that `masked` can take it out of any text.
+    What it reveals is kept out of every text from then on: see `floodmark.secrecy`.
     """
 
     root: Path
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     providers: Mapping[str, Provider] | None = field(default=None, repr=False)
     """By scope; None: those of the entry points `floodmark.secrets`, whose names are the scopes."""
-    _revealed: set[str] = field(default_factory=set, repr=False)
 
     def reveal(self, secret: Secret) -> str:
         """The value of a secret, looked up anew; raises ConfigError FM-CONFIG-012."""
@@ -169,15 +169,8 @@ class Vault:
             value = self._value(secret.reference, anywhere=True)
         except ReferenceProblem as problem:
             raise unresolved(problem, None) from None
-        if value:
-            self._revealed.add(value)
+        remember(value)
         return value
-
-    def masked(self, text: str) -> str:
-        """The text without any secret that was revealed."""
-        for value in sorted(self._revealed, key=len, reverse=True):
-            text = text.replace(value, MASK)
-        return text
 
     def value_of(self, reference: Reference) -> str:
         """What a reference in ordinary text stands for; raises ReferenceProblem."""

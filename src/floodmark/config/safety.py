@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 from floodmark.config.places import KeyPath, shown
+from floodmark.secrecy import MASK
 
-MASK = "***"
+__all__ = ["MASK", "STREAM_PARAMS", "has_login", "is_secret_key", "is_secret_path", "safely_shown"]
+
 STREAM_PARAMS = "connectionParams"
 """The key below which a stream says how to reach Kafka and its target."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from floodmark.engines.postgres_refusals import refusal_state
 from floodmark.errors import SetupError
 from floodmark.model.sql_names import qualified, quoted_for
+from floodmark.secrecy import masked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,12 +23,32 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[TupleRow]
     Cursor = psycopg.RawCursor[TupleRow]
 
+_OF_VALUES = ("22",)
+"""The class of SQLSTATE for data that a type does not take."""
+_QUOTATION = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c-\u300f]")
+_BYTES = re.compile(r"(?:0x[0-9a-fA-F]+\s*)+")
+
 Connect = Callable[[], "Connection"]
 """Opens one connection; whoever calls it closes it."""
 
 CONNECT_SECONDS = 15
+SILENT_SECONDS = 120
+"""A server whose machine or network is gone says nothing, and is given up after so long."""
+LOCK_NOT_AVAILABLE = "55P03"
+LOCK_SECONDS = 600
+"""As long as a Delta target is waited for; see `limit_locks`."""
 MAX_NAME_BYTES = 63
 """PostgreSQL cuts longer names off without an error, so two of them may become one."""
+
+
+_PATIENCE: dict[str, Any] = {
+    "connect_timeout": CONNECT_SECONDS,
+    "keepalives_idle": 30,
+    "keepalives_interval": 15,
+    "keepalives_count": 6,
+    "tcp_user_timeout": SILENT_SECONDS * 1000,
+}
+"""How long a server is waited for that gives no sign of life; a statement may take its time."""
 
 
 def connector(dsn: str) -> Connect:
@@ -71,13 +94,17 @@ def _opening(dsn: str, said: Callable[[], dict[str, Any]]) -> Connect:
 
     def connect() -> Connection:
         # A RawCursor takes $1 for a value, so that % in a name means nothing.
-        opened: Connection = driver.connect(
-            dsn,
-            cursor_factory=driver.RawCursor,
-            application_name="floodmark",
-            connect_timeout=CONNECT_SECONDS,
-            **said(),
-        )
+        settings = {**_PATIENCE, **said()}
+        try:
+            opened: Connection = driver.connect(
+                dsn, cursor_factory=driver.RawCursor, application_name="floodmark", **settings
+            )
+        except driver.OperationalError as error:
+            state = refusal_state(driver.conninfo.make_conninfo(dsn, **settings), error)
+            if state is None:
+                raise
+            # The class of the state: whoever catches it need not know how it was learned.
+            raise driver.errors.lookup(state)(str(error)) from error
         return opened
 
     return connect
@@ -138,14 +165,79 @@ def is_lost_connection(error: BaseException) -> bool:
 
 
 def said(error: BaseException) -> str:
-    """What the server or the driver said, with its state, on one line.
+    """What the server or the driver said, with its state, on one line, without values and secrets.
 
-    Only the first part of it: the detail of the server shows the values of whole rows.
+    Only the first part of it: the detail of the server shows the values of whole rows. Where the
+    first part is about a value, the value is left out.
     """
     state = sqlstate(error)
     primary = getattr(getattr(error, "diag", None), "message_primary", None)
-    text = " ".join((primary or str(error)).split())
+    text = masked(" ".join((primary or str(error)).split()))
+    if state.startswith(_OF_VALUES):
+        text = f"{_condition(error)}: {without_values(text)}"
     return f"{text} (SQLSTATE {state})" if state else f"{type(error).__name__}: {text}"
+
+
+def without_values(text: str) -> str:
+    """A message of the server about a value, without what it quotes of it.
+
+    Whatever is between the first and the last quotation mark is left out, since a value may hold
+    such marks itself; bytes in hexadecimal are parts of a value too.
+
+    >>> without_values('invalid input value for enum kind: "HIV "positive""')
+    'invalid input value for enum kind: …'
+    >>> without_values('value "12345678901" is out of range for type integer')
+    'value … is out of range for type integer'
+    """
+    marks = [match.start() for match in _QUOTATION.finditer(text)]
+    if marks:
+        end = marks[-1] + 1 if len(marks) > 1 else len(text)
+        text = f"{text[: marks[0]]}…{text[end:]}"
+    return _BYTES.sub("…", text)
+
+
+def _condition(error: BaseException) -> str:
+    """The name of an error's state, as InvalidTextRepresentation."""
+    return type(error).__name__
+
+
+def limit_locks(cursor: Cursor, seconds: float = LOCK_SECONDS) -> None:
+    """End the wait for any lock of this transaction after so long, unless a shorter limit is set."""
+    run(cursor, f"SELECT {lock_limit(seconds)}")
+
+
+def lock_limit(seconds: float = LOCK_SECONDS) -> str:
+    """The expression that does it, for a statement that sets more."""
+    limit = max(1, round(seconds * 1000))
+    return (
+        "set_config('lock_timeout', (SELECT CASE WHEN setting::bigint BETWEEN 1 AND"
+        f" {limit} THEN setting ELSE '{limit}' END FROM pg_settings WHERE name = 'lock_timeout'),"
+        " true)"
+    )
+
+
+_HOLDERS = """SELECT DISTINCT a.pid, a.application_name, a.state, a.client_addr::text,
+  extract(epoch FROM now() - a.xact_start)::bigint
+  FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+  WHERE l.granted AND l.pid <> pg_backend_pid()
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND (l.relation = to_regclass($2) AND l.mode <> 'AccessShareLock'
+    OR l.locktype = 'advisory' AND l.objsubid = 1
+    AND (l.classid::bigint << 32) + l.objid::bigint = hashtextextended($1, 0)) ORDER BY 1"""
+
+
+def lock_holders(cursor: Cursor, lock_name: str, table: str) -> list[str]:
+    """The backends that hold an advisory lock, or lock a quoted table against writers."""
+    return [
+        f"backend {pid} ({application or 'no name'}, {state or 'state not visible'}, from"
+        f" {address or 'this machine'}, in its transaction for {seconds or 0} s)"
+        for pid, application, state, address, seconds in run(cursor, _HOLDERS, (lock_name, table))
+    ]
+
+
+def is_refused_login(error: BaseException) -> bool:
+    """Whether the server does not let this user in, or has no such database: nothing that passes."""
+    return sqlstate(error).startswith(("28", "3D"))
 
 
 def _driver() -> Any:

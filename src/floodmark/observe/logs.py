@@ -9,6 +9,7 @@ import traceback
 from datetime import UTC, datetime
 
 from floodmark.observe.text import visible
+from floodmark.secrecy import masked
 
 
 def configure_logging(*, is_verbose: bool = False, as_json: bool = False) -> None:
@@ -27,7 +28,7 @@ class PlainLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line of an event; a traceback follows it on lines of its own."""
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
-        lines = [f"floodmark: {level}{visible(record.getMessage())}"]
+        lines = [f"floodmark: {level}{visible(masked(record.getMessage()))}"]
         return "\n".join([*lines, *_trace(record)])
 
 
@@ -40,7 +41,7 @@ class JsonLines(logging.Formatter):
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": masked(record.getMessage()),
         }
         if trace := _trace(record):
             event["traceback"] = trace
@@ -50,5 +51,5 @@ class JsonLines(logging.Formatter):
 def _trace(record: logging.LogRecord) -> list[str]:
     if not record.exc_info or record.exc_info[1] is None:
         return []
-    text = "".join(traceback.format_exception(record.exc_info[1]))
+    text = masked("".join(traceback.format_exception(record.exc_info[1])))
     return [visible(line) for line in text.splitlines()]

@@ -15,15 +15,18 @@ from floodmark.config.nodes import NodeSettings
 from floodmark.config.plugins import Plugins, SourceClass, plugin_options
 from floodmark.config.reads import IncrementalSettings, ReadSettings
 from floodmark.config.references import Secret, Vault
-from floodmark.config.safety import MASK
 from floodmark.deltalog import Storage
+from floodmark.errors import ConfigError
 from floodmark.model import durations
 from floodmark.project.databases import span_of
+from floodmark.secrecy import remember
 from floodmark.sources.answers import Answers, Paging, Question
 from floodmark.sources.http import Api
 from floodmark.sources.http_rows import AnswerReader, CursorAnswers
 from floodmark.sources.plugged import PluggedRows
 from floodmark.sources.source_reader import Rows, SourceReader
+
+_NOT_IN_HEADERS = {"\r": "a carriage return", "\n": "a line break", "\0": "a NUL"}
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,12 @@ class SourceReads:
                     upstream = upstream_of(node, pipeline.pipeline, self.file.settings)
                     if upstream is not None:
                         key = pipeline.pipeline, upstream.name
-                        found.setdefault(key, self._reader(upstream.name, node))
+                        found.setdefault(
+                            key, self._reader(upstream.name, node, pipeline.shared_scope)
+                        )
         return found
 
-    def _reader(self, upstream: str, node: NodeSettings) -> SourceReader | AnswerReader:
+    def _reader(self, upstream: str, node: NodeSettings, scope: str) -> SourceReader | AnswerReader:
         read = node.read
         assert read is not None  # noqa: S101  (only such nodes come here)
         connection = self.file.settings.connections[str(read.connection)]
@@ -70,6 +75,7 @@ class SourceReads:
             kind=said.type,
             on_null_cursor=said.on_null_cursor,  # type: ignore[arg-type]  # one of its words
             cache_seconds=cache,
+            scope=scope,
         )
         return _by_cursor(upstream, read, said, rows)
 
@@ -85,7 +91,7 @@ class SourceReads:
         said = read.incremental
         is_binary = said is not None and (said.order == "binary" or said.type == "string")
         order = "binary" if is_binary else None
-        return PluggedRows(upstream, make, read.ddl, order, self.vault.masked)  # type: ignore[arg-type]  # one of its words
+        return PluggedRows(upstream, make, read.ddl, order)  # type: ignore[arg-type]  # one of its words
 
     def _answers(self, upstream: str, connection: HttpConnection, read: ReadSettings) -> Answers:
         paging = read.pagination
@@ -125,20 +131,7 @@ def api_of(connection: HttpConnection, vault: Vault) -> Api:
         durations.seconds_of(connection.timeout),
         connection.attempts,
         connection.max_megabytes << 20,
-        _mask(connection, vault),
     )
-
-
-def _mask(connection: HttpConnection, vault: Vault) -> Callable[[str], str]:
-    """Takes secrets out of a text, also a password as it is sent."""
-
-    def masked(text: str) -> str:
-        if connection.password is not None:
-            sent = _basic(connection.user or "", vault.reveal(connection.password))
-            text = text.replace(sent.removeprefix("Basic "), MASK)
-        return vault.masked(text)
-
-    return masked
 
 
 def _headers(connection: HttpConnection, vault: Vault) -> Callable[[], Mapping[str, str]]:
@@ -150,6 +143,8 @@ def _headers(connection: HttpConnection, vault: Vault) -> Callable[[], Mapping[s
             found["Authorization"] = _basic(
                 connection.user or "", vault.reveal(connection.password)
             )
+        for name, value in found.items():
+            _refuse_breaks(name, value)
         return found
 
     return headers
@@ -158,7 +153,23 @@ def _headers(connection: HttpConnection, vault: Vault) -> Callable[[], Mapping[s
 def _basic(user: str, password: str) -> str:
     from base64 import b64encode
 
-    return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+    encoded = b64encode(f"{user}:{password}".encode()).decode()
+    remember(encoded)
+    return f"Basic {encoded}"
+
+
+def _refuse_breaks(name: str, value: str) -> None:
+    """FM-CONFIG-012 for what no header can hold; the value is not shown."""
+    signs = [sign for character, sign in _NOT_IN_HEADERS.items() if character in value]
+    if signs or not value.isascii():
+        raise ConfigError(
+            "FM-CONFIG-012",
+            f"the value of the header {name} cannot be sent",
+            found=f"a value with {' and '.join(signs) or 'a character beyond ASCII'}, not shown",
+            allowed="one line of ASCII text; a line break often comes from the end of a mounted file",
+            state="nothing was read or written",
+            next="correct the secret or the environment variable, then repeat the command",
+        )
 
 
 def _revealed(options: Mapping[str, Any], vault: Vault) -> dict[str, str]:

@@ -62,7 +62,7 @@ class Databases:
         table = {"table": spec.target.partition(":")[2]}
         options = plugin_options(connection, {**dict(spec.writer), **table}, self.vault)
         sink = self.plugins.find(SinkClass, connection.name)(options)
-        return PluggedSink(sink, spec, tuple(windows), previous, self.vault.masked)
+        return PluggedSink(sink, spec, tuple(windows), previous)
 
     def _file_sink(
         self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None

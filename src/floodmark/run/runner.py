@@ -27,6 +27,7 @@ from floodmark.run.leases import Lease, LeaseOffice
 from floodmark.run.limits import NO_LIMITS, Limits, SparkJobs, TookTooLong, call_within
 from floodmark.run.lost_ranges import settle_lost_ranges
 from floodmark.run.lost_targets import MAX_PASSES, OtherPass, too_many_passes
+from floodmark.secrecy import masked
 from floodmark.sinks.named import NO_CATALOG, TargetNames
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def metrics_of(run: Run, returned: Any) -> Metrics:
 def _stored_metrics(run: Run, returned: Metrics) -> dict[str, str]:
     """The function's metrics, cut to what a row can bear, and what an earlier attempt had done."""
     kept = list(returned.metrics.items())[:MAX_METRICS]
-    metrics = {str(name)[:200]: str(value)[:MAX_TEXT] for name, value in kept}
+    metrics = {str(name)[:200]: masked(str(value))[:MAX_TEXT] for name, value in kept}
     earlier = [name for name, result in run.writes.items() if result.already_applied]
     return {**metrics, ALREADY_APPLIED: ", ".join(earlier)[:MAX_TEXT]} if earlier else metrics
 
@@ -281,7 +282,7 @@ def result_of(record: RunRecord, *, is_repeat: bool = False) -> RunResult:
 def error_text(error: BaseException) -> str:
     """The text that is stored for a failure, bounded."""
     text = str(error) or type(error).__name__
-    return f"{type(error).__name__}: {text}"[:MAX_TEXT]
+    return masked(f"{type(error).__name__}: {text}")[:MAX_TEXT]
 
 
 def new_run_id(clock: Clock) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
@@ -38,16 +37,14 @@ def saving_with(plugin: FileFormat) -> Save:
     return save
 
 
-def called(
-    function: Any, arguments: tuple[Any, ...], where: str, masked: Callable[[str], str] = str
-) -> Any:
+def called(function: Any, arguments: tuple[Any, ...], where: str) -> Any:
     """What a function of a plug-in gives; whatever it raises becomes FM-SINK-035."""
 
     def told(found: str) -> SinkError:
         title = f"{origin_of(function)} raised an error"
         return failed(title, where, found, "a function that writes the rows")
 
-    return guarded(function, arguments, told, masked)
+    return guarded(function, arguments, told)
 
 
 def failed(title: str, where: str, found: str, allowed: str) -> SinkError:
@@ -76,13 +73,11 @@ class PluggedSink:
         spec: WriteSpec,
         windows: tuple[Window, ...],
         previous: SinkDone | None = None,
-        masked: Callable[[str], str] = str,
     ) -> None:
         self._sink = sink
         self._spec = spec
         self._windows = windows
         self._previous = previous
-        self._masked = masked
 
     def committed(self, receipt: Receipt) -> WriteResult | None:
         """What the journal knows of this very write, or what the sink itself has seen."""
@@ -90,7 +85,7 @@ class PluggedSink:
         if known is not None and known.seq == receipt.seq:
             return self._result(known.version, already_applied=True)
         seen = getattr(self._sink, "seen", None)
-        if seen is None or not called(seen, (receipt,), self._spec.target, self._masked):
+        if seen is None or not called(seen, (receipt,), self._spec.target):
             return None
         return self._result(self._next_version, already_applied=True)
 
@@ -112,7 +107,7 @@ class PluggedSink:
         rules.check_write(self._spec, self._windows, frame.columns, seen)
         rows = rows_to_write(frame, self._spec)
         failpoints.reached("sink.before_commit")
-        called(self._sink.write, (rows, receipt), self._spec.target, self._masked)
+        called(self._sink.write, (rows, receipt), self._spec.target)
         failpoints.reached("sink.after_commit")
         return self._result(self._next_version, already_applied=False)
 

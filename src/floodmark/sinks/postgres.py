@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +15,15 @@ import pyarrow as pa
 from floodmark import failpoints
 from floodmark.engines.arrow_frames import UnfitColumnError, arrow_schema, record_batches
 from floodmark.engines.postgres import (
+    LOCK_NOT_AVAILABLE,
+    LOCK_SECONDS,
     MAX_NAME_BYTES,
     Connect,
     cursor_of,
     is_lost_connection,
+    is_refused_login,
+    limit_locks,
+    lock_holders,
     quoted,
     run,
     said,
@@ -46,6 +52,7 @@ from floodmark.sinks.postgres_target import (
     create_receipts,
     has_rows,
     lock,
+    lock_name,
     receipt_row,
 )
 from floodmark.sinks.rules import Target
@@ -53,6 +60,8 @@ from floodmark.sinks.target import NOTHING_WRITTEN
 
 if TYPE_CHECKING:
     from floodmark.engines.postgres import Connection, Cursor
+
+log = logging.getLogger("floodmark")
 
 READ_BACK_SECONDS = 60
 """How long a commit whose answer was lost may still be under way on the server."""
@@ -97,8 +106,10 @@ class PostgresSink:
         spec: WriteSpec,
         windows: tuple[Window, ...],
         previous: SinkDone | None = None,
+        lock_seconds: float = LOCK_SECONDS,
     ) -> None:
         self._spec = spec
+        self._lock_seconds = lock_seconds
         self._windows = windows
         self._connect = connect
         self._target = PostgresTarget(spec.target, previous, connect)
@@ -187,14 +198,29 @@ class PostgresSink:
                 raise _unfit_value(self._spec, _place(error) + said(error)) from error
             if sqlstate(error)[:2] == _BAD_SQL and self._spec.mode == "replace_where":
                 raise rules.bad_condition(self._spec, said(error)) from error
-            raise _not_written(self._spec.target, receipt, said(error)) from error
+            if sqlstate(error) == LOCK_NOT_AVAILABLE:
+                raise self._locked(error) from error
+            raise _not_written(self._spec.target, receipt, error) from error
+
+    def _locked(self, error: BaseException) -> SinkError:
+        """FM-SINK-014 with the names of those who hold the locks, as far as they still do."""
+        holders: list[str] = []
+        try:
+            with self._target.looking() as cursor:
+                table = self._target.table(cursor)
+                holders = lock_holders(cursor, lock_name(table), table.quoted)
+        except SinkError:
+            log.debug("the holders of the locks of %s cannot be asked for", self._spec.target)
+        return _locked(self._spec.target, self._lock_seconds, holders, error)
 
     def _prepared(self, connection: Connection, cursor: Cursor) -> PgTable:
         """The table as it is once every other writer is kept out."""
+        limit_locks(cursor, self._lock_seconds)
         table = self._target.table(cursor)
         if not table.has_receipts:
             create_receipts(cursor, table)
             connection.commit()
+            limit_locks(cursor, self._lock_seconds)
         lock(cursor, table)
         # Rows that an asynchronous commit loses would take a receipt that the store knows of along.
         run(
@@ -485,15 +511,30 @@ def _misfit(spec: WriteSpec, found: str, allowed: str) -> SinkError:
     return rules.misfit(spec, found, allowed, step)
 
 
-def _not_written(target: str, receipt: Receipt, found: str) -> SinkError:
+def _locked(target: str, seconds: float, holders: Sequence[str], error: BaseException) -> SinkError:
+    waited = f"waited {seconds:g} s for a lock"
+    names = "; ".join(holders)
+    return SinkError(
+        "FM-SINK-014",
+        "the target could not be locked",
+        where=target,
+        found=f"{waited}, held by {names}" if names else f"{waited}: {said(error)}",
+        state="nothing was written",
+        next="wait for the other writer; one whose process is stopped or gone is ended in the"
+        " database by SELECT pg_terminate_backend(PID); then run the same command again",
+        retryable=True,
+    )
+
+
+def _not_written(target: str, receipt: Receipt, error: BaseException) -> SinkError:
     return SinkError(
         "FM-SINK-019",
         "the target could not be written",
         where=target,
-        found=found,
+        found=said(error),
         state="rows and receipt go in one transaction, which was rolled back",
         next=f"mend what is said above, then: floodmark retry {batch_of(receipt.user_metadata)}",
-        retryable=True,
+        retryable=not is_refused_login(error),
     )
 
 

@@ -8,13 +8,23 @@ again has none.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from floodmark.engines.postgres import Connect, cursor_of, quoted_table, run, said
+from floodmark.engines.postgres import (
+    Connect,
+    cursor_of,
+    is_refused_login,
+    limit_locks,
+    lock_holders,
+    quoted_table,
+    run,
+    said,
+)
 from floodmark.engines.postgres_copy import PgColumn
 from floodmark.errors import SinkError
 from floodmark.model.delta import VersionFacts
@@ -27,6 +37,8 @@ from floodmark.sinks.target import NOTHING_WRITTEN, holds_later, holds_other
 
 if TYPE_CHECKING:
     from floodmark.engines.postgres import Cursor
+
+log = logging.getLogger("floodmark")
 
 RECEIPTS = "floodmark_receipts"
 _TABLE_KINDS = {"r": "table", "p": "partitioned table"}
@@ -106,11 +118,13 @@ class PostgresTarget:
             connection = self.connect()
             try:
                 connection.read_only = True
-                yield cursor_of(connection)
+                cursor = cursor_of(connection)
+                limit_locks(cursor)
+                yield cursor
             finally:
                 connection.close()
         except psycopg.Error as error:
-            raise _unseen(self.target, said(error)) from error
+            raise _unseen(self.target, error) from error
 
     def committed(self, receipt: Receipt) -> WriteResult | None:
         """See `Sink.committed`; raises what a Delta target would (FM-SINK-007, -012, -015 to -017)."""
@@ -357,12 +371,22 @@ def create_receipts(cursor: Cursor, table: PgTable) -> None:
 
 
 def lock(cursor: Cursor, table: PgTable) -> None:
-    """Keep every other writer of this table out until the transaction ends."""
-    run(
-        cursor,
-        "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
-        (f"floodmark {table.quoted}",),
-    )
+    """Keep every other writer of this table out until the transaction ends.
+
+    Somebody who has to wait is told for whom. The wait is limited by `limit_locks`.
+    """
+    name = lock_name(table)
+    taken = run(cursor, "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))", (name,))
+    if taken.fetchone() == (True,):
+        return
+    holders = "; ".join(lock_holders(cursor, name, table.quoted))
+    log.info("waiting for the lock of %s: %s holds it", table.quoted, holders or "somebody")
+    run(cursor, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (name,))
+
+
+def lock_name(table: PgTable) -> str:
+    """By which the writers of a table know its lock."""
+    return f"floodmark {table.quoted}"
 
 
 def add_receipt(cursor: Cursor, table: PgTable, receipt: Receipt, stored: Stored) -> None:
@@ -465,15 +489,15 @@ def _one(cursor: Cursor) -> Any:
     return None if row is None else row[0]
 
 
-def _unseen(target: str, found: str) -> SinkError:
+def _unseen(target: str, error: BaseException) -> SinkError:
     return SinkError(
         "FM-SINK-032",
         "the target could not be looked at",
         where=target,
-        found=found,
+        found=said(error),
         state=f"{NOTHING_WRITTEN} by this call",
         next="mend what is said above, then run the same command again",
-        retryable=True,
+        retryable=not is_refused_login(error),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -21,7 +21,7 @@ from floodmark.model.file_marks import FilesMark
 from floodmark.model.names import short_hash
 from floodmark.sources.file_lists import FileLists
 from floodmark.sources.files import escaped
-from floodmark.sources.http import Api, Reply, utc_text
+from floodmark.sources.http import Api, Reply, linked, utc_text
 from floodmark.sources.keeping import Keeping
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Answers:
         Raises FM-SOURCE-050 to -052; then nothing is kept, and what was kept stays.
         """
         params = {**self._question.params, **more}
-        key = short_hash(json.dumps([repr(self._question), sorted(params.items())]))
+        key = self._key(more)
         known = self._known(key)
         now = self._api.clock.now()
         if known is not None and (now - known.fetched_at).total_seconds() <= max_age_seconds:
@@ -108,6 +108,24 @@ class Answers:
         answer = self._asked(params, known)
         self._remember(key, answer, max(KEPT_SECONDS, max_age_seconds))
         return answer
+
+    def plan_from(self, answer: Answer, more: Mapping[str, str], what: Sequence[str]) -> None:
+        """Keep the answer that something is planned from, apart from what others ask."""
+        self._remember(self._key(more, *what), answer, KEPT_SECONDS)
+
+    def planned(
+        self, more: Mapping[str, str], what: Sequence[str], max_age_seconds: float
+    ) -> Answer | None:
+        """The answer that this was planned from, if it is still there and not older."""
+        known = self._known(self._key(more, *what))
+        if known is None:
+            return None
+        age = (self._api.clock.now() - known.fetched_at).total_seconds()
+        return replace(known, source="planned") if age <= max_age_seconds else None
+
+    def _key(self, more: Mapping[str, str], *what: str) -> str:
+        params = {**self._question.params, **more}
+        return short_hash(json.dumps([repr(self._question), sorted(params.items()), *what]))
 
     def lines(self, mark: FilesMark) -> list[bytes]:
         """The records of an answer, each as JSON; raises FM-SOURCE-053 if they are gone."""
@@ -230,9 +248,7 @@ class Answers:
         return self._linked(reply, link) if link else None
 
     def _linked(self, reply: Reply, link: object) -> str:
-        from urllib.parse import urljoin
-
-        url = urljoin(reply.url, str(link))
+        url = linked(reply.url, str(link))
         if not self._api.is_own(url):
             raise self._api.unusable(reply.url, "its next page is elsewhere", "pages of its own")
         return url

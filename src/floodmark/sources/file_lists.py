@@ -63,9 +63,8 @@ class FileLists:
         return self._keep(upstream, content, FilesMark(_id_of(content), records, "records"))
 
     def _keep(self, upstream: str, content: bytes, mark: FilesMark) -> FilesMark:
-        path = self.place(upstream, mark)
-        if not self._storage.exists(path):
-            self._storage.write(path, content)
+        # Also over one that is there: it is as young again as `sweep` wants it of what a plan needs.
+        self._storage.write(self.place(upstream, mark), content)
         return mark
 
     def read(self, upstream: str, mark: FilesMark | None) -> dict[str, FileFacts]:

@@ -17,6 +17,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from floodmark.errors import SourceError
 from floodmark.model.clock import Clock, SystemClock
+from floodmark.secrecy import masked
 
 log = logging.getLogger("floodmark")
 
@@ -69,8 +70,6 @@ class Api:
     timeout_seconds: float = 30.0
     attempts: int = 5
     max_bytes: int = 100 << 20
-    masked: Callable[[str], str] = str
-    """Takes secrets out of a text."""
     clock: Clock = field(default_factory=SystemClock)
 
     def url(self, path: str | None, params: Mapping[str, str]) -> str:
@@ -115,7 +114,7 @@ class Api:
 
     def _tell_wait(self, url: str, later: _Later, attempt: int, seconds: float) -> None:
         text = "no answer of %s (%s): attempt %d of %d comes in %g s"
-        found = self.masked(str(later))
+        found = masked(str(later))
         log.info(text, shown(url), found, attempt + 1, self.attempts, seconds)
 
     def is_own(self, url: str) -> bool:
@@ -135,9 +134,10 @@ class Api:
     def _once(self, url: str, conditions: Mapping[str, str]) -> Reply | str:
         """The answer, or the address that it sends to."""
         sent = {"Accept": "application/json", "User-Agent": "floodmark", **self.headers()}
-        request = Request(_with_params(url, self.params()), headers={**sent, **conditions})  # noqa: S310  (http and https alone)
+        params = self.params()
         deadline = self.clock.monotonic() + self.timeout_seconds
         try:
+            request = Request(_with_params(url, params), headers={**sent, **conditions})  # noqa: S310  (http and https alone)
             with build_opener(_NoRedirects).open(request, timeout=self.timeout_seconds) as answer:
                 body = self._body(answer, deadline, url)
                 return Reply(url, body, _headers(answer.headers))
@@ -149,12 +149,15 @@ class Api:
         except (URLError, http.client.HTTPException, OSError) as error:
             reason = error.reason if isinstance(error, URLError) else error
             raise _Later(f"{type(reason).__name__}: {reason}") from error
+        except ValueError as error:
+            # The client refuses an address or a header that cannot be sent.
+            raise self._refused(url, f"{type(error).__name__}: {error}", "a request") from error
 
     def _not_ok(self, url: str, error: HTTPError) -> Reply | str:
         if error.code == _NOT_MODIFIED:
             return Reply(url, None, _headers(error.headers))
         if error.code in (301, 302, 303, 307, 308) and error.headers.get("Location"):
-            return urljoin(url, str(error.headers["Location"]))
+            return linked(url, str(error.headers["Location"]))
         said = f"{error.code} {error.reason}"
         if error.code in AGAIN:
             raise _Later(said, self._seconds_to_wait(error.headers.get("Retry-After")))
@@ -165,11 +168,12 @@ class Api:
         """What Retry-After means: seconds, or a date."""
         if said is None:
             return None
-        if said.strip().isdigit():
+        # "²" is a digit to Python and no number.
+        if said.strip().isdecimal():
             return float(said)
         try:
             at = parsedate_to_datetime(said)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         at = at if at.tzinfo else at.replace(tzinfo=UTC)
         return max(0.0, (at - self.clock.now()).total_seconds())
@@ -184,8 +188,8 @@ class Api:
                 raise _Later(f"not done after {self.timeout_seconds:g} s")
             parts.append(chunk)
         declared = answer.headers.get("Content-Length")
-        if declared is not None and declared.isdigit() and size < int(declared):
-            raise _Later(f"it broke off after {size:,} of {int(declared):,} bytes")
+        if declared is not None and declared.isdecimal() and size < float(declared):
+            raise _Later(f"it broke off after {size:,} of {declared} bytes")
         return b"".join(parts)
 
     # Errors ---------------------------------------------------------------------------------------
@@ -195,7 +199,7 @@ class Api:
             "FM-SOURCE-050",
             "the web API could not be asked",
             where=shown(url),
-            found=self.masked(found),
+            found=found,
             allowed="an answer; this is not taken for no news",
             state="nothing was read or written; the committed watermark stays",
             next="run the same command again, later",
@@ -207,7 +211,7 @@ class Api:
             "FM-SOURCE-051",
             "the web API refuses the request",
             where=shown(url),
-            found=self.masked(found),
+            found=found,
             allowed=allowed,
             state="nothing was read or written; the committed watermark stays",
             next="correct the path, the parameters or the credentials, then run the same command"
@@ -220,7 +224,7 @@ class Api:
             "FM-SOURCE-052",
             "the answer of the web API cannot be used",
             where=shown(url),
-            found=self.masked(found),
+            found=found,
             allowed=allowed,
             state="nothing was read or written; the committed watermark stays",
             next="correct read (records, pagination, params) or ask who runs the API, then run the"
@@ -232,6 +236,14 @@ def shown(url: str) -> str:
     """An address without its parameters, which may be secret."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
+
+
+def linked(base: str, link: str) -> str:
+    """The address that a link means; one that cannot be read stays as it is, and is nobody's."""
+    try:
+        return urljoin(base, link)
+    except ValueError:
+        return link
 
 
 def _with_params(url: str, params: Mapping[str, str]) -> str:
@@ -246,10 +258,15 @@ def _with_params(url: str, params: Mapping[str, str]) -> str:
 
 def _is_same_place(one: str, other: str) -> bool:
     """The same host and port; what is asked by https is not asked by http instead."""
-    a, b = urlsplit(one), urlsplit(other)
+    try:
+        a, b = urlsplit(one), urlsplit(other)
+        asked, answering = a.port, b.port
+    except ValueError:
+        # A port beyond 65,535, or a broken address in brackets: nobody's place.
+        return False
     if b.scheme not in _PORTS or (a.scheme == "https" and b.scheme != "https"):
         return False
-    ports = [part.port or _PORTS[part.scheme] for part in (a, b)]
+    ports = [asked or _PORTS[a.scheme], answering or _PORTS[b.scheme]]
     is_upgrade = (a.scheme, b.scheme) == ("http", "https") and ports == [80, 443]
     return a.hostname == b.hostname and (ports[0] == ports[1] or is_upgrade)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -112,6 +112,7 @@ class CursorAnswers:
         kind: str | None = None,
         on_null_cursor: OnNullCursor = "fail",
         cache_seconds: float = 0.0,
+        scope: str = "",
     ) -> None:
         self._upstream = upstream
         self._answers = answers
@@ -121,6 +122,7 @@ class CursorAnswers:
         self._kind = kind
         self._on_null_cursor = on_null_cursor
         self._cache_seconds = cache_seconds
+        self._scope = scope
         self._latest: Answer | None = None
 
     @property
@@ -132,17 +134,22 @@ class CursorAnswers:
         """The newest value, none above `ceiling`, for which the answer at hand is looked at again."""
         if ceiling is None or self._latest is None:
             self._latest = self._answers.ask(self._since(low), self._cache_seconds)
-        return self._newest_of(self._latest, ceiling)
+        mark = self._newest_of(self._latest, ceiling)
+        if mark is not None:
+            self._answers.plan_from(self._latest, self._since(low), self._planned_as(mark))
+        return mark
 
     def frame(self, spark: SparkSession, low: CursorMark | None, high: CursorMark) -> DataFrame:
         """The rows of the answer that the plan has looked at; of a new one if that is not at hand."""
-        since = self._since(low)
-        answer = self._answers.ask(since, max(self._cache_seconds, PLANNED_SECONDS))
-        newest = self._newest_of(answer, None)
-        if newest is None or newest.type != high.type or is_after(high, newest):
-            answer = self._answers.ask(since, -1.0)
-        self._latest = replace(answer, source="planned") if answer.source == "cached" else answer
+        since, what = self._since(low), self._planned_as(high)
+        age = max(self._cache_seconds, PLANNED_SECONDS)
+        answer = self._answers.planned(since, what, age) or self._answers.ask(since, -1.0)
+        self._latest = answer
         return self._answers.frame(spark, answer.mark, self._ddl)
+
+    def _planned_as(self, high: CursorMark) -> tuple[str, str]:
+        """Whose plan it is, and how far it reaches: an API may show another part to the next one."""
+        return self._scope, high.encoded()
 
     def no_rows(self, spark: SparkSession, mark: CursorMark | None) -> DataFrame:  # noqa: ARG002 a door
         """No rows, with the declared columns."""

@@ -34,15 +34,13 @@ def reading_with(name: str, upstream: str, plugins: Plugins) -> ReadWith:
     return read
 
 
-def called(
-    function: Any, arguments: tuple[Any, ...], where: str, masked: Callable[[str], str] = str
-) -> Any:
+def called(function: Any, arguments: tuple[Any, ...], where: str) -> Any:
     """What a function of a plug-in gives; whatever it raises becomes FM-SOURCE-045."""
 
     def told(found: str) -> SourceError:
         return failed("raised an error", function, where, found, "a frame")
 
-    return guarded(function, arguments, told, masked)
+    return guarded(function, arguments, told)
 
 
 def with_columns(frame: Any, ddl: str | None, function: Any, where: str) -> DataFrame:
@@ -96,13 +94,11 @@ class PluggedRows:
         make: Callable[[], Any],
         ddl: str | None = None,
         order: StringOrder | None = None,
-        masked: Callable[[str], str] = str,
     ) -> None:
         self._upstream = upstream
         self._make = make
         self._ddl = ddl
         self._order = order
-        self._masked = masked
 
     @property
     def note(self) -> None:
@@ -112,7 +108,7 @@ class PluggedRows:
     def newest(self, low: CursorMark | None, ceiling: CursorMark | None) -> CursorMark | None:  # noqa: ARG002 a door
         """What the source says is its newest value, or the ceiling if that lies above."""
         source = self._source()
-        value = called(source.latest, (), self._upstream, self._masked)
+        value = called(source.latest, (), self._upstream)
         if value is None:
             return None
         try:
@@ -127,7 +123,7 @@ class PluggedRows:
         """The rows that the source gives."""
         source = self._source()
         arguments = (spark, None if low is None else low.value, high.value)
-        frame = called(source.read, arguments, self._upstream, self._masked)
+        frame = called(source.read, arguments, self._upstream)
         return with_columns(frame, self._ddl, source.read, self._upstream)
 
     def no_rows(self, spark: SparkSession, mark: CursorMark | None) -> DataFrame:

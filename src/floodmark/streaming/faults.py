@@ -15,7 +15,6 @@ from floodmark.errors import StreamError
 Fault = Literal["row", "transient", "lasting"]
 
 DISK_FULL = "53100"
-LOCK_NOT_AVAILABLE = "55P03"
 _ROW_CLASSES = ("22", "23", "44", "54", "P0")
 """Data, constraints, WITH CHECK OPTION, limits of the program, refusals by triggers."""
 _TRANSIENT_CLASSES = ("08", "40", "53", "57")
@@ -44,10 +43,7 @@ def fault(error: BaseException) -> Fault:
 def database_error(stream_id: str, error: BaseException) -> StreamError:
     """FM-STREAM-005 for an error that ended a transaction."""
     is_transient = fault(error) == "transient"
-    # libpq gives no SQLSTATE where a connection is not opened: a refused login looks like an outage.
-    look = (
-        "look whether the database is there and lets the user in (a stream tries again by itself)"
-    )
+    look = "look whether the database is there (a stream tries again by itself)"
     mend = look if is_transient else "mend what the database says"
     return StreamError(
         "FM-STREAM-005",

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
 from floodmark.engines.postgres import (
+    LOCK_NOT_AVAILABLE,
     Connect,
     cursor_of,
     is_lost_connection,
+    lock_limit,
     quoted_table,
     run,
     said,
@@ -41,7 +43,7 @@ from floodmark.streaming.batches import (
     claimed_by,
     is_same,
 )
-from floodmark.streaming.faults import LOCK_NOT_AVAILABLE, database_error
+from floodmark.streaming.faults import database_error
 from floodmark.streaming.refusals import (
     broken,
     disagreeing,
@@ -533,7 +535,7 @@ class Ledger:
             cursor_of(connection),
             "SELECT set_config('application_name', $1, true), set_config('synchronous_commit',"
             " CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE"
-            " current_setting('synchronous_commit') END, true)",
+            f" current_setting('synchronous_commit') END, true), {lock_limit()}",
             (self._application,),
         )
         return connection

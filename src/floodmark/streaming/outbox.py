@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from floodmark import failpoints
-from floodmark.engines.postgres import Connect, cursor_of, quoted_table, run
+from floodmark.engines.postgres import Connect, cursor_of, limit_locks, quoted_table, run
 from floodmark.errors import StreamError
 from floodmark.streaming.batches import without_value
 from floodmark.streaming.faults import database_error
@@ -142,6 +142,7 @@ class Outbox:
         try:
             with self.connect() as connection:
                 cursor = cursor_of(connection)
+                limit_locks(cursor)
                 rows = run(
                     cursor,
                     f"SELECT message_id, topic, message_key, message_value FROM {self._table}"

@@ -24,6 +24,7 @@ from floodmark.config.origins import merged_values, origins
 from floodmark.config.references import Secret, Vault
 from floodmark.config.safety import is_secret_key
 from floodmark.errors import ConfigError
+from floodmark.secrecy import masked
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -149,7 +150,7 @@ def test_no_view_of_the_settings_holds_a_value(file: Path, monkeypatch: pytest.M
     assert str(password(file)) == "***"
 
 
-def test_a_vault_takes_what_it_revealed_out_of_any_text(
+def test_what_a_vault_revealed_is_taken_out_of_any_text(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FM_PASSWORD", VALUE)
@@ -157,7 +158,7 @@ def test_a_vault_takes_what_it_revealed_out_of_any_text(
 
     vault.reveal(password(file))
 
-    assert vault.masked(f"login with {VALUE} failed") == "login with *** failed"
+    assert masked(f"login with {VALUE} failed") == "login with *** failed"
     assert VALUE not in repr(vault)
 
 

@@ -20,6 +20,7 @@ from floodmark.config.stream_files import LoadedStream, load_stream, streams_of
 from floodmark.config.stream_types import SchemaProblem, from_avro, from_ddl, from_json
 from floodmark.config.streams import StreamingSettings, StreamPipeline
 from floodmark.errors import ConfigError, ConfigErrors
+from floodmark.secrecy import masked
 
 SEED = Path(__file__).parents[2] / "fixtures/streams/production-events.json"
 DDL = "event_id BIGINT NOT NULL, event_timestamp TIMESTAMP, kind STRING"
@@ -385,7 +386,7 @@ def test_neither_text_nor_errors_of_a_credential_hold_its_secret() -> None:
         credentials.find("b")
 
     assert "canary" not in f"{found} {credentials} {caught.value}"
-    assert found.masked("no canary here") == "no *** here"
+    assert masked("no canary here") == "no *** here"
 
 
 def test_a_provider_that_fails_is_named_without_its_text() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from floodmark.engines.postgres import Connect, cursor_of, run, said, sqlstate
+from floodmark.engines.postgres import Connect, cursor_of, limit_locks, run, said, sqlstate
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, mark_of
 from floodmark.sources.sql.queries import Bounds, SqlRelation, oldest_query, probe_query
@@ -55,7 +55,9 @@ def _one_row(connect: Connect, relation: SqlRelation, query: str) -> tuple[Any, 
         connection = connect()
         try:
             connection.read_only = True
-            row = run(cursor_of(connection), query).fetchone()
+            cursor = cursor_of(connection)
+            limit_locks(cursor)
+            row = run(cursor, query).fetchone()
         finally:
             connection.close()
     except psycopg.DataError as error:
