@@ -50,20 +50,20 @@ def test_the_lock_of_a_runner_that_was_stopped_is_not_waited_for_for_ever(
 ) -> None:
     """SIGSTOP, or a paused machine, in the middle of COPY: the connection stays."""
     caplog.set_level(logging.INFO, logger="floodmark")
-    sink(dsn, target).write(ROWS, receipt(1))
+    target.query(f"CREATE TABLE {target.table} (id bigint)")
     stopped = connector(dsn)()
     cursor = cursor_of(stopped)
     lock(cursor, PostgresTarget(str(target), None, connector(dsn)).table(cursor))
 
     with pytest.raises(SinkError) as caught:
-        sink(dsn, target).write(ROWS, receipt(2))
+        sink(dsn, target).write(ROWS, receipt(1))
 
     holder = f"backend {stopped.info.backend_pid} (floodmark, idle in transaction"
     assert (caught.value.code, caught.value.retryable) == ("FM-SINK-014", True)
     assert holder in (caught.value.found or "")
     assert holder in caplog.text
     stopped.close()
-    assert sink(dsn, target).write(ROWS, receipt(2)).rows_written == 1
+    assert sink(dsn, target).write(ROWS, receipt(1)).rows_written == 1
 
 
 @pytest.mark.parametrize("statement", ["LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", "TRUNCATE {}"])
@@ -71,12 +71,12 @@ def test_a_table_that_somebody_else_locks_is_not_waited_for_for_ever(
     dsn: str, target: PgPlace, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("floodmark.sinks.postgres_target.limit_locks", _soon)
-    sink(dsn, target).write(ROWS, receipt(1))
+    target.query(f"CREATE TABLE {target.table} (id bigint)")
     with psycopg.connect(dsn) as other:
         other.execute(statement.format(target.table).encode())
 
         with pytest.raises(SinkError) as caught:
-            sink(dsn, target).write(ROWS, receipt(2))
+            sink(dsn, target).write(ROWS, receipt(1))
 
     assert caught.value.code in ("FM-SINK-014", "FM-SINK-032")
     assert caught.value.retryable
@@ -112,7 +112,7 @@ REFUSED = [({"password": "wrong"}, "28P01"), ({"dbname": "absent"}, "3D000")]
 def test_a_refused_login_is_told_by_its_state(
     postgres: PostgresServer, change: dict[str, str], state: str
 ) -> None:
-    with pytest.raises(psycopg.OperationalError) as caught:
+    with pytest.raises(psycopg.Error) as caught:
         connector(make_conninfo(postgres.dsn, **change))()
 
     assert sqlstate(caught.value) == state
@@ -158,7 +158,7 @@ def test_an_outage_is_still_tried_again(postgres: PostgresServer) -> None:
 
 # Values -------------------------------------------------------------------------------------------
 
-SECRET = "C01\"X'00«T47"
+SECRET = "Kzq\"Wvx'Jqk«Pzy"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,6 @@ SECRET = "C01\"X'00«T47"
         ("bit(3)", SECRET, "SQLSTATE"),
         ("timetz", SECRET, "SQLSTATE"),
         ("point", SECRET, "type point"),
-        ("tsquery", SECRET, "SQLSTATE"),
         ("name[]", "{" + SECRET, "SQLSTATE"),
     ],
 )

@@ -19,7 +19,7 @@ from floodmark import failpoints
 from floodmark.control import columns
 from floodmark.control.events import Event, decode, encode
 from floodmark.control.journal import FORMAT_VERSION, CommitConflict, CommitUnknown, Tail
-from floodmark.deltalog import Storage, is_local, write_problem
+from floodmark.deltalog import Storage, is_local, make_private, write_problem
 from floodmark.errors import ControlError
 
 JOURNAL = "_journal"
@@ -76,6 +76,9 @@ class DeltaEventLog:
         if problem:
             raise unwritable(self.path, problem)
         try:
+            if is_local(self.path):
+                # Landed rows, answers and errors of everybody's data are below it.
+                make_private(self.control)
             DeltaTable.create(
                 self.path,
                 SCHEMA,

@@ -14,6 +14,7 @@ from floodmark.deltalog.storage import (
     absolute,
     files_below,
     is_local,
+    make_private,
     write_problem,
 )
 
@@ -26,5 +27,6 @@ __all__ = [
     "fingerprint",
     "is_delta_table",
     "is_local",
+    "make_private",
     "write_problem",
 ]

@@ -191,6 +191,13 @@ def write_problem(folder: str) -> OSError | None:
     return None
 
 
+def make_private(folder: str) -> None:
+    """Make a local folder that its owner alone may look into; one that is there keeps its mode."""
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    with suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+
+
 class _LocalFiles:
     """Local disk by system calls: a third of the time of pyarrow.fs for small files."""
 

@@ -124,7 +124,8 @@ class PostgresTarget:
             finally:
                 connection.close()
         except psycopg.Error as error:
-            raise _unseen(self.target, error) from error
+            is_passing = not is_refused_login(error)
+            raise _unseen(self.target, said(error), is_passing=is_passing) from error
 
     def committed(self, receipt: Receipt) -> WriteResult | None:
         """See `Sink.committed`; raises what a Delta target would (FM-SINK-007, -012, -015 to -017)."""
@@ -489,15 +490,15 @@ def _one(cursor: Cursor) -> Any:
     return None if row is None else row[0]
 
 
-def _unseen(target: str, error: BaseException) -> SinkError:
+def _unseen(target: str, found: str, *, is_passing: bool = True) -> SinkError:
     return SinkError(
         "FM-SINK-032",
         "the target could not be looked at",
         where=target,
-        found=said(error),
+        found=found,
         state=f"{NOTHING_WRITTEN} by this call",
         next="mend what is said above, then run the same command again",
-        retryable=not is_refused_login(error),
+        retryable=is_passing,
     )
 
 
