@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -543,6 +545,29 @@ def test_a_plan_shows_a_new_answer_without_spark(folder: Path) -> None:
     assert [w.upstream for w in batch.windows] == ["source://rates/rows"]
     assert batch.windows[0].reason.startswith("no versions: a new answer, 1 records; 1 records at")
     assert batch.windows[0].rows == 1
+
+
+def test_a_new_control_store_is_for_its_owner_alone(folder: Path) -> None:
+    """Below it are landed rows, answers, and errors: of everybody's data."""
+    before = os.umask(0o022)
+    try:
+        Project.load(folder).freeze()
+    finally:
+        os.umask(before)
+
+    control = folder / "lake/_control"
+    assert (control / "files").is_dir()
+    assert stat.S_IMODE(control.stat().st_mode) == 0o700
+
+
+def test_a_control_folder_that_was_made_for_a_group_keeps_its_mode(folder: Path) -> None:
+    control = folder / "lake/_control"
+    control.mkdir(parents=True)
+    control.chmod(0o2770)
+
+    Project.load(folder).freeze()
+
+    assert stat.S_IMODE(control.stat().st_mode) == 0o2770
 
 
 def test_validate_asks_only_if_it_is_told_to(folder: Path, server: WebServer) -> None:

@@ -58,8 +58,12 @@ def test_a_relay_that_gets_through_leaves_nothing_and_does_not_rest() -> None:
 
 def test_a_client_that_failed_is_made_anew() -> None:
     outbox, made = SlowOutbox(), list[object]()
-    relay = Relay(outbox, lambda: made.append(object()) or made[-1], lambda: outbox.now)  # type: ignore[arg-type, func-returns-value]
 
+    def client() -> object:
+        made.append(object())
+        return made[-1]
+
+    relay = Relay(outbox, client, lambda: outbox.now)  # type: ignore[arg-type]
     for _ in range(2):
         with pytest.raises(StreamError):
             relay.send()
