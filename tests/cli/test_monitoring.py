@@ -398,8 +398,8 @@ def answer_of(query: str, control: Path) -> list[dict[str, Any]]:
 def test_the_queries_of_the_guide_answer(failing: Shop) -> None:
     answers = [answer_of(query, failing.folder / "lake/_control") for query in QUERIES]
 
-    assert len(answers) == 3
-    by_status, newest, per_day = answers
+    assert len(answers) == 4
+    by_status, newest, costs, per_day = answers
     assert {(r["scope"], r["status"], r["batches"]) for r in by_status} == {
         ("nightly", "FAILED", 1),
         ("solo", "COMPLETED", 1),
@@ -409,6 +409,12 @@ def test_the_queries_of_the_guide_answer(failing: Shop) -> None:
         ("report", "FAILED"),
         ("solo", "SUCCESS"),
     }
+    assert {(r["scope"], Path(r["table_name"]).name, r["retries"]) for r in costs} == {
+        ("nightly", "customers", 0),
+        ("nightly", "orders", 0),
+        ("solo", "customers", 0),
+    }
+    assert all(r["rows_read"] and r["duration_seconds"] for r in costs)
     assert {(r["pipeline_name"], r["runs"], r["failed"]) for r in per_day} == {
         ("daily", 1, 0),
         ("report", 1, 1),

@@ -174,7 +174,7 @@ def _move(projector: Projector, table: PublishedTable, control_id: str, policy: 
         if handle is None:
             return 0
         span = _span(table, policy.before)
-        rows = _select(handle, f"SELECT * FROM t WHERE {span}").cast(table.schema)
+        rows = table.aligned(_select(handle, f"SELECT * FROM t WHERE {span}"))
         is_kept = _mask(table, rows, policy)
         old = rows.filter(_inverted(is_kept))
         if not old.num_rows:

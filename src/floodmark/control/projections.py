@@ -214,7 +214,7 @@ class Projector:
         query = f"SELECT * FROM t WHERE {predicate} ORDER BY {table.grows_by}"
         rows = pa.table(QueryBuilder().register("t", handle).execute(query).read_all())
         shown = int(handle.transaction_version(MARKER) or 0)
-        self._commit(handle, rows.cast(table.schema), shown, mode="overwrite", predicate=predicate)
+        self._commit(handle, table.aligned(rows), shown, mode="overwrite", predicate=predicate)
 
     def _refresh_table(self, table: PublishedTable, state: State) -> None:
         """Bring one table to `state`, going on where its marker says it stands."""
@@ -288,6 +288,8 @@ class Projector:
         """Write rows and the marker, if the table is still as `handle` saw it."""
         from deltalake import CommitProperties, Transaction, write_deltalake
 
+        if not set(rows.schema.names) <= {field.name for field in handle.schema().fields}:
+            options["schema_mode"] = "merge"  # an older version made the table
         marker = Transaction(MARKER, seq)
         properties = CommitProperties(app_transactions=[marker], max_commit_retries=0)
         write_deltalake(handle, rows, commit_properties=properties, **options)

@@ -7,7 +7,7 @@ become the words of the contract (docs/reference/control-tables.md).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -45,6 +45,9 @@ WATERMARKS = pa.schema(
         ("end_mark", pa.string()),
         ("upstream_id", pa.string()),
         ("schema_fingerprint", pa.string()),
+        ("rows_read", pa.int64()),
+        ("duration_seconds", pa.float64()),
+        ("retries", pa.int64()),
     ]
 )
 
@@ -125,6 +128,14 @@ class PublishedTable:
         """Rows as Arrow data of this table's types."""
         return columns.table_of(rows, self.schema)
 
+    def aligned(self, rows: pa.Table) -> pa.Table:
+        """Rows of a table that an older version made: columns that it does not have are NULL."""
+        for field in self.schema:
+            if field.name not in rows.column_names:
+                missing = columns.column_of([None] * rows.num_rows, field.type)
+                rows = rows.append_column(field, missing)
+        return rows.select(self.schema.names).cast(self.schema)
+
 
 TABLES = (
     PublishedTable("watermarks", WATERMARKS, ("batch_date",), grows_by="batch_date"),
@@ -172,6 +183,7 @@ def _watermark_row(batch: PlannedBatch, upstream: str) -> dict[str, Any]:
         "end_mark": window.end_mark,
         "upstream_id": window.table_id,
         "schema_fingerprint": window.schema_fingerprint,
+        **asdict(batch.effort(upstream)),
     }
 
 

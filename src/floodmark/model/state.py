@@ -154,6 +154,18 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Effort:
+    """What an upstream has cost in a batch, over the pipelines that read it."""
+
+    rows_read: int | None
+    """Rows its window holds; None where that is not known. Each reader reads all of them."""
+    duration_seconds: float | None
+    """How long the slowest reader's newest run took; None until one has ended."""
+    retries: int
+    """Runs of the readers beyond the first of each."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedBatch:
     """A batch as planned, and what has become of it."""
 
@@ -243,6 +255,16 @@ class PlannedBatch:
     def readers(self, upstream: str) -> list[str]:
         """The required pipelines of an upstream."""
         return [p for p, upstreams in self.required.items() if upstream in upstreams]
+
+    def effort(self, upstream: str) -> Effort:
+        """What the upstream has cost so far: rows, seconds and retries."""
+        runs = [run for name, run in self.runs.items() if upstream in self.upstreams_of(name)]
+        durations = [run.duration_seconds for run in runs]
+        return Effort(
+            rows_read=self.windows[upstream].rows,
+            duration_seconds=max((d for d in durations if d is not None), default=None),
+            retries=sum(run.retries for run in runs),
+        )
 
     def waiting_for(self, upstream: str) -> list[str]:
         """The required pipelines of an upstream that have not succeeded."""

@@ -23,7 +23,7 @@ from floodmark.model.results import Lag
 from floodmark.model.state import BatchStatus, Holder, Pipeline, RunStatus, State
 from floodmark.model.window import NOTHING_PROCESSED
 from floodmark.report.lag import TimeLook, is_held, lags_in
-from floodmark.report.runs import Track, tracks
+from floodmark.report.runs import Track, efforts, tracks
 from floodmark.report.watch import failures_in_a_row, stuck_batches
 
 OPEN_STATUSES: tuple[BatchStatus, ...] = ("PENDING", "FAILED", "COMPLETED")
@@ -112,6 +112,23 @@ HELD = Metric(
     "1 while an open batch has changes of the upstream that may not advance yet.",
     _UPSTREAM,
 )
+UPSTREAM_ROWS = Metric(
+    "floodmark_upstream_last_batch_rows_read",
+    "Rows of the upstream in the newest batch that has news of it. Absent if unknown.",
+    _UPSTREAM,
+)
+UPSTREAM_SECONDS = Metric(
+    "floodmark_upstream_last_batch_duration_seconds",
+    "How long the slowest pipeline took that read the upstream in that batch. Absent until one has"
+    " ended.",
+    _UPSTREAM,
+)
+UPSTREAM_RETRIES = Metric(
+    "floodmark_upstream_last_batch_retries",
+    "Attempts beyond the first of the pipelines that read the upstream in that batch. Absent before"
+    " the first batch.",
+    _UPSTREAM,
+)
 READERS = Metric(
     "floodmark_upstream_readers",
     "Registered pipelines that read the upstream and are not paused.",
@@ -185,6 +202,7 @@ METRICS = (
     *(JOURNAL_EVENTS, JOURNAL_UNFOLDED, JOURNAL_NEWEST, JOURNAL_BYTES, JOURNAL_FILES),
     UPKEEP_AT,
     *(LAG_VERSIONS, LAG_SECONDS, LAG_KNOWN, LATEST, COMMITTED, COMMITTED_AT, HELD, READERS),
+    *(UPSTREAM_ROWS, UPSTREAM_SECONDS, UPSTREAM_RETRIES),
     *(RUN_STATUS, RUN_STARTED, RUN_SECONDS, ROWS_READ, ROWS_WRITTEN, RETRIES),
     *(FAILURES, SUCCEEDED_AT, BEHIND, PAUSED),
     *(OPEN_BATCHES, OLDEST_OPEN, STUCK),
@@ -218,6 +236,7 @@ def measure(
         Sample(UPKEEP_AT, (), _upkept_at(control, storage)),
         *(sample for lag in lags for sample in _upstream(state, lag)),
         *_readers(state, lags),
+        *_efforts(state, lags, control, storage),
         *_pipelines(state, lags, tracks(state, control, storage)),
         *_scopes(state, now, {(each.scope, each.batch_id) for each in stuck}),
     )
@@ -281,6 +300,15 @@ def _readers(state: State, lags: Sequence[Lag]) -> Iterator[Sample]:
     readers = Counter((p.scope, upstream) for p in active for upstream in p.upstreams)
     for lag in lags:
         yield Sample(READERS, (lag.scope, lag.upstream), readers[lag.scope, lag.upstream])
+
+
+def _efforts(state: State, lags: Sequence[Lag], control: str, storage: Storage) -> Iterator[Sample]:
+    known = efforts(state, control, storage)
+    for key in [(lag.scope, lag.upstream) for lag in lags]:
+        if effort := known.get(key):
+            yield from _if_known(UPSTREAM_ROWS, key, effort.rows_read)
+            yield from _if_known(UPSTREAM_SECONDS, key, effort.duration_seconds)
+            yield from _if_known(UPSTREAM_RETRIES, key, effort.retries)
 
 
 def _pipelines(state: State, lags: Sequence[Lag], known: Mapping[str, Track]) -> Iterator[Sample]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from floodmark.control.reading import read_published
 from floodmark.deltalog import Storage
-from floodmark.model.state import Run, State
+from floodmark.model.state import Effort, Run, State
 
 _PAST = """
 SELECT pipeline_name, status, processed_ts, started_ts, duration_seconds, rows_read, rows_written,
@@ -17,6 +17,16 @@ SELECT pipeline_name, status, processed_ts, started_ts, duration_seconds, rows_r
 FROM (
   SELECT *, row_number() OVER (PARTITION BY pipeline_name, status ORDER BY processed_ts DESC) AS n
   FROM t
+) AS numbered
+WHERE n = 1
+"""
+
+_PAST_EFFORTS = """
+SELECT *
+FROM (
+  SELECT *, row_number() OVER (PARTITION BY scope, table_name ORDER BY batch_seq DESC) AS n
+  FROM t
+  WHERE status NOT IN ('NOOP', 'CANCELLED')
 ) AS numbered
 WHERE n = 1
 """
@@ -58,6 +68,30 @@ def tracks(state: State, control: str, storage: Storage) -> dict[str, Track]:
         return known
     past = [run for run in _published(control, storage) if run.pipeline in unsure]
     return known | _tracks([*past, *(run for run in runs if run.pipeline in unsure)])
+
+
+def efforts(state: State, control: str, storage: Storage) -> dict[tuple[str, str], Effort]:
+    """(scope, upstream) -> what it cost in the newest batch with news of it.
+
+    The published rows are read only for upstreams about which the state cannot tell.
+    """
+    known = {
+        (batch.scope, upstream): batch.effort(upstream)
+        for batch in sorted(state.batches.values(), key=lambda batch: batch.seq)
+        for upstream in batch.windows
+        if batch.window_status(upstream) not in ("NOOP", "CANCELLED")
+    }
+    if state.marks.keys() <= known.keys() or state.batch_seq == len(state.batches):
+        return known
+    rows = read_published(f"{control}/watermarks", storage, _PAST_EFFORTS)
+    past = {
+        # Rows of an older version do not tell.
+        (r["scope"], r["table_name"]): Effort(
+            r.get("rows_read"), r.get("duration_seconds"), r.get("retries") or 0
+        )
+        for r in (rows.to_pylist() if rows is not None else [])
+    }
+    return past | known
 
 
 def _tracks(runs: Iterable[LastRun]) -> dict[str, Track]:

@@ -33,6 +33,7 @@ from floodmark.control.events import (
     Succeeded,
     TargetSettled,
 )
+from floodmark.control.fold import fold
 from floodmark.control.history import all_events
 from floodmark.control.reading import read_published
 from floodmark.control.tables import committed_rows, registry_rows, watermark_rows
@@ -430,7 +431,8 @@ CHECKS: tuple[tuple[str, str, Callable[[Evidence], Iterable[str]]], ...] = (
 
 def published_tables(reader: ControlReader, control: str, storage: Storage) -> Iterator[str]:
     """Whether the tables people read agree with the journal; behind is a problem too."""
-    state = reader.state()
+    # Read anew: a reader that has followed the journal knows batches whose rows were archived.
+    state = fold(reader.events())
 
     def shown(table: str, *columns: str, folder: str = control) -> Counter[tuple[Any, ...]]:
         rows = read_published(f"{folder}/{table}", storage, f"SELECT {', '.join(columns)} FROM t")

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import floodmark as fm
+from floodmark.control.reading import read_published
+from floodmark.deltalog import Storage
 from floodmark.testing.crash import Story, churn_lake, end_state
 from floodmark.testing.stores import PLACE, unpack
 
@@ -58,6 +60,26 @@ def test_its_open_batch_is_finished_and_the_next_one_follows(kept: Story) -> Non
     assert following.seq == 5
     assert not coordinator.current_plan()
     assert end_state(str(kept.root))["problems"] == []
+
+
+def test_columns_that_came_later_are_added_and_old_rows_do_not_tell(kept: Story) -> None:
+    coordinator = kept.coordinator()
+    again = kept.step(coordinator)
+    coordinator.upkeep(keep_rows=0)
+
+    efforts = {row["batch_id"]: row for row in rows_of(f"{coordinator.control}/watermarks")}
+    archived = rows_of(f"{coordinator.control}/archive/watermarks")
+
+    assert efforts[again.batch_id]["retries"] >= 1
+    assert efforts[again.batch_id]["duration_seconds"] > 0
+    assert {row["retries"] for row in archived} == {None}
+    assert problems(coordinator) == []
+
+
+def rows_of(path: str) -> list[dict[str, Any]]:
+    rows = read_published(path, Storage(), "SELECT * FROM t")
+    assert rows is not None
+    return rows.to_pylist()
 
 
 def test_its_tables_can_be_written_anew(kept: Story) -> None:

@@ -44,6 +44,9 @@ CONTRACT = {
         "end_mark": "string",
         "upstream_id": "string",
         "schema_fingerprint": "string",
+        "rows_read": "int64",
+        "duration_seconds": "double",
+        "retries": "int64",
     },
     "committed_watermarks": {
         "table_name": "string",

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,10 @@ from deltalake import write_deltalake
 from prometheus_client.parser import text_string_to_metric_families
 
 import floodmark as fm
+from floodmark.control import upkeep
+from floodmark.control.reading import read_published
 from floodmark.control.upkeep import compact
+from floodmark.deltalog import Storage
 from floodmark.model.clock import FrozenClock
 from floodmark.report import metrics
 from floodmark.report.exposition import text_of
@@ -96,6 +100,55 @@ def test_a_running_run_has_a_start_and_no_duration(coordinator: fm.Coordinator) 
     assert values(coordinator, metrics.RUN_STATUS)["s", "p", "RUNNING"]
     assert list(values(coordinator, metrics.RUN_STARTED)) == [("s", "p")]
     assert values(coordinator, metrics.RUN_SECONDS) == {}
+
+
+def test_each_upstream_tells_what_its_newest_batch_cost(
+    coordinator: fm.Coordinator, grow: Append
+) -> None:
+    first = finish(coordinator, "p", "q")
+    grow()
+    grow()
+    second = str(coordinator.create_batch(scope="s").batch_id)
+    for status in ("FAILED", "FAILED", "SUCCESS"):
+        coordinator.record_run("p", second, status="RUNNING")
+        error = "no" if status == "FAILED" else None
+        coordinator.record_run("p", second, status=status, error=error)
+    coordinator.record_run("q", second, status="RUNNING")
+    published = {
+        row["batch_id"]: [row["rows_read"], row["duration_seconds"], row["retries"]]
+        for row in watermarks(coordinator)
+    }
+
+    ((rows, key),) = [(n, k) for k, n in values(coordinator, metrics.UPSTREAM_ROWS).items()]
+    (seconds,) = values(coordinator, metrics.UPSTREAM_SECONDS).values()
+    retries = values(coordinator, metrics.UPSTREAM_RETRIES)
+
+    assert key[0] == "s"
+    assert (rows, retries) == (2, {key: 2})
+    assert seconds > 0
+    assert published[first][::2] == [1, 0]
+    assert published[second][::2] == [2, 2]
+
+
+def test_a_batch_that_has_left_the_state_still_tells(
+    coordinator: fm.Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish(coordinator, "p", "q")
+    each = (metrics.UPSTREAM_ROWS, metrics.UPSTREAM_SECONDS, metrics.UPSTREAM_RETRIES)
+    before = [values(coordinator, metric) for metric in each]
+    monkeypatch.setattr(upkeep, "KEEP_WINDOWS", 0)
+
+    coordinator.upkeep()
+
+    assert not fm.Coordinator(coordinator.control).state().batches
+    assert [values(coordinator, metric) for metric in each] == before
+    assert all(before)
+
+
+def watermarks(coordinator: fm.Coordinator) -> list[dict[str, Any]]:
+    rows = read_published(f"{coordinator.control}/watermarks", Storage(), "SELECT * FROM t")
+    assert rows is not None
+    return rows.to_pylist()
 
 
 def test_paused_pipelines_are_told(coordinator: fm.Coordinator) -> None:
