@@ -79,7 +79,7 @@ def test_columns_that_came_later_are_added_and_old_rows_do_not_tell(kept: Story)
 def rows_of(path: str) -> list[dict[str, Any]]:
     rows = read_published(path, Storage(), "SELECT * FROM t")
     assert rows is not None
-    return rows.to_pylist()
+    return list(rows.to_pylist())
 
 
 def test_its_tables_can_be_written_anew(kept: Story) -> None:

@@ -148,7 +148,7 @@ def test_a_batch_that_has_left_the_state_still_tells(
 def watermarks(coordinator: fm.Coordinator) -> list[dict[str, Any]]:
     rows = read_published(f"{coordinator.control}/watermarks", Storage(), "SELECT * FROM t")
     assert rows is not None
-    return rows.to_pylist()
+    return list(rows.to_pylist())
 
 
 def test_paused_pipelines_are_told(coordinator: fm.Coordinator) -> None:
