@@ -68,6 +68,9 @@ class RememberedSink:
     def committed(self, receipt: Receipt) -> WriteResult | None:
         return self._sink(receipt).committed(receipt)
 
+    def check(self, frame: Any, receipt: Receipt) -> None:
+        self._sink(receipt).check(frame, receipt)
+
     def write(self, frame: Any, receipt: Receipt) -> WriteResult:
         result = self._sink(receipt).write(frame, receipt)
         done = SinkDone(
@@ -487,7 +490,10 @@ class SinkContract:
             harness.sink(self.spec(target)).write(other, receipt(2))
 
         assert caught.value.code == "FM-SINK-011"
-        assert caught.value.found == "not in the target: extra; not in the frame: name, n"
+        assert caught.value.found == (
+            "new columns, not in the target: extra; columns of the target that the rows do not have:"
+            " name, n"
+        )
         assert len(target.history()) == 1
 
     def test_names_of_any_kind_are_written_and_merged(

@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from tests.contract.cut_contract import CutContract, UnionContract
 from tests.contract.postgres_places import PgLake
-from tests.contract.sink_contract import DeltaSinkContract, Harness, SinkContract
+from tests.contract.schema_contract import (
+    WRITES,
+    DeltaSchemaContract,
+    SchemaContract,
+    expected,
+    widened,
+)
+from tests.contract.sink_contract import DeltaLake, DeltaSinkContract, Harness, SinkContract
 
 from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
@@ -66,21 +75,33 @@ class PostgresSinks(ArrowSinks):
         return PostgresSink(self._connect, spec, windows, previous)
 
 
-class TestArrowSink(DeltaSinkContract):
+class TestArrowSink(DeltaSinkContract, CutContract, UnionContract, DeltaSchemaContract):
     @pytest.fixture
     def harness(self) -> Harness:
         return Harness(ArrowSinks())
 
 
 @pytest.mark.spark
-class TestDeltaSink(DeltaSinkContract):
+class TestDeltaSink(DeltaSinkContract, CutContract, UnionContract, DeltaSchemaContract):
     @pytest.fixture
     def harness(self, spark: SparkSession) -> Harness:
         return Harness(SparkSinks(spark))
 
+    @pytest.mark.parametrize("write", [WRITES[0], WRITES[1], WRITES[2]], ids=lambda w: w["mode"])
+    def test_new_columns_are_added_to_a_clustered_table(
+        self, harness: Harness, lake: DeltaLake, write: dict[str, Any]
+    ) -> None:
+        place = lake / "wide"
+
+        rows = widened(harness, place, cluster_by=("id",), **write)
+
+        assert rows == expected(write)
+        features = DeltaTable(place.path).protocol().writer_features or []
+        assert "clustering" in features
+
 
 @pytest.mark.postgres
-class TestPostgresSink(SinkContract):
+class TestPostgresSink(SinkContract, CutContract, UnionContract, SchemaContract):
     @pytest.fixture
     def harness(self, postgres: PostgresServer) -> Harness:
         return Harness(PostgresSinks(postgres.dsn))

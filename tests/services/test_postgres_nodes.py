@@ -428,4 +428,4 @@ def test_strategies_audit_columns_and_new_columns_from_yaml(
     assert [after[2]["is_deleted"], after[1]["is_deleted"]] == [True, False]
     error = summary.outcomes[-1].error
     assert error is not None
-    assert (error.code, error.found) == ("FM-SINK-011", "not in the target: city")
+    assert (error.code, error.found) == ("FM-SINK-011", "new columns, not in the target: city")

@@ -288,9 +288,9 @@ def merged(state: dict[Any, Any], rows: list[Any], deletes: str, sequence: str |
     """The oracle; rows of one claim differ in nothing that it keeps, or the case is skipped."""
     if deletes == "ignore":
         rows = [r for r in rows if r["_change_type"] in ("insert", "update_postimage")]
-    winners, ties = last_changes(rows, ["a", "b"], sequence)
-    assume_decided(rows, winners, ties)
-    for row in winners:
+    last = last_changes(rows, ["a", "b"], sequence)
+    assume_decided(rows, last.ties)
+    for row in last.winners:
         key = (row["a"], row["b"])
         is_gone = row["_change_type"] not in ("insert", "update_postimage")
         old = state.get(key)
@@ -299,12 +299,12 @@ def merged(state: dict[Any, Any], rows: list[Any], deletes: str, sequence: str |
         if not is_gone:
             state[key] = (row["n"], False)
         elif deletes == "soft":
-            state[key] = (old[0] if old else row["n"], True)
+            state[key] = (row["n"], True)
         else:
             state.pop(key, None)
 
 
-def assume_decided(rows: list[Any], winners: list[Any], ties: list[Any]) -> None:
+def assume_decided(rows: list[Any], ties: list[Any]) -> None:
     """Which of two tied rows wins is each engine's own choice."""
     from hypothesis import assume
 

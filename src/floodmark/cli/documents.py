@@ -119,6 +119,8 @@ def outcome(each: PipelineOutcome) -> Document:
         "story": each.story,
         "batch_id": each.batch_id,
         "attempts": each.attempts,
+        "ties": dict(each.ties),
+        "null_columns": dict(each.null_columns),
     }
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from floodmark.model.state import PlannedBatch
     from floodmark.model.window import Caution, Window
     from floodmark.project import BatchOutcome, Project, RunSummary, ScopePlan
+    from floodmark.project.outcomes import PipelineOutcome
 
 FINISHED_SHOWN = 10
 MARK_WIDTH = 20
@@ -145,12 +146,31 @@ def _batch_outcome(screen: Screen, call: Call, outcome: BatchOutcome) -> None:
     ]
     if rows:
         screen.table(["pipeline", "status", "rows read", "rows written", "time"], rows, indent=2)
+    for each in outcome.pipelines:
+        _write_notes(screen, each)
     _advanced(screen, call, outcome.advanced, outcome.held)
     if not rows and not outcome.advanced and not outcome.held:
         screen.line("  nothing was left to do")
     if outcome.held:
         screen.line(f"  next: {_way_forward(call, outcome)}")
     screen.line()
+
+
+def _write_notes(screen: Screen, outcome: PipelineOutcome) -> None:
+    for write, count in outcome.ties.items():
+        keys = "1 key" if count == 1 else f"{number(count)} keys"
+        screen.line(
+            "  ",
+            ("tied", "yellow"),
+            f"  {outcome.name}, {write}: {keys} had several rows that nothing puts in order; one of"
+            " each was kept",
+        )
+    for write, columns in outcome.null_columns.items():
+        screen.line(
+            "  ",
+            ("absent", "yellow"),
+            f"  {outcome.name}, {write}: the rows did not have {columns}; NULL was written",
+        )
 
 
 def _way_forward(call: Call, outcome: BatchOutcome) -> str:

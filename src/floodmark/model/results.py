@@ -73,6 +73,12 @@ ALREADY_APPLIED = "already_applied"
 """The metric that names the writes an earlier attempt had committed; they were not repeated."""
 
 
+TIES = "ties."
+"""Before the name of a write: how many keys had several rows with an equal claim to be the newest."""
+NULL_COLUMNS = "null_columns."
+"""Before the name of a write: the columns of its target that the rows did not have."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """What became of one pipeline of one batch."""

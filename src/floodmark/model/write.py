@@ -57,3 +57,9 @@ class WriteSpec:
     """Options of Spark's writer, for files."""
     adds_columns: bool = False
     """Whether columns of the frame that the target does not have are added to it."""
+    replaces_all: bool = False
+    """Whether a merge starts its target again: every row that is there is replaced."""
+    is_node: bool = False
+    """Whether a node of a project writes it: its errors then name the keys of the file."""
+    is_aside: bool = False
+    """Whether it holds the rows that checks set aside, which are no part of what a run wrote."""

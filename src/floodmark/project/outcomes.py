@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from floodmark.errors import FloodmarkError
-from floodmark.model.results import ALREADY_APPLIED, Batch, Held, RunResult
+from floodmark.model.results import (
+    ALREADY_APPLIED,
+    NULL_COLUMNS,
+    TIES,
+    Batch,
+    Held,
+    RunResult,
+)
 from floodmark.model.window import Caution
 
 OutcomeStatus = Literal["SUCCESS", "FAILED", "REFUSED"]
@@ -39,6 +47,10 @@ class PipelineOutcome:
     """Writes that an earlier attempt had committed and that were not repeated."""
     attempts: int = 1
     """How often it was tried in this run."""
+    ties: Mapping[str, int] = field(default_factory=dict)
+    """By write: keys that had several rows with an equal claim to be the newest."""
+    null_columns: Mapping[str, str] = field(default_factory=dict)
+    """By write: columns of the target that the rows did not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +139,11 @@ def outcome_of(result: RunResult, attempts: int) -> PipelineOutcome:
         story=result.story,
         already_applied=result.metrics.get(ALREADY_APPLIED),
         attempts=attempts,
+        ties={name: int(count) for name, count in _by_write(result, TIES).items()},
+        null_columns=_by_write(result, NULL_COLUMNS),
     )
+
+
+def _by_write(result: RunResult, prefix: str) -> dict[str, str]:
+    metrics = result.metrics.items()
+    return {key.removeprefix(prefix): value for key, value in metrics if key.startswith(prefix)}

@@ -100,6 +100,8 @@ class Run:
         self._under_way: set[str] = set()
         self._left_behind: frozenset[str] = frozenset()
         self.writes: dict[str, WriteResult] = {}
+        self.aside: set[str] = set()
+        """The writes among them that hold rows set aside by checks."""
         self._unfinished: dict[str, WriteSpec] = {}
         """Writes that raised and were not repeated with success."""
         self._control_id = control_id
@@ -167,6 +169,26 @@ class Run:
         `windows` are those that the rows come from, where that is not all of the run's.
         """
         return self._write_once(make, spec, self.windows if windows is None else tuple(windows))
+
+    def check_spec(
+        self, spec: WriteSpec, make: Callable[[], Any], windows: Sequence[Window]
+    ) -> None:
+        """Raise what the rules refuse of such a write, and write nothing.
+
+        For a write that follows another one: its refusal comes before either is made. A target that
+        is lost, or waits for a rebuild, is left to the write itself.
+        """
+        state = self._lease.ensure_held()
+        self._see(state)
+        spec, _ = self._located(spec)
+        refuse_harm(spec, self.batch, state)
+        receipt, sink = self._found(spec, tuple(windows))
+        if awaits_rebuild(self._sinks.get(receipt.app_id)) != self._rebuilds:
+            return
+        if self._on_lost_target is not None and sink.loss(receipt) is not None:
+            return
+        if sink.committed(receipt) is None:
+            sink.check(make(), receipt)
 
     # For pipelines of nodes -----------------------------------------------------------------------
 
@@ -394,6 +416,8 @@ class Run:
             self._record(spec, receipt, result)
             failpoints.reached("run.after_done")
             self.writes[spec.name] = result
+            if spec.is_aside:
+                self.aside.add(spec.name)
         del self._unfinished[begun]
         return result
 
@@ -471,7 +495,8 @@ class Run:
         receipt = self._receipt(spec)
         previous = self._sinks.get(receipt.app_id) or self._left_in_order(spec)
         if self._databases.writes(spec):
-            return receipt, self._databases.sink(spec, windows, previous)
+            storage = self._landing.storage if self._landing else Storage()
+            return receipt, self._databases.sink(spec, windows, previous, storage)
         return receipt, self._engine.sink(spec, windows, previous)
 
     def _left_in_order(self, spec: WriteSpec) -> SinkDone | None:

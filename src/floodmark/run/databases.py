@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from floodmark.config.connections import ConnectionModel, PluginConnection
     from floodmark.config.plugins import Plugins
     from floodmark.config.references import Vault
+    from floodmark.deltalog import Storage
     from floodmark.engines.postgres import Connect
 
 
@@ -36,8 +37,17 @@ class Databases:
         """Whether a write is done here, not by the engine."""
         return connection_of(spec.target) is not None or _is_plugged(spec.format)
 
-    def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
-        """What does one write to a database; raises FM-SINK-033 for one that cannot be a target."""
+    def sink(
+        self,
+        spec: WriteSpec,
+        windows: Sequence[Window],
+        previous: SinkDone | None,
+        storage: Storage | None = None,
+    ) -> Sink:
+        """What does one write to a database; raises FM-SINK-033 for one that cannot be a target.
+
+        `storage` is that of the upstreams.
+        """
         if connection_of(spec.target) is None:
             return self._file_sink(spec, windows, previous)
         connection = self.connections.get(connection_of(spec.target) or "")
@@ -46,7 +56,7 @@ class Databases:
         connect = self._connect(spec.target)
         from floodmark.sinks.postgres import PostgresSink
 
-        return PostgresSink(connect, spec, tuple(windows), previous)
+        return PostgresSink(connect, spec, tuple(windows), previous, storage)
 
     def _plugged_sink(
         self,

@@ -13,7 +13,7 @@ from floodmark.control.events import Failed, Succeeded
 from floodmark.control.heartbeats import PulseFactory
 from floodmark.errors import MAX_TEXT, FencedError, FloodmarkError, RunError, SourceError
 from floodmark.model.clock import Clock
-from floodmark.model.results import ALREADY_APPLIED, Metrics, RunResult
+from floodmark.model.results import ALREADY_APPLIED, NULL_COLUMNS, TIES, Metrics, RunResult
 from floodmark.model.state import OnLostTarget
 from floodmark.model.state import Run as RunRecord
 from floodmark.model.window import Settlement, Window
@@ -246,8 +246,20 @@ def _stored_metrics(run: Run, returned: Metrics) -> dict[str, str]:
     """The function's metrics, cut to what a row can bear, and what an earlier attempt had done."""
     kept = list(returned.metrics.items())[:MAX_METRICS]
     metrics = {str(name)[:200]: masked(str(value))[:MAX_TEXT] for name, value in kept}
+    metrics |= _write_notes(run)
     earlier = [name for name, result in run.writes.items() if result.already_applied]
     return {**metrics, ALREADY_APPLIED: ", ".join(earlier)[:MAX_TEXT]} if earlier else metrics
+
+
+def _write_notes(run: Run) -> dict[str, str]:
+    """What somebody should know of the writes: keys that were tied, and columns that were left NULL."""
+    notes = {}
+    for name, result in run.writes.items():
+        if int(result.metrics.get("ties") or 0):
+            notes[f"{TIES}{name}"] = result.metrics["ties"]
+        if result.metrics.get("null_columns") and name not in run.aside:
+            notes[f"{NULL_COLUMNS}{name}"] = result.metrics["null_columns"][:MAX_TEXT]
+    return notes
 
 
 def rows_in(windows: tuple[Window, ...]) -> int | None:
@@ -257,8 +269,11 @@ def rows_in(windows: tuple[Window, ...]) -> int | None:
 
 
 def rows_out(run: Run) -> int | None:
-    """Rows written by `run.write`; None if a write does not tell or there was none to tell."""
-    rows = [result.rows_written for result in run.writes.values()]
+    """Rows written by `run.write`, without those set aside by checks.
+
+    None if a write does not tell, or there was none to tell.
+    """
+    rows = [each.rows_written for name, each in run.writes.items() if name not in run.aside]
     return None if not rows or None in rows else sum(r for r in rows if r is not None)
 
 

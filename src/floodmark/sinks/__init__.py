@@ -19,6 +19,13 @@ class Sink(Protocol):
         not look" is never "it is not there".
         """
 
+    def check(self, frame: Any, receipt: Receipt) -> None:
+        """Raise what `write` would refuse by its rules, and write nothing.
+
+        Nothing is refused where the receipt is there already. What only the rows themselves show is
+        left to `write`.
+        """
+
     def write(self, frame: Any, receipt: Receipt) -> WriteResult:
         """Commit the rows of `frame` and `receipt` in one transaction.
 

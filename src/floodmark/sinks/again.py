@@ -6,6 +6,7 @@ from floodmark.errors import SinkError
 from floodmark.model.state import Mark, PlannedBatch, State
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
+from floodmark.sinks.wording import option
 
 DUPLICATES, STALE = "duplicates", "stale"
 
@@ -17,7 +18,8 @@ def refuse_harm(
 
     `is_planned`: whether the batch is journaled, and has to be finished or given up.
     """
-    if batch.is_ordered or spec.mode == "replace_where":
+    # Rows set aside carry the batch they came in, so those of a backfill can be told from earlier ones.
+    if batch.is_ordered or spec.mode == "replace_where" or spec.is_aside:
         return
     if spec.mode != "merge":
         if DUPLICATES not in batch.allows:
@@ -37,8 +39,9 @@ def refuse_harm(
             spec,
             batch,
             found="the range ends before the watermark, so this could overwrite newer rows with older ones",
-            allowed='sequence_by= together with deletes="soft", and missing="keep" where a snapshot '
-            "is read; or stale rows that were allowed",
+            allowed=f"{option(spec, 'sequence_by')} together with"
+            f" {option(spec, 'deletes', 'soft')}, and {option(spec, 'missing', 'keep')} where a"
+            " snapshot is read; or stale rows that were allowed",
             flag="--allow-stale",
             is_planned=is_planned,
         )

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from floodmark.model.names import quoted
 from floodmark.model.write import CHANGE_COLUMNS
+from floodmark.sinks.origins import Origin
 from floodmark.sinks.rules import LOG_COLUMNS, RESERVED_PREFIX, data_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.window import WindowSpec
 
 UPSERTS = ("insert", "update_postimage")
 PRE_IMAGE = "update_preimage"
@@ -21,8 +23,15 @@ DELETED = f"{RESERVED_PREFIX}deleted"
 DELETED_AT = f"{RESERVED_PREFIX}deleted_at"
 TIED = f"{RESERVED_PREFIX}tied"
 """Whether another row had the same claim to be the last change of the key."""
+UPSTREAMS = f"{RESERVED_PREFIX}upstreams"
+"""Two upstreams between whose rows of the key nothing decides; NULL where there are none."""
 
 _POSITION = f"{RESERVED_PREFIX}position"
+_IS_LAST = f"{RESERVED_PREFIX}is_last_of_version"
+_HASH = f"{RESERVED_PREFIX}hash"
+_ORIGIN, _NUMBER, _RANKED, _SEQUENCE = (
+    f"{RESERVED_PREFIX}{name}" for name in ("origin", "version", "rank", "sequence")
+)
 _TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
 
 
@@ -65,34 +74,109 @@ def reduced(
     keys: Sequence[str],
     *,
     sequence_by: str | None = None,
-    ignores_deletes: bool = False,
+    only_upserts: bool = False,
+    keeps_first: bool = False,
+    origins: Sequence[Origin] = (),
 ) -> DataFrame:
-    """One row per key, the last change, with DELETED, DELETED_AT and TIED; one shuffle.
+    """One row per key, the last change, with DELETED, DELETED_AT, TIED and UPSTREAMS; one shuffle.
 
-    The order is (_commit_version, then pre-image < delete < insert or post-image, then
-    `sequence_by`), as far as the frame has these columns. Rows equal in all of them are ties; the
-    one applied is chosen by a hash of its values, so that partitioning cannot decide. With
-    `ignores_deletes` a key keeps its last insert or post-image, as if no delete had been there.
+    The result is the same as if the versions were applied one by one. Within a version the order is
+    pre-image < delete < insert or post-image, then `sequence_by`; among the versions of a key it is
+    `sequence_by` (NULLs last), then the version; all as far as the frame has these columns. Rows
+    equal in all of them are ties; the one applied is chosen by a hash of its values, so that
+    partitioning cannot decide.
+
+    With `only_upserts` a key keeps its last insert or post-image, as if no delete had been there;
+    with `keeps_first` the row of its first version. `origins` tell whose each version is, where
+    several upstreams are in the frame: equal sequence values of two of them are a tie too, and
+    without `sequence_by` every key that comes from two of them has UPSTREAMS.
     """
     from pyspark.sql import Window as Over
     from pyspark.sql import functions as fn
 
-    if ignores_deletes and _TYPE in frame.columns:
+    if only_upserts and _TYPE in frame.columns:
         frame = frame.where(fn.col(_TYPE).isin(*UPSERTS))
-    data = data_columns(frame.columns)
-    order = _order(frame, sequence_by)
-    newest = [claim.desc_nulls_last() for claim in (*order, _fingerprint(frame, data))]
-    by_key = Over.partitionBy(*_columns(keys)).orderBy(*newest)
-    claim = fn.struct(fn.lit(0).alias("same"), *order)
+    data, has_versions = data_columns(frame.columns), _VERSION in frame.columns
+    rows = _with_claims(frame, data, sequence_by, origins if has_versions else ())
+    is_by_version = has_versions and (sequence_by is not None or keeps_first)
+    commit = [name for name in (_ORIGIN, _NUMBER) if name in rows.columns]
+    claims = [name for name in (_NUMBER, _RANKED, _SEQUENCE) if name in rows.columns]
+    by_key = Over.partitionBy(*_columns(keys))
+    # The rows of one commit lie together.
+    sorting = dict.fromkeys([*(commit if is_by_version else ()), *claims, _HASH])
+    order = by_key.orderBy(*[fn.col(name).desc_nulls_last() for name in sorting])
+    claim = fn.struct(fn.lit(0).alias("same"), *sorted({*commit, *claims}))
     # lead() gives null behind the last row, and a struct of nulls where the claims are null.
-    runner_up = fn.lead(claim).over(by_key)
-    ranked = frame.select(
-        *_columns(data),
-        *_fate(frame),
-        (runner_up.isNotNull() & runner_up.eqNullSafe(claim)).alias(TIED),
-        fn.row_number().over(by_key).alias(_POSITION),
+    runner_up = fn.lead(claim).over(order)
+    rows = rows.withColumn(TIED, runner_up.isNotNull() & runner_up.eqNullSafe(claim))
+    if is_by_version:
+        version = fn.struct(fn.lit(0).alias("same"), *commit)
+        rows = rows.withColumn(_IS_LAST, ~fn.lag(version).over(order).eqNullSafe(version))
+        rows = rows.where(_IS_LAST)
+        number = fn.col(_NUMBER)
+        newest = [fn.col(_SEQUENCE).desc_nulls_last()] if sequence_by else []
+        newest += [number.desc_nulls_last(), fn.col(_HASH).desc()]
+        order = by_key.orderBy(*([number.asc()] if keeps_first else newest))
+    same = [*_columns(keys), _SEQUENCE] if sequence_by else _columns(keys)
+    rows = rows.withColumns(
+        {
+            UPSTREAMS: _several(Over.partitionBy(*same), has_origins=_ORIGIN in commit),
+            _POSITION: fn.row_number().over(order),
+        }
     )
-    return ranked.where(fn.col(_POSITION) == 1).drop(_POSITION)
+    is_tied = (fn.col(UPSTREAMS).isNotNull() & fn.lit(bool(sequence_by))) | fn.col(TIED)
+    fate = [fn.col(DELETED), fn.col(DELETED_AT), is_tied.alias(TIED), fn.col(UPSTREAMS)]
+    return rows.where(fn.col(_POSITION) == 1).select(*_columns(data), *fate)
+
+
+def _with_claims(
+    frame: DataFrame, data: Sequence[str], sequence_by: str | None, origins: Sequence[Origin]
+) -> DataFrame:
+    """The data of each row, what becomes of its key, and what decides which row is the last."""
+    from pyspark.sql import functions as fn
+
+    claims = [_fingerprint(frame, data).alias(_HASH)]
+    if _VERSION in frame.columns:
+        claims.append(fn.col(_VERSION).alias(_NUMBER))
+    if _TYPE in frame.columns:
+        claims.append(_rank().alias(_RANKED))
+    if sequence_by:
+        claims.append(fn.col(quoted(sequence_by)).alias(_SEQUENCE))
+    if origins:
+        claims.append(fn.col(_ORIGIN))
+    fate = _fate(frame)
+    return _with_origins(frame, origins).select(*_columns(data), *fate, *claims)
+
+
+def _with_origins(frame: DataFrame, origins: Sequence[Origin]) -> DataFrame:
+    """The frame with the upstream of each row; NULL where nothing tells it."""
+    from pyspark.sql import functions as fn
+
+    if not origins:
+        return frame
+    has_time = _TIMESTAMP in frame.columns
+    version, low, high = (f"{RESERVED_PREFIX}{name}" for name in ("of", "low", "high"))
+    rows = [
+        (origin.upstream, origin.version, origin.low, origin.high)
+        for origin in origins
+        if has_time or not origin.needs_time
+    ]
+    schema = f"{_ORIGIN} string, {version} long, {low} long, {high} long"
+    known = fn.broadcast(frame.sparkSession.createDataFrame(rows, schema))
+    at = fn.unix_micros(fn.col(_TIMESTAMP).cast("timestamp")) if has_time else fn.lit(0)
+    at = fn.coalesce(at, fn.lit(0))
+    is_theirs = (fn.col(_VERSION) == fn.col(version)) & (at >= fn.col(low)) & (at < fn.col(high))
+    return frame.join(known, is_theirs, "left")
+
+
+def _several(group: WindowSpec, *, has_origins: bool) -> Column:
+    """Two upstreams of a group of rows, or NULL."""
+    from pyspark.sql import functions as fn
+
+    if not has_origins:
+        return fn.lit(None).cast("array<string>")
+    first, last = fn.min(_ORIGIN).over(group), fn.max(_ORIGIN).over(group)
+    return fn.when(first != last, fn.array(first, last))
 
 
 def _rows_of(frame: DataFrame, kinds: Sequence[str]) -> DataFrame:
@@ -100,15 +184,6 @@ def _rows_of(frame: DataFrame, kinds: Sequence[str]) -> DataFrame:
 
     chosen = frame.where(fn.col(_TYPE).isin(*kinds))
     return chosen.select(*_columns(data_columns(frame.columns)))
-
-
-def _order(frame: DataFrame, sequence_by: str | None) -> list[Column]:
-    from pyspark.sql import functions as fn
-
-    order = [fn.col(_VERSION).alias("version")] if _VERSION in frame.columns else []
-    order += [_rank().alias("rank")] if _TYPE in frame.columns else []
-    order += [fn.col(quoted(sequence_by)).alias("sequence")] if sequence_by else []
-    return order
 
 
 def _rank() -> Column:

@@ -20,6 +20,7 @@ from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import changes, rules
+from floodmark.sinks.origins import origins
 from floodmark.sinks.rules import Target
 from floodmark.sinks.target import DeltaTarget, not_written
 
@@ -89,7 +90,8 @@ class DeltaSink:
         self._spark = spark
         self._spec = spec
         self._windows = windows
-        self._target = DeltaTarget(spec.target, previous, Storage(storage_options))
+        self._storage = Storage(storage_options)
+        self._target = DeltaTarget(spec.target, previous, self._storage)
 
     def committed(self, receipt: Receipt) -> WriteResult | None:
         """See `Sink.committed`; reads the log, starts no Spark job."""
@@ -121,7 +123,7 @@ class DeltaSink:
             earlier = self.committed(receipt)
             if earlier is not None:
                 return earlier
-            seen = self._with_new_columns(frame, receipt, self._admit(frame, receipt))
+            seen = self._admit(frame, receipt)
             # 3.
             with _retelling(self._spec, receipt):
                 notes = self._commit(frame, receipt, seen)
@@ -131,6 +133,11 @@ class DeltaSink:
             if self._spec.zorder_by:
                 self._sort_files()
             return result
+
+    def check(self, frame: DataFrame, receipt: Receipt) -> None:
+        """See `Sink.check`."""
+        if self.committed(receipt) is None:
+            self._admit(frame, receipt)
 
     def _admit(self, frame: DataFrame, receipt: Receipt) -> Target:
         seen = self._target.seen(receipt, self._windows)
@@ -144,31 +151,60 @@ class DeltaSink:
 
         A crash after it leaves columns that are NULL, which the next attempt finds there.
         """
+        from pyspark.sql import functions as fn
+
         added = rules.new_columns(self._spec, frame.columns, seen)
         if not added:
             return seen
-        empty = frame.select(*map(quoted, added)).limit(0)
+        # With the columns that are there: Delta wants those of its partitions in every write.
+        missing = [fn.lit(None).cast(frame.schema[name].dataType).alias(name) for name in added]
+        empty = self._now().limit(0).select("*", *missing)
         writer = empty.write.format("delta").mode("append").option("mergeSchema", "true")
         writer.save(self._spec.target)
         return self._admit(frame, receipt)
 
+    def _completed(self, frame: DataFrame, absent: Sequence[str]) -> DataFrame:
+        """The frame with NULL in the columns that only the target has."""
+        from pyspark.sql import functions as fn
+
+        if not absent:
+            return frame
+        schema = self._now().schema
+        return frame.withColumns(
+            {name: fn.lit(None).cast(schema[name].dataType) for name in absent}
+        )
+
+    def _now(self) -> DataFrame:
+        """The target as it is."""
+        return self._spark.read.format("delta").load(self._spec.target)
+
     def _commit(self, frame: DataFrame, receipt: Receipt, seen: Target) -> dict[str, str]:
+        absent = rules.absent_columns(self._spec, frame.columns, seen.columns)
+        frame = self._completed(frame, absent)
         if self._spec.mode == "merge":
-            return self._commit_merge(frame, receipt, seen)
-        self._save(rows_to_write(frame, self._spec), receipt, seen)
-        return {}
+            notes = self._commit_merge(frame, receipt, seen)
+        else:
+            rows, notes = rows_to_write(frame, self._spec), {}
+            widens = bool(rules.new_columns(self._spec, frame.columns, seen))
+            self._save(rows, receipt, seen, widens=widens)
+        return {**notes, **rules.absence_notes(self._spec, absent)}
 
     def _commit_merge(self, frame: DataFrame, receipt: Receipt, seen: Target) -> dict[str, str]:
         spec = self._spec
         keys = _resolved(spec.keys, frame.columns)
-        sequence_by = matching(spec.sequence_by, frame.columns) if spec.sequence_by else None
         winners = changes.reduced(
-            frame, keys, sequence_by=sequence_by, ignores_deletes=spec.deletes == "ignore"
+            frame,
+            keys,
+            sequence_by=matching(spec.sequence_by, frame.columns) if spec.sequence_by else None,
+            only_upserts=rules.only_upserts(spec),
+            keeps_first=rules.keeps_first(spec),
+            origins=origins(self._windows, self._storage),
         ).persist()
         # Cached: ties are counted and rows merged from one computation of the user's frame.
         try:
-            notes = _tie_notes(winners, keys)
-            if seen.exists and not seen.is_replaced:
+            notes = _tie_notes(spec, winners, keys)
+            seen = self._with_new_columns(frame, receipt, seen)
+            if seen.exists and not (seen.is_replaced or spec.replaces_all):
                 self._merge(winners, rules.data_columns(frame.columns), receipt, seen)
             else:
                 self._save(self._first_rows(winners), receipt, seen)
@@ -192,8 +228,10 @@ class DeltaSink:
             *audit,
         )
 
-    def _save(self, rows: DataFrame, receipt: Receipt, seen: Target) -> None:
-        replaces = self._spec.mode in rules.REPLACING or seen.is_replaced
+    def _save(
+        self, rows: DataFrame, receipt: Receipt, seen: Target, *, widens: bool = False
+    ) -> None:
+        replaces = rules.replaces(self._spec) or seen.is_replaced
         mode = "overwrite" if replaces else "append"
         is_new = not seen.exists
         is_mapped = _needs_column_mapping(rows.columns)
@@ -217,6 +255,8 @@ class DeltaSink:
             writer = writer.option("replaceWhere", "true")
         if is_new:
             writer = self._with_creation(writer, rows.columns)
+        if widens:
+            writer = writer.option("mergeSchema", "true")
         failpoints.reached("sink.before_commit")
         writer.save(self._spec.target)
 
@@ -316,8 +356,8 @@ class DeltaSink:
             deleted_at: f"s.{quoted(changes.DELETED_AT)}",
             **self._changed(),
         }
-        builder = builder.whenMatchedUpdate(f"{gone} AND {newer}", flags)
-        builder = builder.whenMatchedUpdate(f"NOT {gone} AND {newer}", {**values, **flags})
+        # Deletes too write their values: what comes later is compared with their `sequence_by`.
+        builder = builder.whenMatchedUpdate(newer, {**values, **flags})
         builder = builder.whenNotMatchedInsert(values={**values, **flags, **self._came()})
         if rules.deletes_missing(self._spec, self._windows):
             builder = builder.whenNotMatchedBySourceUpdate(
@@ -437,17 +477,18 @@ def _copy_settings(spark: SparkSession, child: SparkSession) -> None:
             child.conf.set(key, value)
 
 
-def _tie_notes(winners: DataFrame, keys: Sequence[str]) -> dict[str, str]:
-    """How many keys had two last changes, and one of them."""
+def _tie_notes(spec: WriteSpec, winners: DataFrame, keys: Sequence[str]) -> dict[str, str]:
+    """How many keys had two last changes, and one of them; raises FM-SINK-036."""
     from pyspark.sql import functions as fn
 
-    example = fn.min(fn.to_json(fn.struct(*map(quoted, keys))))
-    tied = winners.where(changes.TIED).agg(fn.count("*").alias("n"), example.alias("key"))
-    row = tied.collect()[0]
-    notes = {"ties": str(row["n"])}
-    if row["n"]:
-        notes["tie_example"] = str(row["key"])[:_EXAMPLE_LENGTH]
-    return notes
+    key = fn.to_json(fn.struct(*map(quoted, keys)))
+    row = winners.agg(
+        fn.count_if(changes.TIED).alias("ties"),
+        fn.min(fn.when(fn.col(changes.TIED), key)).alias("tie_example"),
+        fn.min(fn.when(fn.col(changes.UPSTREAMS).isNotNull(), key)).alias("mixed"),
+        fn.min(changes.UPSTREAMS).alias("upstreams"),
+    ).collect()[0]
+    return rules.tie_notes(spec, row["ties"], row["tie_example"], row["mixed"], row["upstreams"])
 
 
 def _resolved(names: Sequence[str], columns: Sequence[str]) -> list[str]:

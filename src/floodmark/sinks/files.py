@@ -60,6 +60,11 @@ class FileSink:
             return None
         return self._result(known.version, already_applied=True)
 
+    def check(self, frame: DataFrame, receipt: Receipt) -> None:
+        """See `Sink.check`."""
+        if self.committed(receipt) is None:
+            self._admit(frame)
+
     def loss(self, receipt: Receipt) -> SinkError | None:  # noqa: ARG002 a door
         """None: whoever removes files is not noticed."""
         return None

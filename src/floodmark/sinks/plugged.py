@@ -89,6 +89,16 @@ class PluggedSink:
             return None
         return self._result(self._next_version, already_applied=True)
 
+    def check(self, frame: DataFrame, receipt: Receipt) -> None:
+        """See `Sink.check`."""
+        if self.committed(receipt) is None:
+            self._admit(frame)
+
+    def _admit(self, frame: DataFrame) -> None:
+        is_ours = self._previous is not None
+        seen = Target(exists=False, has_rows=is_ours, holds_ours=is_ours)
+        rules.check_write(self._spec, self._windows, frame.columns, seen)
+
     def loss(self, receipt: Receipt) -> SinkError | None:  # noqa: ARG002 a door
         """None: whoever removes rows is not noticed."""
         return None
@@ -102,9 +112,7 @@ class PluggedSink:
         earlier = self.committed(receipt)
         if earlier is not None:
             return earlier
-        is_ours = self._previous is not None
-        seen = Target(exists=False, has_rows=is_ours, holds_ours=is_ours)
-        rules.check_write(self._spec, self._windows, frame.columns, seen)
+        self._admit(frame)
         rows = rows_to_write(frame, self._spec)
         failpoints.reached("sink.before_commit")
         called(self._sink.write, (rows, receipt), self._spec.target)

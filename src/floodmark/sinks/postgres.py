@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from floodmark import failpoints
+from floodmark.deltalog import Storage
 from floodmark.engines.arrow_frames import UnfitColumnError, arrow_schema, record_batches
 from floodmark.engines.postgres import (
     LOCK_NOT_AVAILABLE,
@@ -44,6 +45,7 @@ from floodmark.model.window import Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.sinks import postgres_merge as sql
 from floodmark.sinks import rules
+from floodmark.sinks.origins import Origin, origins
 from floodmark.sinks.postgres_target import (
     PgTable,
     PostgresTarget,
@@ -106,11 +108,13 @@ class PostgresSink:
         spec: WriteSpec,
         windows: tuple[Window, ...],
         previous: SinkDone | None = None,
+        storage: Storage | None = None,
         lock_seconds: float = LOCK_SECONDS,
     ) -> None:
         self._spec = spec
         self._lock_seconds = lock_seconds
         self._windows = windows
+        self._storage = storage or Storage()
         self._connect = connect
         self._target = PostgresTarget(spec.target, previous, connect)
 
@@ -145,6 +149,14 @@ class PostgresSink:
         with self._transaction(receipt) as connection:
             return self._write(connection, frame, schema, receipt)
 
+    def check(self, frame: Any, receipt: Receipt) -> None:
+        """See `Sink.check`."""
+        schema = self._schema(frame)
+        with self._target.looking() as cursor:
+            table = self._target.table(cursor)
+            if self._target.committed_in(cursor, table, receipt) is None:
+                self._admit(cursor, table, schema, receipt)
+
     def _write(
         self, connection: Connection, frame: Any, schema: pa.Schema, receipt: Receipt
     ) -> WriteResult:
@@ -159,6 +171,10 @@ class PostgresSink:
         # 3.
         table = self._created(cursor, table, schema, seen)
         effects = self._store(cursor, table, frame, schema)
+        absent = self._absent(table, schema) if seen.exists else []
+        effects = replace(
+            effects, metrics=effects.metrics | rules.absence_notes(self._spec, absent)
+        )
         if self._spec.mode == "merge" and not seen.exists:
             # Behind the rows: an index that grows row by row takes far longer.
             run(cursor, f"CREATE INDEX ON {table.quoted} ({self._key_columns(schema)})")
@@ -318,7 +334,7 @@ class PostgresSink:
     def _store(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> Effects:
         if self._spec.mode == "replace_where":
             return self._replace(cursor, table, frame, schema)
-        if self._spec.mode == "overwrite" or self._target.is_rebuilt:
+        if rules.replaces(self._spec) or self._target.is_rebuilt:
             run(cursor, f"DELETE FROM {table.quoted}")
         if self._spec.mode == "merge":
             return self._merge(cursor, table, frame, schema)
@@ -361,7 +377,8 @@ class PostgresSink:
 
     def _staged(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> sql.Merge:
         """Copy the frame into the stage, and leave the last change of each key in WINNERS."""
-        merge = self._merge_of(table, schema)
+        owners = self._owners(schema)
+        merge = self._merge_of(table, schema, has_origins=bool(owners))
         data = self._data(schema)
         # A row that deletes need not be one that the target would take.
         columns = [replace(_column(table, name), is_required=False) for name in data]
@@ -371,15 +388,26 @@ class PostgresSink:
         sources = [*data, *(c.name for c in changes)]
         batches = _known_changes(record_batches(frame))
         copy_rows(cursor, sql.STAGE, [*columns, *changes], sources, batches)
+        if owners:
+            run(cursor, sql.CREATE_ORIGINS)
+            fields = [[getattr(o, name) for o in owners] for name in sql.ORIGIN_FIELDS]
+            run(cursor, sql.FILL_ORIGINS, fields)
         run(cursor, sql.MORE_MEMORY)
         run(cursor, sql.winners(merge, decides_ties=False))
-        if _ties(cursor, merge)[0]:
+        if self._ties(cursor, merge)["ties"] != "0":
             run(cursor, f"DROP TABLE {sql.WINNERS}")
             run(cursor, sql.winners(merge, decides_ties=True))
         run(cursor, f"ANALYZE {sql.WINNERS}")
         return merge
 
-    def _merge_of(self, table: PgTable, schema: pa.Schema) -> sql.Merge:
+    def _owners(self, schema: pa.Schema) -> list[Origin]:
+        """Whose each version is, as far as the columns of the frame can tell."""
+        is_merge = self._spec.mode == "merge" and CHANGE_COLUMNS[1] in schema.names
+        has_time = CHANGE_COLUMNS[2] in schema.names
+        owners = origins(self._windows, self._storage) if is_merge else ()
+        return [origin for origin in owners if has_time or not origin.needs_time]
+
+    def _merge_of(self, table: PgTable, schema: pa.Schema, *, has_origins: bool) -> sql.Merge:
         spec = self._spec
         names = {name: _column(table, name).name for name in self._data(schema)}
         sequence = matching(spec.sequence_by, list(names)) if spec.sequence_by else None
@@ -390,7 +418,10 @@ class PostgresSink:
             changes=frozenset(CHANGE_COLUMNS) & frozenset(schema.names),
             sequence_by=names[sequence] if sequence else None,
             is_soft=spec.mode == "merge" and spec.deletes == "soft",
-            ignores_deletes=spec.mode == "merge" and spec.deletes == "ignore",
+            only_upserts=rules.only_upserts(spec),
+            keeps_first=rules.keeps_first(spec),
+            has_origins=has_origins,
+            absent=tuple(self._absent(table, schema)),
             strategy=spec.strategy,
             created_at=_column(table, spec.created_at).name if spec.created_at else None,
             updated_at=_column(table, spec.updated_at).name if spec.updated_at else None,
@@ -398,7 +429,7 @@ class PostgresSink:
 
     def _merge(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> Effects:
         merge = self._staged(cursor, table, frame, schema)
-        tied, example = _ties(cursor, merge)
+        notes = self._ties(cursor, merge)
         null_keys = bool((run(cursor, sql.has_null_keys(merge)).fetchone() or (False,))[0])
         counts = {"inserted": 0, "updated": 0, "deleted": 0}
         at = _time_sql(_seen_at(self._windows))
@@ -409,10 +440,16 @@ class PostgresSink:
         for effect, statement in statements:
             counts[effect] += run(cursor, statement).rowcount
         metrics = {f"rows_{effect}": str(count) for effect, count in counts.items()}
-        metrics["ties"] = str(tied)
-        if tied:
-            metrics["tie_example"] = str(example)[:200]
-        return Effects(sum(counts.values()), metrics)
+        return Effects(sum(counts.values()), {**metrics, **notes})
+
+    def _ties(self, cursor: Cursor, merge: sql.Merge) -> dict[str, str]:
+        """How many keys had two last changes, and one of them; raises FM-SINK-036."""
+        found = run(cursor, sql.ties(merge)).fetchone() or (0, None, None, None)
+        return rules.tie_notes(self._spec, *found)
+
+    def _absent(self, table: PgTable, schema: pa.Schema) -> list[str]:
+        columns = [column.name for column in table.columns]
+        return rules.absent_columns(self._spec, schema.names, columns)
 
     def _commit(self, connection: Connection, receipt: Receipt, stored: Stored) -> None:
         """COMMIT; returns only if the rows are there for good."""
@@ -455,12 +492,6 @@ def _column(table: PgTable, name: str) -> PgColumn:
     if found is None:
         raise KeyError(name)
     return by_name[found]
-
-
-def _ties(cursor: Cursor, merge: sql.Merge) -> tuple[int, str | None]:
-    """How many keys had two last changes, and one of them."""
-    count, example = run(cursor, sql.ties(merge)).fetchone() or (0, None)
-    return int(count), example
 
 
 def _known_changes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -16,6 +16,17 @@ from floodmark.model.write import CHANGE_COLUMNS, Strategy
 from floodmark.sinks.rules import RESERVED_PREFIX, SOFT_DELETE_COLUMNS
 
 STAGE, WINNERS = "pg_temp.floodmark_stage", "pg_temp.floodmark_winners"
+ORIGINS = "pg_temp.floodmark_origins"
+CREATE_ORIGINS = (
+    "CREATE TEMPORARY TABLE floodmark_origins"
+    " (upstream text, version bigint, low bigint, high bigint) ON COMMIT DROP"
+)
+"""What `winners` joins with where several upstreams are in the frame; see `origins.Origin`."""
+ORIGIN_FIELDS = ("upstream", "version", "low", "high")
+FILL_ORIGINS = (
+    f"INSERT INTO {ORIGINS} SELECT * FROM"
+    " unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[])"
+)
 MORE_MEMORY = (
     "SELECT set_config('work_mem', '256MB', true)"
     " WHERE pg_size_bytes(current_setting('work_mem')) < 256 * 1024 * 1024"
@@ -28,6 +39,12 @@ _GONE = quoted(f"{RESERVED_PREFIX}deleted")
 _GONE_AT = quoted(f"{RESERVED_PREFIX}deleted_at")
 _TIED = quoted(f"{RESERVED_PREFIX}tied")
 _POSITION = quoted(f"{RESERVED_PREFIX}position")
+_IS_LAST = quoted(f"{RESERVED_PREFIX}is_last_of_version")
+_UPSTREAMS = quoted(f"{RESERVED_PREFIX}upstreams")
+_TEXT = quoted(f"{RESERVED_PREFIX}text")
+_RANKED = quoted(f"{RESERVED_PREFIX}rank")
+_NUMBER = quoted(f"{RESERVED_PREFIX}version")
+_ORIGIN = quoted(f"{RESERVED_PREFIX}origin")
 _UPSERT = f"{_TYPE} IN ('insert', 'update_postimage')"
 _RANK = f"CASE {_TYPE} WHEN 'update_preimage' THEN 0 WHEN 'delete' THEN 1 ELSE 2 END"
 _FLAGS = tuple(map(quoted, SOFT_DELETE_COLUMNS))
@@ -48,43 +65,102 @@ class Merge:
     """The change columns that the frame has."""
     sequence_by: str | None = None
     is_soft: bool = False
-    ignores_deletes: bool = False
+    only_upserts: bool = False
+    keeps_first: bool = False
+    has_origins: bool = False
+    absent: tuple[str, ...] = ()
+    """Columns of the target that the frame does not have: an update sets their default."""
     strategy: Strategy = "upsert"
     created_at: str | None = None
     updated_at: str | None = None
 
 
 def winners(merge: Merge, *, decides_ties: bool) -> str:
-    """One row per key, the last change, into WINNERS.
+    """One row per key, the last change, into WINNERS; the order is that of `changes.reduced`.
 
-    The order is (_commit_version, then pre-image < delete < insert or post-image, then
-    `sequence_by`), as far as they are there. Rows equal in all of them are ties; with `decides_ties`
-    the one applied is chosen by its values, which makes every row a text and takes its time.
+    With `decides_ties` the tied row that is applied is chosen by its values, which makes every row a
+    text and takes its time.
     """
-    claims = _claims(merge)
-    order = [f"{claim} DESC NULLS LAST" for claim in claims]
-    order += ['s::text COLLATE "C" DESC'] if decides_ties else []
-    same = [f"lead({claim}) OVER w IS NOT DISTINCT FROM {claim}" for claim in claims]
-    has_type = CHANGE_COLUMNS[0] in merge.changes
-    kept = f" WHERE {_UPSERT}" if merge.ignores_deletes and has_type else ""
-    window = f"PARTITION BY {_list(merge.keys)}"
-    window += f" ORDER BY {', '.join(order)}" if order else ""
+    is_by_version = _has(merge, 1) and (merge.sequence_by is not None or merge.keeps_first)
+    text = [f"{_TEXT} DESC"] if decides_ties else []
+    commit = [_ORIGIN] if merge.has_origins else []
+    commit += [_NUMBER] if _has(merge, 1) else []
+    claims = [_NUMBER] if _has(merge, 1) else []
+    claims += [_RANKED] if _has(merge, 0) else []
+    claims += [quoted(merge.sequence_by)] if merge.sequence_by else []
+    # The rows of one commit lie together.
+    sorting = [f"{name} DESC NULLS LAST" for name in [*(commit if is_by_version else ()), *claims]]
+    by_key = f"PARTITION BY {_list(merge.keys)}"
+    order = _ordered([*sorting, *text])
+    if is_by_version and merge.keeps_first:
+        last = [_NUMBER]
+    elif is_by_version:
+        last = [f"{name} DESC NULLS LAST" for name in (claims[-1], _NUMBER)] + text
+    else:
+        last = [*sorting, *text]
+    same = f"{by_key}, {quoted(merge.sequence_by)}" if merge.sequence_by else by_key
+    upstreams = _several(same) if merge.has_origins else "NULL::text[]"
+    is_tied = f"{_TIED} OR {_UPSTREAMS} IS NOT NULL" if merge.sequence_by else _TIED
     return (
         f"CREATE TEMPORARY TABLE {_bare(WINNERS)} ON COMMIT DROP AS"
-        f" SELECT {_list(merge.columns)}, {_GONE}, {_GONE_AT}, {_TIED} FROM ("
-        f"SELECT {_list(merge.columns)}, {_fate(merge)},"
-        f" {' AND '.join(['lead(true) OVER w IS NOT NULL', *same])} AS {_TIED},"
-        f" row_number() OVER w AS {_POSITION} FROM {STAGE} s{kept}"
-        f" WINDOW w AS ({window})) ranked WHERE {_POSITION} = 1"
+        f" WITH claimed AS ({_claimed(merge, with_text=decides_ties)}),"
+        f" ranked AS (SELECT *, {_neighbour('lead', [*commit, *claims])} AS {_TIED},"
+        f" NOT ({_neighbour('lag', commit)}) AS {_IS_LAST}"
+        f" FROM claimed WINDOW w AS ({by_key}{order})),"
+        f" numbered AS (SELECT *, {upstreams} AS {_UPSTREAMS},"
+        f" row_number() OVER ({by_key}{_ordered(last)}) AS {_POSITION}"
+        f" FROM ranked{f' WHERE {_IS_LAST}' if is_by_version else ''})"
+        f" SELECT {_list(merge.columns)}, {_GONE}, {_GONE_AT}, {is_tied} AS {_TIED}, {_UPSTREAMS}"
+        f" FROM numbered WHERE {_POSITION} = 1"
     )
 
 
+def _claimed(merge: Merge, *, with_text: bool) -> str:
+    """The staged rows, what becomes of their keys, and what decides which row is the last."""
+    claims = [f"{_VERSION} AS {_NUMBER}"] if _has(merge, 1) else []
+    claims += [f"{_RANK} AS {_RANKED}"] if _has(merge, 0) else []
+    claims += [f"o.upstream AS {_ORIGIN}"] if merge.has_origins else []
+    claims += [f'(s.*)::text COLLATE "C" AS {_TEXT}'] if with_text else []
+    joined = f" LEFT JOIN {ORIGINS} o ON {_is_theirs(merge)}" if merge.has_origins else ""
+    kept = f" WHERE {_UPSERT}" if merge.only_upserts and _has(merge, 0) else ""
+    columns = ", ".join([f"s.{quoted(name)}" for name in merge.columns] + [_fate(merge), *claims])
+    return f"SELECT {columns} FROM {STAGE} s{joined}{kept}"
+
+
+def _is_theirs(merge: Merge) -> str:
+    at = f"(extract(epoch FROM {_TIMESTAMP}) * 1000000)::bigint" if _has(merge, 2) else "0"
+    at = f"coalesce({at}, 0)"
+    return f"{_VERSION} = o.version AND {at} >= o.low AND {at} < o.high"
+
+
+def _neighbour(side: str, names: Sequence[str]) -> str:
+    """Whether the row before (lag) or behind (lead) is equal in these columns."""
+    same = [f"{side}({name}) OVER w IS NOT DISTINCT FROM {name}" for name in names]
+    return " AND ".join([f"{side}(true) OVER w IS NOT NULL", *same])
+
+
+def _several(group: str) -> str:
+    """Two upstreams of a group of rows, or NULL."""
+    first, last = (f"{side}({_ORIGIN}) OVER ({group})" for side in ("min", "max"))
+    return f"CASE WHEN {first} <> {last} THEN ARRAY[{first}, {last}] END"
+
+
+def _ordered(order: Sequence[str]) -> str:
+    return f" ORDER BY {', '.join(order)}" if order else ""
+
+
+def _has(merge: Merge, number: int) -> bool:
+    """Whether the frame has that one of the change columns."""
+    return CHANGE_COLUMNS[number] in merge.changes
+
+
 def ties(merge: Merge) -> str:
-    """How many keys had two last changes, and one of them as JSON."""
+    """How many keys had two last changes, one of them as JSON; one of two upstreams, and these."""
     pairs = ", ".join(f"{_text(key)}, {quoted(key)}" for key in merge.keys)
+    key, mixed = f"jsonb_build_object({pairs})::text", f"{_UPSTREAMS} IS NOT NULL"
     return (
-        f"SELECT count(*) FILTER (WHERE {_TIED}),"
-        f" min(jsonb_build_object({pairs})::text) FILTER (WHERE {_TIED}) FROM {WINNERS}"
+        f"SELECT count(*) FILTER (WHERE {_TIED}), min({key}) FILTER (WHERE {_TIED}),"
+        f" min({key}) FILTER (WHERE {mixed}), min({_UPSTREAMS}) FROM {WINNERS}"
     )
 
 
@@ -136,8 +212,8 @@ def _matched_away(merge: Merge, matched: str, at: str) -> tuple[Effect, str]:
 
 def _taken_away(merge: Merge, matched: str) -> tuple[Effect, str]:
     if merge.is_soft:
-        flags = [*_flags(merge), *_changed(merge)]
-        return "updated", _update(merge, flags, matched, f"s.{_GONE}")
+        # With its values: a row that comes later is compared with the delete's `sequence_by`.
+        return "updated", _update(merge, _written(merge), matched, f"s.{_GONE}")
     return (
         "deleted",
         f"DELETE FROM {merge.table} t USING {WINNERS} s WHERE {matched} AND s.{_GONE}",
@@ -166,6 +242,7 @@ def _insert(merge: Merge, *, null_keys: bool) -> str:
 def _written(merge: Merge) -> list[str]:
     """What an update sets."""
     values = [f"{quoted(column)} = s.{quoted(column)}" for column in merge.columns]
+    values += [f"{quoted(column)} = DEFAULT" for column in merge.absent]
     return [*values, *_flags(merge), *_changed(merge)]
 
 
@@ -185,16 +262,10 @@ def latest(merge: Merge) -> str:
     return f"INSERT INTO {merge.table} ({names}) SELECT {names} FROM {WINNERS} WHERE NOT {_GONE}"
 
 
-def _claims(merge: Merge) -> list[str]:
-    claims = [_VERSION] if CHANGE_COLUMNS[1] in merge.changes else []
-    claims += [_RANK] if CHANGE_COLUMNS[0] in merge.changes else []
-    return claims + ([quoted(merge.sequence_by)] if merge.sequence_by else [])
-
-
 def _fate(merge: Merge) -> str:
-    if CHANGE_COLUMNS[0] not in merge.changes:
+    if not _has(merge, 0):
         return f"false AS {_GONE}, NULL::timestamptz AS {_GONE_AT}"
-    at = _TIMESTAMP if CHANGE_COLUMNS[2] in merge.changes else "now()"
+    at = _TIMESTAMP if _has(merge, 2) else "now()"
     return f"NOT {_UPSERT} AS {_GONE}, CASE WHEN NOT {_UPSERT} THEN {at} END AS {_GONE_AT}"
 
 

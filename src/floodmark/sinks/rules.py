@@ -6,6 +6,7 @@ Each check returns nothing or raises SinkError before anything is written.
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
@@ -15,6 +16,7 @@ from floodmark.model.names import matching, quoted
 from floodmark.model.window import Window
 from floodmark.model.write import (
     CHANGE_COLUMNS,
+    DELTA,
     Changes,
     Deletes,
     Missing,
@@ -22,6 +24,9 @@ from floodmark.model.write import (
     WriteMode,
     WriteSpec,
 )
+from floodmark.sinks.wording import option
+
+log = logging.getLogger("floodmark")
 
 SOFT_DELETE_COLUMNS = ("is_deleted", "deleted_at")
 """Columns that `deletes="soft"` adds to the target: a boolean and a timestamp."""
@@ -35,6 +40,10 @@ REPLACING = ("overwrite", "replace_where")
 _CHANGE_TYPE, _COMMIT_VERSION, _ = CHANGE_COLUMNS
 _RETENTION = "delta.setTransactionRetentionDuration"
 _STATE = "nothing was written; the target and the watermark are unchanged"
+_CHANGE_AND_RETRY = "change the write, then: floodmark retry BATCH"
+
+EXAMPLE_LENGTH = 200
+"""Characters of a key that is shown as an example."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +96,9 @@ def check_options(spec: WriteSpec) -> None:
     _one_of("strategy", spec.strategy, get_args(Strategy))
     needs_keys = spec.mode == "merge" or spec.changes == "latest"
     if needs_keys and not spec.keys:
-        what = "merge" if spec.mode == "merge" else 'changes="latest"'
-        raise _option(f"{what} needs keys", spec, "keys=[...]: the columns that identify a row")
+        what = "merge" if spec.mode == "merge" else option(spec, "changes", "latest")
+        keys = option(spec, "keys") if spec.is_node else "keys=[...]"
+        raise _option(f"{what} needs keys", spec, f"{keys}: the columns that identify a row")
     if len({key.lower() for key in spec.keys}) < len(spec.keys):
         raise _option("a key is named twice", spec, "each key once", found=", ".join(spec.keys))
     if spec.mode == "merge":
@@ -98,23 +108,25 @@ def check_options(spec: WriteSpec) -> None:
 
 
 def _check_merge_options(spec: WriteSpec) -> None:
+    missing, keep = option(spec, "missing", "delete"), option(spec, "missing", "keep")
     if spec.changes in ("latest", "log"):
         raise _option(
-            f'changes="{spec.changes}" is not for merge',
+            f"{option(spec, 'changes', spec.changes)} is not for merge",
             spec,
-            'nothing (a merge reduces the changes of each key itself), or changes="handled"',
+            "nothing (a merge reduces the changes of each key itself), or"
+            f" {option(spec, 'changes', 'handled')}",
         )
     if spec.missing == "delete" and spec.deletes == "ignore":
         raise _option(
-            'missing="delete" and deletes="ignore" contradict each other',
+            f"{missing} and {option(spec, 'deletes', 'ignore')} contradict each other",
             spec,
-            'deletes="apply" or "soft" with missing="delete"; or missing="keep"',
+            f"{option(spec, 'deletes', 'apply', 'soft')} with {missing}; or {keep}",
         )
     if spec.strategy != "upsert" and spec.missing == "delete":
         raise _option(
-            f'missing="delete" has no meaning for strategy {spec.strategy}',
+            f"{missing} has no meaning for strategy {spec.strategy}",
             spec,
-            'strategy upsert with missing="delete"; or missing="keep"',
+            f"strategy upsert with {missing}; or {keep}",
         )
     if spec.created_at and spec.created_at.lower() == (spec.updated_at or "").lower():
         raise _option("created_at and updated_at are one column", spec, "two names")
@@ -130,9 +142,9 @@ def _check_merge_options(spec: WriteSpec) -> None:
 def _check_plain_options(spec: WriteSpec) -> None:
     if spec.keys and spec.changes != "latest":
         raise _option(
-            f"keys= has no meaning for mode {spec.mode}",
+            f"{option(spec, 'keys')} has no meaning for mode {spec.mode}",
             spec,
-            'keys= with mode merge, or with changes="latest"',
+            f"keys with mode merge, or with {option(spec, 'changes', 'latest')}",
         )
     _refuse_flags(
         spec,
@@ -147,20 +159,20 @@ def _check_plain_options(spec: WriteSpec) -> None:
         replace_where=spec.replace_where is not None and spec.mode != "replace_where",
     )
     if spec.mode == "replace_where" and not (spec.replace_where or "").strip():
-        raise _option("nothing says which rows are replaced", spec, "replace_where=, a condition")
+        allowed = f"a condition in {option(spec, 'replace_where')}"
+        raise _option("nothing says which rows are replaced", spec, allowed)
 
 
 def _refuse_flags(spec: WriteSpec, **given: bool) -> None:
-    for option, is_given in given.items():
+    for name, is_given in given.items():
         if is_given:
             belongs = {
                 "allow_full": 'append, or merge with missing="delete"',
                 "allow_partial": "overwrite or replace_where",
                 "replace_where": "mode replace_where",
-            }.get(option, "merge")
-            raise _option(
-                f"{option}= has no meaning for mode {spec.mode}", spec, f"{option}= with {belongs}"
-            )
+            }.get(name, "merge")
+            title = f"{option(spec, name)} has no meaning for mode {spec.mode}"
+            raise _option(title, spec, f"{option(spec, name)} with {belongs}")
 
 
 def check_columns(spec: WriteSpec, columns: Sequence[str]) -> None:
@@ -171,9 +183,9 @@ def check_columns(spec: WriteSpec, columns: Sequence[str]) -> None:
     named += [("cluster_by", column) for column in spec.cluster_by]
     named += [("zorder_by", column) for column in spec.zorder_by]
     data = data_columns(columns)
-    for option, name in named:
+    for where, name in named:
         if matching(name, data) is None:
-            raise _unknown_column(spec, option, name, data)
+            raise _unknown_column(spec, where, name, data)
     doubled = _doubled(columns)
     if doubled:
         raise misfit(spec, f"columns that differ only by case: {_names(doubled)}", "distinct names")
@@ -191,22 +203,23 @@ def check_changes(spec: WriteSpec, windows: Sequence[Window], columns: Sequence[
     has_order = _COMMIT_VERSION in columns or spec.changes == "handled"
     if spec.mode == "merge" and has_type and not has_order:
         raise _option(
-            "the frame has _change_type but not _commit_version",
+            "the rows have _change_type but not _commit_version",
             spec,
-            "both, so that the changes of a key can be put in order; neither; or "
-            'changes="handled" if the frame has one row per key',
+            "both, so that the changes of a key can be put in order; neither; or"
+            f" {option(spec, 'changes', 'handled')} if there is one row per key",
         )
     if spec.changes in ("latest", "log"):
         lost = [c for c in CHANGE_COLUMNS if c not in columns]
         if lost:
-            raise _unsaid(spec, windows, f"the frame has lost {_names(lost)}")
+            raise _unsaid(spec, windows, f"a step dropped {_names(lost)}")
     changed = changed_upstreams(windows)
     if not changed or spec.changes is not None:
         return
     if spec.mode == "append" or (spec.mode in REPLACING and has_type):
-        raise _unsaid(spec, windows, "the write does not say changes=")
+        raise _unsaid(spec, windows, f"the write does not say {option(spec, 'changes')}")
     if spec.mode == "merge" and not has_type:
-        raise _unsaid(spec, windows, "the frame has lost _change_type, so deletes cannot be told")
+        dropped = "a step dropped the change columns, so updates and deletes cannot be told apart"
+        raise _unsaid(spec, windows, dropped)
 
 
 def check_snapshot_append(spec: WriteSpec, windows: Sequence[Window], target: Target) -> None:
@@ -217,14 +230,18 @@ def check_snapshot_append(spec: WriteSpec, windows: Sequence[Window], target: Ta
     if snapshots:
         raise SinkError(
             "FM-SINK-002",
-            "a snapshot would be appended to a target that already holds rows of ours",
+            "a whole table would be appended to a target that holds rows of it already",
             where=_where(spec),
             found=f"read as snapshot: {_upstreams(snapshots)}",
-            allowed="mode merge with keys, or overwrite; upstreams=[...] if the rows come from"
-            " others alone; allow_full=True if doubled rows are meant",
+            allowed=f"write.mode: merge with {option(spec, 'keys')}, or write.mode: overwrite"
+            if spec.is_node
+            else "mode merge with keys, or overwrite; upstreams=[...] if the rows come from others"
+            " alone; allow_full=True if doubled rows are meant",
             state=_STATE,
-            next="where a node writes it: floodmark run --full-refresh, which replaces what it holds;"
-            " else change the write, then: floodmark retry BATCH",
+            next="floodmark run --full-refresh, which replaces what the target holds; or "
+            + _CHANGE_AND_RETRY
+            if spec.is_node
+            else _CHANGE_AND_RETRY,
         )
 
 
@@ -238,46 +255,106 @@ def check_partial_overwrite(spec: WriteSpec, windows: Sequence[Window]) -> None:
             f"a feed window would overwrite {what}",
             where=_where(spec),
             found=f"only what is new is read of: {_upstreams(feeds)}",
-            allowed="mode merge; or allow_partial=True, if the frame is whole all the same (made"
-            ' from run.table(name, at="end")) or only the changes shall stay',
+            allowed=f"mode merge; or {option(spec, 'allow_partial', True)}, if the rows are all that"  # noqa: FBT003
+            " the target should have"
+            + ("" if spec.is_node else ' (made from run.table(name, at="end"))')
+            + " or only the changes shall stay",
             state=_STATE,
-            next="change the write, then: floodmark retry BATCH",
+            next=_CHANGE_AND_RETRY,
         )
 
 
 def check_missing(spec: WriteSpec, windows: Sequence[Window], target: Target) -> None:
     """A snapshot does not show what disappeared: a merge of one must say (FM-SINK-004, -013)."""
     snapshots = _snapshots(windows)
-    if spec.mode != "merge" or spec.strategy != "upsert" or not snapshots:
-        return  # the other strategies take no row away because it is missing
+    if spec.mode != "merge" or spec.strategy != "upsert" or not snapshots or spec.replaces_all:
+        return  # no row is left, or taken away, because it is missing
     partly = _feeds_with_rows(windows)
     if not spec.allow_full:
         partly = [window for window in windows if window not in snapshots]
     if spec.missing == "delete" and partly:
         raise SinkError(
             "FM-SINK-013",
-            'missing="delete" is ambiguous: the frame is not the whole truth',
+            f"{option(spec, 'missing', 'delete')} is ambiguous: the input does not have every row"
+            " that the target should have",
             where=_where(spec),
             found=f"snapshot: {_upstreams(snapshots)}; only news: {_upstreams(partly)}",
-            allowed='missing="keep" for this batch; missing="delete" where every upstream with'
-            " rows is read as snapshot; upstreams=[...] if the rows come from some alone; with an"
-            " upstream without news also allow_full=True, which says that the frame is whole all"
-            " the same",
+            allowed=f"{option(spec, 'missing', 'keep')} for this batch;"
+            f" {option(spec, 'missing', 'delete')} where every upstream with rows is read as"
+            " snapshot"
+            + (
+                ""
+                if spec.is_node
+                else "; upstreams=[...] if the rows come from some alone; with an upstream without"
+                " news also allow_full=True, which says that the frame is whole all the same"
+            ),
             state=_STATE,
-            next="change the write, then: floodmark retry BATCH",
+            next=_CHANGE_AND_RETRY,
         )
     if spec.missing is None and target.has_rows:
         raise SinkError(
             "FM-SINK-004",
-            "a snapshot would be merged into a target that has rows, with nothing said of missing"
-            " ones",
+            "this merge reads a whole table and does not say what becomes of rows that are no longer"
+            " in it",
             where=_where(spec),
             found=f"read as snapshot: {_upstreams(snapshots)}; a snapshot does not show deletes",
-            allowed='missing="delete" (rows of the target that the frame no longer has are deleted;'
-            ' the frame must be the whole truth) or missing="keep"',
+            allowed=f"{option(spec, 'missing', 'delete')} (such rows are deleted from the target;"
+            " only if the input has every row that the target should have) or"
+            f" {option(spec, 'missing', 'keep')}",
             state=_STATE,
-            next="change the write, then: floodmark retry BATCH",
+            next=_CHANGE_AND_RETRY,
         )
+
+
+def replaces(spec: WriteSpec) -> bool:
+    """Whether a write takes away rows that the frame does not have."""
+    return spec.mode in REPLACING or spec.replaces_all
+
+
+def only_upserts(spec: WriteSpec) -> bool:
+    """Whether deletes of the frame have no say in a merge.
+
+    Of the strategies that insert or delete by key alone, a delete that came later would take back
+    what an earlier batch of the same changes has done.
+    """
+    return spec.mode == "merge" and (spec.deletes == "ignore" or spec.strategy != "upsert")
+
+
+def keeps_first(spec: WriteSpec) -> bool:
+    """Whether the first row of a key stays, whatever comes after it, also in the same batch."""
+    return spec.mode == "merge" and spec.strategy == "append_only"
+
+
+def tie_notes(
+    spec: WriteSpec,
+    ties: int,
+    example: str | None,
+    mixed: str | None,
+    upstreams: Sequence[str] | None,
+) -> dict[str, str]:
+    """What a merge says of keys with two last changes, for its metrics.
+
+    `mixed` is a key that comes from two `upstreams` with nothing between its rows that decides:
+    without `sequence_by` that is refused (FM-SINK-036), before anything is written.
+    """
+    if mixed is not None and spec.sequence_by is None:
+        raise SinkError(
+            "FM-SINK-036",
+            "one key comes from two upstreams, and nothing says which of its rows is newer",
+            where=_where(spec),
+            found=f"key {mixed[:EXAMPLE_LENGTH]} in {' and '.join(upstreams or ())}; versions of two"
+            " tables cannot be compared",
+            allowed=f"{option(spec, 'sequence_by')}, a column that grows with every change in all of"
+            " them; or keys that tell the upstreams apart",
+            state=_STATE,
+            next=_CHANGE_AND_RETRY,
+        )
+    notes = {"ties": str(ties)}
+    if ties:
+        notes["tie_example"] = str(example)[:EXAMPLE_LENGTH]
+    if upstreams:
+        notes["tie_upstreams"] = ", ".join(upstreams)
+    return notes
 
 
 def deletes_missing(spec: WriteSpec, windows: Sequence[Window]) -> bool:
@@ -314,15 +391,45 @@ def check_schema(spec: WriteSpec, columns: Sequence[str], target: Target) -> Non
         extra, absent = [], []  # only keys and the column of the order are looked at
     if spec.adds_columns:
         extra = [c for c in extra if c not in new_columns(spec, columns, target)]
+        absent = [c for c in absent if c not in absent_columns(spec, columns, target.columns)]
     if extra or absent:
-        parts = [f"not in the target: {_names(extra)}"] if extra else []
-        parts += [f"not in the frame: {_names(absent)}"] if absent else []
-        raise misfit(spec, "; ".join(parts), f"the target's columns: {_names(target.columns)}")
+        parts = [f"new columns, not in the target: {_names(extra)}"] if extra else []
+        parts += (
+            [f"columns of the target that the rows do not have: {_names(absent)}"] if absent else []
+        )
+        raise misfit(
+            spec,
+            "; ".join(parts),
+            f"the target's columns: {_names(target.columns)}",
+            _schema_step(spec),
+        )
 
 
 def _check_creation(spec: WriteSpec) -> None:
     if spec.mode == "merge" and spec.strategy == "delete_match":
         raise misfit(spec, "no table", "a target that exists: delete_match adds no row")
+
+
+def absent_columns(
+    spec: WriteSpec, columns: Sequence[str], target_columns: Sequence[str]
+) -> list[str]:
+    """The columns of the target that a frame does not have; they are NULL in what is written.
+
+    Rows from before a column was added are such: a file with the older header, or the versions of a
+    backfill.
+    """
+    if not spec.adds_columns or spec.strategy == "delete_match":
+        return []
+    written = [*data_columns(columns), *SOFT_DELETE_COLUMNS, *LOG_COLUMNS, *audit_columns(spec)]
+    return [c for c in target_columns if matching(c, written) is None]
+
+
+def absence_notes(spec: WriteSpec, absent: Sequence[str]) -> dict[str, str]:
+    """What a write says of columns that it left NULL, in its metrics and in the log."""
+    if not absent or spec.is_aside:
+        return {}
+    log.warning("%s: the rows have no %s, which is NULL for them", _where(spec), _names(absent))
+    return {"null_columns": _names(absent)}
 
 
 def new_columns(spec: WriteSpec, columns: Sequence[str], target: Target) -> list[str]:
@@ -411,10 +518,10 @@ def _one_of(option: str, value: object, allowed: Sequence[str | None]) -> None:
     )
 
 
-def _unknown_column(spec: WriteSpec, option: str, name: str, columns: Sequence[str]) -> SinkError:
+def _unknown_column(spec: WriteSpec, where: str, name: str, columns: Sequence[str]) -> SinkError:
     near = difflib.get_close_matches(name, columns, n=1)
     return _option(
-        f"{option}= names a column that the frame does not have: {name}",
+        f"{option(spec, where)} names a column that the rows do not have: {name}",
         spec,
         _names(columns) + (f"; nearest: {near[0]}" if near else ""),
     )
@@ -432,14 +539,26 @@ def _option(title: str, spec: WriteSpec, allowed: str, found: str | None = None)
     )
 
 
-_ADD_COLUMNS = "change the frame, or add the columns with ALTER TABLE, then: floodmark retry BATCH"
+def _schema_step(spec: WriteSpec) -> str:
+    if spec.adds_columns or spec.format != DELTA:
+        return "change the rows, then: floodmark retry BATCH"
+    if spec.is_node:
+        return (
+            "to add new columns to the target, and write NULL where the rows lack one of its columns,"
+            " set write.on_schema_change: add_columns; or select the target's columns; then:"
+            " floodmark retry BATCH"
+        )
+    return "change the frame, or add the columns with ALTER TABLE, then: floodmark retry BATCH"
 
 
-def misfit(spec: WriteSpec, found: str, allowed: str, step: str = _ADD_COLUMNS) -> SinkError:
+_CHANGE_ROWS = "change the rows, then: floodmark retry BATCH"
+
+
+def misfit(spec: WriteSpec, found: str, allowed: str, step: str = _CHANGE_ROWS) -> SinkError:
     """The error for a frame whose columns do not fit the target; `step` is what to do next."""
     return SinkError(
         "FM-SINK-011",
-        "the frame does not fit the target",
+        "the rows do not fit the target",
         where=_where(spec),
         found=found,
         allowed=allowed,
@@ -451,11 +570,14 @@ def misfit(spec: WriteSpec, found: str, allowed: str, step: str = _ADD_COLUMNS) 
 def _unsaid(spec: WriteSpec, windows: Sequence[Window], found: str) -> SinkError:
     changed = changed_upstreams(windows)
     kinds = "; ".join(f"{w.upstream}: {', '.join(sorted(w.changes))}" for w in changed)
+    who = "the steps" if spec.is_node else "the function"
+    handled = f"{option(spec, 'changes', 'handled')} if {who} dealt with them"
     allowed = (
-        'a frame that keeps _change_type, or changes="handled" if the function dealt with them'
+        f"_change_type and _commit_version kept in every select; or {handled}"
         if spec.mode == "merge"
-        else 'changes="latest" (with keys: the last change of each key), "log" (every change as a'
-        ' row) or "handled" (the function dealt with them); or mode merge with keys'
+        else f"{option(spec, 'changes', 'latest')} (with keys: the last change of each key);"
+        f" {option(spec, 'changes', 'log')} (every change as a row); {handled}; or mode merge with"
+        " keys"
     )
     return SinkError(
         "FM-SINK-001",
@@ -464,7 +586,7 @@ def _unsaid(spec: WriteSpec, windows: Sequence[Window], found: str) -> SinkError
         found=f"{found}; {kinds}" if kinds else found,
         allowed=allowed,
         state=_STATE,
-        next="change the write, then: floodmark retry BATCH",
+        next=_CHANGE_AND_RETRY,
     )
 
 

@@ -8,7 +8,9 @@ plain Python, written independently of the Spark expressions.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as made_by
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +27,7 @@ from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.sinks import rules
+from floodmark.sinks.origins import Origin, origins
 from floodmark.sinks.rules import Target
 from floodmark.sinks.target import DeltaTarget, not_written
 from floodmark.sources import arrow_feed, lost, ranges
@@ -115,11 +118,18 @@ class ArrowSink:
         self._spec = spec
         self._windows = windows
         self._options = dict(storage_options or {})
-        self._target = DeltaTarget(spec.target, previous, Storage(storage_options))
+        self._storage = Storage(storage_options)
+        self._target = DeltaTarget(spec.target, previous, self._storage)
 
     def committed(self, receipt: Receipt) -> WriteResult | None:
         """See `Sink.committed`."""
         return self._target.committed(receipt)
+
+    def check(self, frame: pa.Table, receipt: Receipt) -> None:
+        """See `Sink.check`."""
+        if self.committed(receipt) is None:
+            seen = self._target.seen(receipt, self._windows)
+            rules.check_write(self._spec, self._windows, frame.column_names, seen)
 
     def loss(self, receipt: Receipt) -> SinkError | None:
         """See `Sink.loss`."""
@@ -139,10 +149,14 @@ class ArrowSink:
                 return earlier
             seen = self._target.seen(receipt, self._windows)
             rules.check_write(self._spec, self._windows, frame.column_names, seen)
+            absent = rules.absent_columns(self._spec, frame.column_names, seen.columns)
+            whole = self._completed(frame, absent)
+            reduced = self._reduced(whole) if self._spec.mode == "merge" else None
             if self._adds_columns(frame, seen):
                 continue
             try:
-                notes = self._commit(frame, receipt, seen)
+                notes = self._commit(whole, reduced, receipt, seen)
+                notes |= rules.absence_notes(self._spec, absent)
             except CommitFailedError:
                 if attempt == ATTEMPTS - 1:
                     raise
@@ -158,11 +172,14 @@ class ArrowSink:
         raise AssertionError("unreachable")
 
     def _adds_columns(self, frame: pa.Table, seen: Target) -> bool:
-        from deltalake import write_deltalake
+        from deltalake import DeltaTable, write_deltalake
 
         added = rules.new_columns(self._spec, frame.column_names, seen)
         if added:
-            empty = frame.select(added).slice(0, 0)
+            # With the columns that are there: delta-rs wants those of its partitions in every write.
+            there = _arrow_schema(DeltaTable(self._spec.target, storage_options=self._options))
+            fields = [*there, *(frame.schema.field(name) for name in added)]
+            empty = pa.schema(fields).empty_table()
             options = self._options
             place = self._spec.target
             write_deltalake(
@@ -170,12 +187,30 @@ class ArrowSink:
             )
         return bool(added)
 
-    def _commit(self, frame: pa.Table, receipt: Receipt, seen: Target) -> dict[str, str]:
-        if self._spec.mode != "merge":
+    def _completed(self, frame: pa.Table, absent: Sequence[str]) -> pa.Table:
+        """The frame with NULL in the columns that only the target has."""
+        from deltalake import DeltaTable
+
+        if not absent:
+            return frame
+        table = DeltaTable(self._spec.target, storage_options=self._options)
+        for field in _arrow_schema(table):
+            if field.name in absent:
+                frame = frame.append_column(field, pa.nulls(frame.num_rows, field.type))
+        return frame
+
+    def _commit(
+        self,
+        frame: pa.Table,
+        reduced: tuple[pa.Table, dict[str, str]] | None,
+        receipt: Receipt,
+        seen: Target,
+    ) -> dict[str, str]:
+        if reduced is None:
             self._save(self._rows_to_write(frame), receipt, seen)
             return {}
-        winners, notes = self._reduced(frame)
-        if seen.exists and not seen.is_replaced:
+        winners, notes = reduced
+        if seen.exists and not (seen.is_replaced or self._spec.replaces_all):
             self._merge(winners, receipt, seen)
         else:
             self._save(self._first_rows(winners), receipt, seen)
@@ -198,19 +233,25 @@ class ArrowSink:
         keys = [_must_match(key, columns) for key in spec.keys]
         sequence = _must_match(spec.sequence_by, columns) if spec.sequence_by else None
         rows = frame.to_pylist()
-        if spec.mode == "merge" and spec.deletes == "ignore":
+        if rules.only_upserts(spec):
             rows = [r for r in rows if r.get(_TYPE, "insert") in ("insert", "update_postimage")]
-        winners, ties = last_changes(rows, keys, sequence)
+        owners = origins(self._windows, self._storage) if spec.mode == "merge" else ()
+        if _VERSION not in columns:
+            owners = ()
+        owner = _owner(owners, has_time=_TIMESTAMP in columns)
+        last = last_changes(rows, keys, sequence, keeps_first=rules.keeps_first(spec), owner=owner)
         data = rules.data_columns(columns)
         fields = [frame.schema.field(name) for name in data]
         fields += [
             pa.field(_DELETED, pa.bool_()),
             pa.field(_DELETED_AT, arrow_feed.CHANGE_FIELDS[2].type),
         ]
-        chosen = [_with_fate(row, data) for row in winners]
-        notes = {"ties": str(len(ties))}
-        if ties:
-            notes["tie_example"] = json.dumps(min(ties, key=str), default=str)[:200]
+        chosen = [_with_fate(row, data) for row in last.winners]
+        ties = sorted(json.dumps(key, default=str) for key in last.ties)
+        mixed = sorted((json.dumps(key, default=str), names) for key, names in last.mixed)
+        example = ties[0] if ties else None
+        key, upstreams = mixed[0] if mixed else (None, None)
+        notes = rules.tie_notes(spec, len(ties), example, key, upstreams)
         return pa.Table.from_pylist(chosen, schema=pa.schema(fields)), notes
 
     def _first_rows(self, winners: pa.Table) -> pa.Table:
@@ -223,7 +264,7 @@ class ArrowSink:
     def _save(self, rows: pa.Table, receipt: Receipt, seen: Target) -> None:
         from deltalake import DeltaTable, write_deltalake
 
-        replaces = self._spec.mode in rules.REPLACING or seen.is_replaced
+        replaces = rules.replaces(self._spec) or seen.is_replaced
         mode: Any = "overwrite" if replaces else "append"
         place: Any = self._spec.target
         creation: dict[str, Any] = {"storage_options": self._options}
@@ -279,7 +320,7 @@ class ArrowSink:
         names = {c: _must_match(c, seen.columns) for c in winners.column_names[:-2]}
         keys = [_must_match(key, list(names)) for key in self._spec.keys]
         on = " AND ".join(
-            f"t.{_quoted(names[k])} IS NOT DISTINCT FROM s.{_quoted(k)}" for k in keys
+            f"(t.{_quoted(names[k])} IS NOT DISTINCT FROM s.{_quoted(k)})" for k in keys
         )
         merger = table.merge(
             winners, on, source_alias="s", target_alias="t", commit_properties=_properties(receipt)
@@ -311,9 +352,8 @@ class ArrowSink:
     ) -> Any:
         is_deleted, deleted_at = map(_quoted, rules.SOFT_DELETE_COLUMNS)
         flags = {is_deleted: gone, deleted_at: f"s.{_quoted(_DELETED_AT)}"}
-        merger = merger.when_matched_update(flags, predicate=f"{gone} AND {newer}")
         both = {**values, **flags}
-        merger = merger.when_matched_update(both, predicate=f"NOT {gone} AND {newer}")
+        merger = merger.when_matched_update(both, predicate=newer)
         merger = merger.when_not_matched_insert(both)
         if missing:
             ends = [w.end_at for w in self._windows if w.has_news and w.end_at]
@@ -332,27 +372,91 @@ class ArrowSink:
         return f"({new} >= {old} OR {old} IS NULL)"
 
 
+@dataclass
+class LastChanges:
+    """The last change of each key."""
+
+    winners: list[Row] = made_by(default_factory=list)
+    ties: list[Row] = made_by(default_factory=list)
+    """Keys of which two rows had the same claim to be it."""
+    mixed: list[tuple[Row, list[str]]] = made_by(default_factory=list)
+    """Keys of two upstreams between whose rows nothing decides."""
+
+
+Owner = Callable[[Row], str | None]
+"""The upstream of a row, where that is known."""
+
+
 def last_changes(
-    rows: Iterable[Row], keys: Sequence[str], sequence_by: str | None = None
-) -> tuple[list[Row], list[Row]]:
-    """The last change of each key, and the keys of which two rows had the same claim to be it."""
+    rows: Iterable[Row],
+    keys: Sequence[str],
+    sequence_by: str | None = None,
+    *,
+    keeps_first: bool = False,
+    owner: Owner = lambda _: None,
+) -> LastChanges:
+    """What is left of each key if the versions are applied one by one."""
     by_key: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         by_key.setdefault(tuple(row[key] for key in keys), []).append(row)
-    winners, ties = [], []
-    for key, changes in by_key.items():
-        ranked = sorted(changes, key=lambda row: _claim(row, sequence_by), reverse=True)
-        best = [row for row in ranked if _claim(row, sequence_by) == _claim(ranked[0], sequence_by)]
-        winners.append(max(best, key=repr))
-        if len(best) > 1:
-            ties.append(dict(zip(keys, key, strict=True)))
-    return winners, ties
+    last = LastChanges()
+    for values, changes in by_key.items():
+        key = dict(zip(keys, values, strict=True))
+        commits: dict[tuple[Any, ...], list[Row]] = {}
+        for row in changes:
+            commits.setdefault((owner(row), row.get(_VERSION, 0)), []).append(row)
+        best = [
+            _best(commit, lambda row: _in_commit(row, sequence_by)) for commit in commits.values()
+        ]
+        order = [commit[0] for commit in best]
+        if keeps_first:
+            winner = min(order, key=lambda row: row.get(_VERSION, 0))
+        else:
+            winner = _best(order, lambda row: _among_commits(row, sequence_by))[0]
+        last.winners.append(winner)
+        equal = [
+            row for row in order if _sequence(row, sequence_by) == _sequence(winner, sequence_by)
+        ]
+        owners = sorted({name for row in equal if (name := owner(row)) is not None})
+        if len(owners) > 1:
+            last.mixed.append((key, [owners[0], owners[-1]]))
+        if any(len(c) > 1 and c[0] is winner for c in best) or (len(owners) > 1 and sequence_by):
+            last.ties.append(key)
+    return last
 
 
-def _claim(row: Row, sequence_by: str | None) -> tuple[Any, ...]:
-    sequence = row[sequence_by] if sequence_by else None
-    rank = _RANKS[row[_TYPE]] if _TYPE in row else 0
-    return row.get(_VERSION, 0), rank, sequence is not None, sequence
+def _best(rows: Sequence[Row], claim: Callable[[Row], Any]) -> list[Row]:
+    """The rows with the highest claim, those of a tie in an order that their values decide."""
+    highest = max(map(claim, rows))
+    return sorted((row for row in rows if claim(row) == highest), key=repr, reverse=True)
+
+
+def _in_commit(row: Row, sequence_by: str | None) -> tuple[Any, ...]:
+    return _RANKS[row[_TYPE]] if _TYPE in row else 0, _sequence(row, sequence_by)
+
+
+def _among_commits(row: Row, sequence_by: str | None) -> tuple[Any, ...]:
+    return _sequence(row, sequence_by), row.get(_VERSION, 0)
+
+
+def _sequence(row: Row, sequence_by: str | None) -> tuple[Any, ...]:
+    """NULLs are last; equal to one another, and never compared with values."""
+    value = row[sequence_by] if sequence_by else None
+    return (False,) if value is None else (True, value)
+
+
+def _owner(owners: Sequence[Origin], *, has_time: bool) -> Owner:
+    by_version: dict[int, list[Origin]] = {}
+    for origin in owners:
+        if has_time or not origin.needs_time:
+            by_version.setdefault(origin.version, []).append(origin)
+
+    def owner(row: Row) -> str | None:
+        at = _micros(row[_TIMESTAMP]) if row.get(_TIMESTAMP) else 0
+        of_version = by_version.get(row.get(_VERSION, 0), ())
+        return next((o.upstream for o in of_version if o.low <= at < o.high), None)
+
+    return owner
 
 
 def _with_fate(row: Row, data: Sequence[str]) -> Row:

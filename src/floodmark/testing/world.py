@@ -424,6 +424,9 @@ class SimSink:
         self.world.pause("sink look {}", self.spec.name)
         return self._target.committed(receipt)
 
+    def check(self, frame: Frame, receipt: Receipt) -> None:
+        """Schedules have no rows that a rule could refuse."""
+
     def loss(self, receipt: Receipt) -> SinkError | None:
         self.world.pause("sink search {}", self.spec.name)
         return self._target.loss(receipt)

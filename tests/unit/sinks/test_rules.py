@@ -260,7 +260,9 @@ class TestTarget:
         error = refused(spec(), columns=("id", "name", "new"), target=OURS)
 
         assert error.code == "FM-SINK-011"
-        assert error.found == "not in the target: new; not in the frame: at"
+        assert error.found == (
+            "new columns, not in the target: new; columns of the target that the rows do not have: at"
+        )
 
     def test_order_and_case_of_columns_do_not_matter(self) -> None:
         accepted(spec(), columns=("AT", "Name", "id"), target=OURS)
@@ -271,4 +273,4 @@ class TestTarget:
         error = refused(write, target=OURS)
 
         assert error.code == "FM-SINK-011"
-        assert error.found == "not in the target: is_deleted, deleted_at"
+        assert error.found == "new columns, not in the target: is_deleted, deleted_at"

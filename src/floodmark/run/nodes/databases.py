@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from floodmark import failpoints
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, decoded, decoded_if_any, is_after
-from floodmark.model.names import matching, short_hash
+from floodmark.model.names import short_hash
 from floodmark.model.receipt import WriteResult
 from floodmark.model.window import NOTHING_PROCESSED, Window
-from floodmark.model.write import WriteSpec
+from floodmark.model.write import Strategy, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.edges import meets_again
 from floodmark.run.nodes.outputs import Make, Output, whole_window
@@ -60,16 +60,17 @@ def began_as_first_run(run: Run, upstream: str) -> bool:
     return reader.has_first_run_query and landed
 
 
-def first_run_write(spec: WriteSpec, made: Output) -> tuple[WriteSpec, Output]:
-    """The write of a first run, and its rows: all that the target holds is replaced.
-
-    The columns that a merge would have set are set here.
-    """
-    plain = replace(
+def first_run_write(spec: WriteSpec) -> WriteSpec:
+    """The write of a first run: all that the target holds is replaced."""
+    changes = spec.changes or "handled"
+    if spec.mode == "merge":
+        strategy: Strategy = "upsert" if spec.strategy == "delete_match" else spec.strategy
+        return replace(spec, changes=changes, missing=None, strategy=strategy, replaces_all=True)
+    return replace(
         spec,
         mode="overwrite",
         keys=spec.keys if spec.changes == "latest" else (),
-        changes=spec.changes or "handled",
+        changes=changes,
         missing=None,
         deletes="apply",
         sequence_by=None,
@@ -80,25 +81,6 @@ def first_run_write(spec: WriteSpec, made: Output) -> tuple[WriteSpec, Output]:
         updated_at=None,
         replace_where=None,
     )
-    if spec.mode != "merge":
-        return plain, made
-    return plain, replace(made, make=lambda: _as_merged(made.make(), spec))
-
-
-def _as_merged(frame: DataFrame, spec: WriteSpec) -> DataFrame:
-    """What a merge into an empty target would have written: one row per key, and its columns."""
-    from pyspark.sql import functions as fn
-
-    from floodmark.sinks import changes, rules
-
-    rules.check_columns(spec, frame.columns)
-    keys = [matching(key, frame.columns) or key for key in spec.keys]
-    sequence_by = matching(spec.sequence_by, frame.columns) if spec.sequence_by else None
-    frame = changes.latest(frame, keys, sequence_by)
-    now = {name: fn.current_timestamp() for name in (spec.created_at, spec.updated_at) if name}
-    if spec.deletes == "soft":
-        now |= {"is_deleted": fn.lit(False), "deleted_at": fn.lit(None).cast("timestamp")}  # noqa: FBT003
-    return frame.withColumns(now)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class NodeRun:
         if spec is None:
             return self._handed_on(made)
         if self.is_first_run or (replaced_anew(spec) and self._is_loaded_anew(made)):
-            spec, made = first_run_write(spec, made)
+            spec = first_run_write(spec)
         if made.whole is not None and not self.run.wrote_before(self.settings.name):
             made = replace(made.whole, standing=made.standing, is_read_whole=made.is_read_whole)
         made = self._enough_to_replace(spec, made)
@@ -74,7 +74,8 @@ class NodeRun:
         if not _has_log(spec):
             checked = replace(checked, passed=self._kept(checked.passed))
         # 4.
-        result = self._write(spec, checked)
+        aside = self._aside(spec, made) if checked.quarantined is not None else None
+        result = self._write(spec, checked, aside)
         counts = {} if result.already_applied else checked.counts()
         metrics.update(expect.report(self.run, self.settings, counts))
         metrics[f"rows.{self.settings.name}"] = (
@@ -233,11 +234,21 @@ class NodeRun:
             return output
         return landed(self.run, f"{self.settings.name}{suffix}", output, self.readers)
 
-    def _write(self, spec: WriteSpec, checked: expect.Checked) -> WriteResult:
+    def _aside(self, spec: WriteSpec, made: Output) -> WriteSpec:
+        """Where the rows go that do not pass."""
+        is_anew = self.is_first_run or self._is_loaded_anew(made)
+        return quarantine_of(spec, replaces=self.run.loads_anew and is_anew)
+
+    def _write(
+        self, spec: WriteSpec, checked: expect.Checked, aside: WriteSpec | None
+    ) -> WriteResult:
         if self.children and _has_log(spec) and not self._is_new(spec):
             refuse_without_feed(self.run, spec.name, self._path(spec), list(self.children))
-        passed = checked.passed
+        passed, rejected = checked.passed, checked.quarantined
         try:
+            if aside is not None and rejected is not None:
+                # Before the target has its rows: both are written or neither.
+                self.run.check_spec(aside, rejected.make, rejected.windows)
             result = self.run.write_spec(spec, passed.make, passed.windows)
         # The boundary to the plan: a check that stopped it is told in the words of the check.
         except Exception as error:
@@ -245,9 +256,8 @@ class NodeRun:
             if found is None:
                 raise
             raise expect.broken(self.run, *found) from error
-        if checked.quarantined is not None:
-            rejected = checked.quarantined
-            self.run.write_spec(quarantine_of(spec), rejected.make, rejected.windows)
+        if aside is not None and rejected is not None:
+            self.run.write_spec(aside, rejected.make, rejected.windows)
         return result
 
     def _is_new(self, spec: WriteSpec) -> bool:

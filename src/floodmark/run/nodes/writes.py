@@ -29,6 +29,7 @@ def write_of(node: NodeSettings, settings: ProjectSettings) -> WriteSpec | None:
         changes=write.changes,  # type: ignore[arg-type]
         table=write.register_table,
         adds_columns=write.on_schema_change == "add_columns",
+        is_node=True,
         replace_where=write.replace_where,
         allow_partial=write.allow_partial,
         **_format(_format_of(write, settings), write.options),
@@ -54,16 +55,24 @@ def replaced_anew(spec: WriteSpec) -> bool:
     return spec.mode in ("append", "overwrite") or (adds_rows and spec.missing is None)
 
 
-def quarantine_of(spec: WriteSpec) -> WriteSpec:
-    """Where the rows go that do not pass: a table beside the target, rows of every batch."""
+def quarantine_of(spec: WriteSpec, *, replaces: bool) -> WriteSpec:
+    """Where the rows go that do not pass: a table beside the target, rows of every batch.
+
+    It follows the columns of the rows whatever the target does about new ones: nobody reads it in
+    the place of the target. `replaces` is for a full refresh, which checks every row again.
+    """
     return WriteSpec(
         target=_beside(spec.target),
-        mode="append",
+        mode="overwrite" if replaces else "append",
         name=f"{spec.name}.{QUARANTINE}",
         changes="handled",
-        allow_full=True,
+        allow_full=not replaces,
+        allow_partial=replaces,
         format=spec.format,
         writer=spec.writer,
+        adds_columns=spec.format == DELTA,
+        is_node=True,
+        is_aside=True,
     )
 
 

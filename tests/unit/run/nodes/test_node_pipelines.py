@@ -266,7 +266,7 @@ def test_new_columns_are_added_to_a_target_that_allows_them_and_refused_by_anoth
     assert rows(tmp_path / "raw", "id, city") == [(1, None), (2, "Bern")]
     error = summary.outcomes[-1].error
     assert error is not None
-    assert (error.code, error.found) == ("FM-SINK-011", "not in the target: city")
+    assert (error.code, error.found) == ("FM-SINK-011", "new columns, not in the target: city")
     assert rows(tmp_path / "copy", "id") == [(1,)]
 
 
