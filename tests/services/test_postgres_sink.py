@@ -189,8 +189,8 @@ def test_types_that_differ_are_refused_with_the_difference(
 
     assert error.code == "FM-SINK-011"
     assert error.found == (
-        "at: timestamp[us] in the frame, timestamp with time zone in the target;"
-        " n: double in the frame, integer in the target"
+        "at: timestamp[us] in the rows, timestamp with time zone in the target;"
+        " n: double in the rows, integer in the target"
     )
 
 

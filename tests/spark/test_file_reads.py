@@ -152,6 +152,36 @@ def test_a_column_that_disappears_from_the_files_is_told_and_nothing_is_written(
     assert inbox.rows() == [(1, "one")]
 
 
+@pytest.mark.parametrize("schema", ["", ', schema: "id LONG, v STRING, gate STRING"'])
+def test_files_of_mixed_headers_are_read_by_name_where_new_columns_may_come(
+    inbox: Inbox, schema: str
+) -> None:
+    inbox.write(f'format: csv, path: "**/*.csv"{schema}, file_column: file')
+    text = (inbox.root / "floodmark.yaml").read_text()
+    text = text.replace("mode: append", "mode: append, on_schema_change: add_columns")
+    (inbox.root / "floodmark.yaml").write_text(text)
+    inbox.put("a.csv", "id,v\n1,one\n")
+    inbox.put("b.csv", 'gate,"id",v\r\nB4,2,"t,wo"\r\n')
+    inbox.put("c.csv", "\ufeffv,id\nthree,3\n")
+    inbox.run()
+    inbox.put("d.csv", "id,v\n4,four\n")
+
+    inbox.run()
+
+    rows = [(int(i), v, gate) for i, v, gate in inbox.rows("id", "v", "gate")]
+    assert rows == [(1, "one", None), (2, "t,wo", "B4"), (3, "three", None), (4, "four", None)]
+    assert all(file.endswith(".csv") for (file,) in inbox.rows("file"))
+
+
+def test_files_of_mixed_headers_are_an_error_where_columns_are_fixed(inbox: Inbox) -> None:
+    inbox.write('format: csv, path: "*.csv"')
+    inbox.put("a.csv", "id,v\n1,one\n")
+    inbox.put("b.csv", "id,v,gate\n2,two,B4\n")
+    with pytest.raises(FloodmarkError):
+        inbox.run()
+    assert not list((inbox.root / "lake/rows/_delta_log").glob("*.json"))
+
+
 def test_folders_named_after_a_column_are_that_column(inbox: Inbox) -> None:
     inbox.write('format: csv, path: "days", options: {sep: ";"}')
     inbox.put("days/day=2026-01-01/a.csv", "id;v\n1;one\n")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from floodmark.config import LoadedFile
 from floodmark.config.connections import FilesConnection, LakeConnection
+from floodmark.config.graph import Graph, graph_of
 from floodmark.config.node_reads import is_file_read, upstream_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.plugins import Plugins
@@ -25,6 +27,7 @@ def file_readers_of(
     found: dict[tuple[str, str], FileReader] = {}
     lists = FileLists(control, storage)
     for pipeline in file.settings.pipelines:
+        nodes = {node.name: node for node in pipeline.nodes}
         for node in pipeline.nodes:
             if node.read is None or not is_file_read(node.read, file.settings):
                 continue
@@ -32,7 +35,11 @@ def file_readers_of(
             if upstream is not None:
                 key = pipeline.pipeline, upstream.name
                 reader = _reader(upstream.name, node, file, lists, storage)
-                reader = replace(reader, pipeline=pipeline.pipeline)
+                reader = replace(
+                    reader,
+                    pipeline=pipeline.pipeline,
+                    takes_new_columns=_take_new_columns(node, graph_of(pipeline.nodes), nodes),
+                )
                 if reader.format not in FORMATS:
                     reader = replace(
                         reader,
@@ -41,6 +48,14 @@ def file_readers_of(
                     )
                 found.setdefault(key, reader)
     return found
+
+
+def _take_new_columns(node: NodeSettings, graph: Graph, nodes: Mapping[str, NodeSettings]) -> bool:
+    """Whether every write that gets the rows next adds the columns that its target lacks."""
+    if node.write is not None:
+        return node.write.on_schema_change == "add_columns"
+    below = [nodes[name] for name in graph.children(node.name)]
+    return bool(below) and all(_take_new_columns(each, graph, nodes) for each in below)
 
 
 def _reader(

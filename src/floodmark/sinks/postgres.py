@@ -274,7 +274,7 @@ class PostgresSink:
                 continue
             column = _column(table, name)
             if wire_type(kind, column) is None:
-                different.append(f"{name}: {kind} in the frame, {column.shown} in the target")
+                different.append(f"{name}: {kind} in the rows, {column.shown} in the target")
         if different:
             raise _misfit(
                 self._spec, "; ".join(different), "types that go into one another exactly"
@@ -538,7 +538,7 @@ def _unfit_value(spec: WriteSpec, found: str) -> SinkError:
 
 
 def _misfit(spec: WriteSpec, found: str, allowed: str) -> SinkError:
-    step = "change the frame or the table, then: floodmark retry BATCH"
+    step = "change the rows or the table, then: floodmark retry BATCH"
     return rules.misfit(spec, found, allowed, step)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,7 +13,7 @@ from floodmark.model.delta import TableFacts
 from floodmark.model.file_marks import FilesMark, any_mark
 from floodmark.model.plan import TimeFacts
 from floodmark.model.window import NOTHING_PROCESSED, Caution, Settlement, Window
-from floodmark.sources import times
+from floodmark.sources import headers, times
 from floodmark.sources.cursors import Readers, reader_of
 from floodmark.sources.file_lists import (
     FileFacts,
@@ -44,6 +44,7 @@ _DEFAULTS: dict[str, dict[str, str]] = {
     "parquet": {"mergeSchema": "true"},
     "orc": {"mergeSchema": "true"},
 }
+_DELIMITED = ("csv", "tsv")
 _GLOB = str.maketrans({character: f"\\{character}" for character in "\\*?[]{}"})
 
 
@@ -79,6 +80,8 @@ class FileReader:
     """A file that is younger, in seconds, may still be written: it waits."""
     pipeline: str = ""
     """Whose node reads them."""
+    takes_new_columns: bool = False
+    """Whether files may have other columns than one another: every write of the rows says so."""
 
     def facts(self) -> TableFacts:
         """What is known without a look: a folder has no versions."""
@@ -171,15 +174,23 @@ class FileReader:
         if self.read_with is not None:
             paths = [self._absolute(path) for path in files]
             return self.read_with(spark, paths, self.options, self.ddl)
-        reader = spark.read.format(_SPARK_FORMATS.get(self.format, self.format))
-        reader = reader.options(**{**_DEFAULTS.get(self.format, {}), **self.options})
-        if self.ddl is not None:
-            reader = reader.schema(self.ddl)
+        options = {**_DEFAULTS.get(self.format, {}), **self.options}
         base = split_pattern(self._absolute(self.pattern))[0]
         if any("=" in path.rpartition("/")[0] for path in files):
-            reader = reader.option("basePath", base)  # so that folders named column=value count
-        frame = reader.load([escaped(self._absolute(path)) for path in files])
-        return frame if self.file_column is None else self._named(frame)
+            options["basePath"] = base  # so that folders named column=value count
+
+        def load(paths: Sequence[str], ddl: str | None) -> DataFrame:
+            reader = spark.read.format(_SPARK_FORMATS.get(self.format, self.format))
+            reader = reader.options(**options)
+            reader = reader if ddl is None else reader.schema(ddl)
+            frame = reader.load([escaped(path) for path in paths])
+            return frame if self.file_column is None else self._named(frame)
+
+        paths = [self._absolute(path) for path in files]
+        has_header = self.format in _DELIMITED and options.get("header", "").lower() == "true"
+        if not (self.takes_new_columns and has_header):
+            return load(paths, self.ddl)
+        return headers.loaded(load, headers.by_header(paths, self.storage, options), self.ddl)
 
     def _named(self, frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions as fn
