@@ -56,7 +56,7 @@ class Databases:
         connect = self._connect(spec.target)
         from floodmark.sinks.postgres import PostgresSink
 
-        return PostgresSink(connect, spec, tuple(windows), previous, storage)
+        return PostgresSink(connect, spec, tuple(windows), previous, storage=storage)
 
     def _plugged_sink(
         self,

@@ -108,6 +108,7 @@ class PostgresSink:
         spec: WriteSpec,
         windows: tuple[Window, ...],
         previous: SinkDone | None = None,
+        *,
         storage: Storage | None = None,
         lock_seconds: float = LOCK_SECONDS,
     ) -> None:

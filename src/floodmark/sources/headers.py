@@ -6,7 +6,7 @@ import csv
 import io
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -90,7 +90,7 @@ def _of_header(load: Load, header: Header, paths: Sequence[str], ddl: str | None
 
     if ddl is None or not header:
         return load(paths, ddl)
-    declared = StructType.fromDDL(ddl)
+    declared = cast("StructType", StructType.fromDDL(ddl))
     names = [matching(name, declared.names) for name in header]
     in_path = [n for n in declared.names if any(f"/{n}=" in path for path in paths)]
     if None in names or len(set(names)) < len(names):
