@@ -135,6 +135,32 @@ def test_delta_to_postgres_killed_anywhere_ends_as_if_nothing_had_happened(
     assert password not in log.read_text()
 
 
+def test_first_runs_of_one_node_at_once_make_its_table_and_write_every_row_once(
+    postgres: PostgresServer, lake: PgLake, tmp_path: Path, password: str
+) -> None:
+    (tmp_path / "floodmark.yaml").write_text(project_text(postgres, lake))
+    crash.build_lake(tmp_path)
+    log, known = tmp_path / "log", {SECRET: password}
+    places = (tell_once, str(tmp_path))
+
+    runners = [crash.start(*places, log=log, environment=known) for _ in range(3)]
+    codes = [crash.ended(runner) for runner in runners]
+    assert crash.run(tell, str(tmp_path), log=log, environment=known) == 0, log.read_text()
+
+    end = story_end(tmp_path, lake)
+    assert set(codes) <= {0, 4}, log.read_text()  # done, or somebody else is at it
+    assert end["orders"] == [(1, 11), (2, 21), (3, 30), (5, 50), (6, 60), (7, 70), (8, 80), (9, 90)]
+    assert end["log"] == end["lake_log"]
+    assert [seq for receipts in end["receipts"] for _, seq in receipts] == [1, 2, 1, 2]
+    assert end["problems"] == []
+
+
+def tell_once(root: str) -> None:
+    """The first batch; a refusal goes up."""
+    for error in [o.error for o in open_project(Path(root)).run().outcomes if o.error]:
+        raise error
+
+
 @pytest.fixture
 def project(postgres: PostgresServer, lake: PgLake, tmp_path: Path) -> Project:
     crash.build_lake(tmp_path)

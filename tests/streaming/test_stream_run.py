@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from pathlib import Path
@@ -130,6 +131,52 @@ def test_late_records_are_judged_by_the_batch_before(
     assert place.ask("SELECT array_agg(id ORDER BY id) FROM $schema.events") == [([1, 2, 4],)]
     if strategy == "separateStream":
         assert place.ask("SELECT id FROM $schema.late_events") == [(3,)]
+
+
+@pytest.mark.parametrize(
+    ("store", "driver_rows"), [("database", 1_000), ("checkpoint", 1_000), ("database", 0)]
+)
+def test_a_late_record_reaches_the_topic_for_late_ones(
+    place: Place, run: Run, store: str, driver_rows: int
+) -> None:
+    late, bad = f"late-{place.name}", f"bad-{place.name}"
+    for topic in (late, bad):
+        place.admin.create_topic(topic, 1)
+    path = place.write(
+        load={"driverCopyRows": driver_rows},
+        streamingConfigJson={
+            "maxRecordsPerTrigger": 100,
+            "watermark": {"eventTimeColumn": "at", "delayThreshold": "1 hour"},
+            "lateDataConfig": {"strategy": "sendToDLQ", "dlqTopic": late},
+            **kept_in(store),
+        },
+        errorHandlingConfig={"dlqConfig": {"dlqType": "kafka", "topic": bad}},
+    )
+    place.send(event(1, "2026-01-01T12:00:00Z"))
+    run("run", path)
+    too_old = event(2, "2026-01-01T10:59:59Z")
+    place.send(too_old, b"poison", event(3, "2026-01-01T11:00:00Z"), partition=0)
+
+    code, document = run("run", path)
+
+    counts = [document["streams"][0][name] for name in ("written", "dead_lettered", "dropped")]
+    assert (code, counts) == (0, [1, 2, 0])
+    assert [(m["reason"], base64.b64decode(m["value_base64"])) for m in messages(place, late)] == [
+        ("late", json.dumps(too_old).encode())
+    ]
+    assert [base64.b64decode(m["value_base64"]) for m in messages(place, bad)] == [b"poison"]
+    assert place.ask("SELECT count(*) FROM $schema.floodmark_outbox") == [(0,)]
+    assert place.ask("SELECT array_agg(id ORDER BY id) FROM $schema.events") == [([1, 3],)]
+    for topic in (late, bad):
+        place.admin.delete_topic(topic)
+
+
+def messages(place: Place, topic: str) -> list[dict[str, Any]]:
+    """What a topic of one partition holds."""
+    end = place.admin.latest([topic]).at((topic, 0))
+    where = [(topic, 0, number) for number in range(end)]
+    sent = records_at({"bootstrap.servers": place.kafka.bootstrap}, where)
+    return [json.loads(value or b"") for _, value in sent.values()]
 
 
 @STORES
