@@ -53,6 +53,7 @@ def plan(batch: Batch) -> Document:
         "seeds": list(batch.seeds),
         "unresolved": list(batch.unresolved),
         "after": list(batch.after),
+        "lookups": [lookup(each) for each in batch.lookups],
     }
 
 
@@ -71,6 +72,15 @@ def window(each: Window, status: str | None = None) -> Document:
         "start_mark": each.start_mark,
         "end_mark": each.end_mark,
         "deferred": each.deferred,
+        "warning": caution(each.warning),
+    }
+
+
+def lookup(each: Window) -> Document:
+    return {
+        "table": each.upstream,
+        "version": each.through_version,
+        "table_id": each.table_id,
         "warning": caution(each.warning),
     }
 

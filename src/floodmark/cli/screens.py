@@ -56,7 +56,11 @@ def _plan(screen: Screen, call: Call, batch: Batch) -> None:
     rows += [Row([name, "-", "-", "-", "-", "-", "-"], NOT_RESOLVED) for name in batch.unresolved]
     header = ["upstream", "status", "method", "versions", "count", "rows", "bytes"]
     screen.table(header, rows, indent=2)
-    _cautions(screen, {w.upstream: w.warning for w in batch.windows if w.warning}, indent=2)
+    for each in batch.lookups:
+        version = f"version {each.through_version}"
+        screen.line(f"  looks up {call.short(each.upstream)} at {version}")
+    seen = (*batch.windows, *batch.lookups)
+    _cautions(screen, {w.upstream: w.warning for w in seen if w.warning}, indent=2)
     for node in call.project.file_writers(batch.pipelines if batch.status != "NOOP" else ()):
         screen.line(f"  node {node} writes files: at least once")
     for name in batch.after:

@@ -108,7 +108,12 @@ class PipelineSettings(Settings):
         """A hash of what the pipeline does: the same for the same settings, however written."""
         said = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         # What nodes read is said by the nodes; as upstreams it is derived from them.
-        for silent in ("description", "tags", "parallel", *(["upstreams"] if self.nodes else [])):
+        for silent in (
+            "description",
+            "tags",
+            "parallel",
+            *(["upstreams", "lookups"] if self.nodes else []),
+        ):
             said.pop(silent, None)
         text = json.dumps(said, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

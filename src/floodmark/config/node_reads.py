@@ -71,6 +71,11 @@ def _of_table(table: str, read: ReadSettings) -> UpstreamSettings | None:
         return None
 
 
+def is_lookup(read: ReadSettings | None) -> bool:
+    """Whether a node only looks things up in what it reads."""
+    return read is not None and read.lookup
+
+
 def is_database_read(read: ReadSettings | None, settings: ProjectSettings) -> bool:
     """Whether a read goes to a database."""
     if read is None or read.node is not None:
@@ -197,9 +202,14 @@ def _time_window(cursor: IncrementalSettings) -> dict[str, Any]:
 
 
 def with_upstreams(settings: ProjectSettings) -> ProjectSettings:
-    """The project with the reads of nodes as the upstreams of their pipelines."""
+    """The project with the reads of nodes as the upstreams and lookups of their pipelines."""
     pipelines = [
-        pipeline.model_copy(update={"declared": _upstreams(pipeline, settings)})
+        pipeline.model_copy(
+            update={
+                "declared": _upstreams(pipeline, settings, lookup=False),
+                "lookups": [each.name for each in _upstreams(pipeline, settings, lookup=True)],
+            }
+        )
         if pipeline.nodes
         else pipeline
         for pipeline in settings.pipelines
@@ -207,9 +217,12 @@ def with_upstreams(settings: ProjectSettings) -> ProjectSettings:
     return settings.model_copy(update={"pipelines": pipelines})
 
 
-def _upstreams(pipeline: PipelineSettings, settings: ProjectSettings) -> list[UpstreamSettings]:
+def _upstreams(
+    pipeline: PipelineSettings, settings: ProjectSettings, *, lookup: bool
+) -> list[UpstreamSettings]:
     """Each table once: the first node that reads it has the word."""
-    found = [upstream_of(node, pipeline.pipeline, settings) for node in pipeline.nodes]
+    nodes = [node for node in pipeline.nodes if is_lookup(node.read) == lookup]
+    found = [upstream_of(node, pipeline.pipeline, settings) for node in nodes]
     by_name: dict[str, UpstreamSettings] = {}
     for upstream in found:
         if upstream is not None:

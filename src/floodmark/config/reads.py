@@ -179,6 +179,10 @@ class ReadSettings(DeltaReadSettings):
     incremental: IncrementalSettings | None = Field(
         default=None, description="Read only what is new by a cursor column."
     )
+    lookup: bool = Field(
+        default=False,
+        description="Only joined: frozen with each batch, whole in each, never a reason to run.",
+    )
     partition: PartitionSettings | None = Field(
         default=None, description="Read a database by several connections at once."
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from typing import get_args
@@ -36,14 +37,18 @@ from floodmark.model.results import (
 from floodmark.model.state import (
     BatchKind,
     Mark,
+    PlannedBatch,
     State,
 )
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.plan import again, times
+from floodmark.model.window import Window
+from floodmark.plan import again, lookups, times
 from floodmark.plan.refusals import type_unknown
 from floodmark.run.edges import Edges
 from floodmark.run.landing import Landing
 from floodmark.sinks.again import refuse_harm
+
+log = logging.getLogger("floodmark")
 
 _LOOKS = 5
 """How often an export looks at a store that is being written, before it gives up."""
@@ -173,11 +178,15 @@ class Operating(Store):
         batch = self._batch(batch_id)
         names = tuple(batch.required) if pipelines is None else pipelines
         return self._plan_again(
-            "replay", lambda state: again.replaying(state, batch, names), allows
+            "replay", lambda state: again.replaying(state, batch, names), allows, repeats=batch
         )
 
     def _plan_again(
-        self, kind: BatchKind, draft: Callable[[State], Draft], allows: tuple[str, ...]
+        self,
+        kind: BatchKind,
+        draft: Callable[[State], Draft],
+        allows: tuple[str, ...],
+        repeats: PlannedBatch | None = None,
     ) -> Batch:
         batch_id = self._new_batch_id()
 
@@ -191,7 +200,7 @@ class Operating(Store):
                 required=drafted.required,
                 batch_kind=kind,
                 allows=allows,
-                lookups=self._frozen_lookups(state, drafted.required),
+                lookups=self._lookups_again(state, drafted.required, repeats),
             )
             self._refuse_harm(state, planned)
             return [planned]
@@ -199,6 +208,23 @@ class Operating(Store):
         state = self._writer().commit(decide)
         self._publish()
         return batch_view(state.batches[batch_id], reused=False)
+
+    def _lookups_again(
+        self, state: State, pipelines: Iterable[str], repeats: PlannedBatch | None
+    ) -> tuple[Window, ...]:
+        """The lookups as they are now; of a replay as the batch that it repeats has frozen them."""
+        if repeats is None:
+            return self._frozen_lookups(state, pipelines)
+        chosen = [state.pipelines[name] for name in pipelines if name in state.pipelines]
+        names = dict.fromkeys(name for each in chosen for name in each.lookups)
+        frozen = lookups.as_frozen_by(repeats, [each.name for each in chosen], names)
+        newer = [name for name in names if name not in frozen]
+        if newer:
+            text = ", ".join(newer)
+            log.warning(
+                "batch %s has not frozen %s: looked up as it is now", repeats.batch_id, text
+            )
+        return tuple(frozen.get(name) or self.frozen_lookup(name) for name in names)
 
     def _refuse_harm(self, state: State, planned: Planned) -> None:
         """Raise FM-SINK-021 or -022 for writes that are known; a run would refuse them later."""

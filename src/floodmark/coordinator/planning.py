@@ -336,6 +336,7 @@ def planned_view(plan: Planned, before: Sequence[Planned], *, is_frozen: bool) -
         kind=plan.batch_kind,
         fallback=plan.fallback,
         seeds=tuple(name for seed in before for name in seed.required),
+        lookups=plan.lookups,
     )
 
 

@@ -246,6 +246,7 @@ class Running(Store):
             landing=Landing(self.control, self.storage),
             databases=self.databases,
             readers=self.readers,
+            freeze_lookup=self.frozen_lookup,
         )
 
     def _publish_running(self, store: Journal) -> None:

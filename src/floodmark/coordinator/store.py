@@ -41,7 +41,7 @@ from floodmark.model.upstream import (
 )
 from floodmark.model.window import CURSOR_FORMATS, Query, Window
 from floodmark.model.write import WriteSpec
-from floodmark.plan import planner, seeds, times
+from floodmark.plan import lookups, planner, times
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.engine import Engine, spark_engine
 from floodmark.run.leases import (
@@ -52,6 +52,7 @@ from floodmark.run.leases import (
     this_process,
 )
 from floodmark.sources.keeping import only_looking
+from floodmark.sources.logs import log_of
 from floodmark.sources.probe import probe_between, probe_delta
 from floodmark.sources.times import probe_place, probe_time
 
@@ -113,14 +114,22 @@ class Store:
         """Threads that share a coordinator open its store once."""
 
     def _frozen_lookups(self, state: State, pipelines: Iterable[str]) -> tuple[Window, ...]:
-        """The lookups of these pipelines, as they are now."""
+        """The lookups of these pipelines, as they are now; raises FM-PLAN-032 for one that is absent."""
         known = [state.pipelines[name] for name in pipelines if name in state.pipelines]
         names = dict.fromkeys(lookup for pipeline in known for lookup in pipeline.lookups)
-        probes = {name: self._probe_between(name, -1, None) for name in names}
-        return tuple(
-            seeds.standing_window(name, probe, probe.facts.latest_version)
-            for name, probe in probes.items()
-        )
+        return tuple(map(self.frozen_lookup, names))
+
+    def frozen_lookup(self, name: str) -> Window:
+        """A table to be looked up, whole, as it is now; with a warning if it has no rows."""
+        log = log_of(self.names.place(name), self.storage, self.spark)
+        try:
+            facts = log.facts()
+        except PlanError as error:
+            if error.code not in lookups.ABSENT:
+                raise
+            raise lookups.absent(name, error) from error
+        size = log.snapshot_size(facts.latest_version)
+        return lookups.frozen(name, facts, size)
 
     def _probe_between(self, upstream: str, after: int, mark: Mark | None) -> Probe:
         place = self.names.place(upstream)

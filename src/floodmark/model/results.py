@@ -35,6 +35,8 @@ class Batch:
     """Catalog names that a preview could not look at without Spark: they may have news."""
     after: tuple[str, ...] = ()
     """Pipelines of this plan that write what is read here: planned again when they have run."""
+    lookups: tuple[Window, ...] = ()
+    """Tables that the batch freezes to be looked up, each at its version."""
 
     def window(self, upstream: str) -> Window:
         """The window of an upstream; raises KeyError if the batch has none."""
@@ -57,6 +59,7 @@ def batch_view(batch: PlannedBatch, *, reused: bool, unplanned: tuple[str, ...] 
         unplanned=unplanned,
         kind=batch.kind,
         fallback=batch.fallback,
+        lookups=tuple(batch.lookups.values()),
     )
 
 

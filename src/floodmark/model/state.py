@@ -223,6 +223,11 @@ class PlannedBatch:
         """The window as the pipeline reads it: as planned, unless that was amended for it."""
         return self.amended.get(pipeline, {}).get(upstream) or self.windows[upstream]
 
+    def lookups_of(self, pipeline: str) -> dict[str, Window]:
+        """The tables that the batch has frozen, as the pipeline looks them up."""
+        amended = self.amended.get(pipeline, {})
+        return {**self.lookups, **{u: w for u, w in amended.items() if u not in self.windows}}
+
     def shown_window(self, upstream: str) -> Window:
         """The window as it is published: with every other way in which a pipeline read it."""
         window = self.windows[upstream]

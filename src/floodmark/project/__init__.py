@@ -345,10 +345,27 @@ class Project:
         if not freeze:
             with only_looking():
                 plans = [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
-            return with_followers(plans, scopes, self.parents())
+            plans = with_followers(plans, scopes, self.parents())
+            return [self._advised(plan) for plan in plans]
         self.connect_names(scopes, watcher or Nobody())
         with self.coordinator.coalesce():
             return [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
+
+    def _advised(self, plan: ScopePlan) -> ScopePlan:
+        """The plan with a word on each table that its pipelines only join."""
+        members = self._scopes[plan.scope]
+        if plan.batch is None or not any(len(each.nodes) > 1 for each in members):
+            return plan
+        # Imported here: reading SQL takes a quarter of a second to load.
+        from floodmark.run.nodes.advice import advice
+
+        given = advice(members, self.settings)
+        named = {self.coordinator.stored_name(name): caution for name, caution in given.items()}
+        windows = tuple(
+            replace(window, warning=window.warning or named.get(window.upstream))
+            for window in plan.batch.windows
+        )
+        return replace(plan, batch=replace(plan.batch, windows=windows))
 
     def _plan_scope(
         self,

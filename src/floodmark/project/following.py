@@ -9,7 +9,7 @@ from floodmark.config import PipelineSettings
 from floodmark.project import naming
 from floodmark.project.outcomes import ScopePlan
 
-_ABSENT = ("FM-PLAN-001", "FM-PLAN-030")
+_ABSENT = ("FM-PLAN-001", "FM-PLAN-030", "FM-PLAN-032")
 
 
 def with_followers(

@@ -351,8 +351,9 @@ class _CatchUp:
 
     @property
     def seen(self) -> Sequence[Window]:
-        """The windows of the newest look."""
-        return self._preview.windows if self._preview else ()
+        """The windows of the newest look, and the tables that it would look up."""
+        preview = self._preview
+        return (*preview.windows, *preview.lookups) if preview else ()
 
     def look(self) -> bool:
         """Whether there is something to do; journals nothing. Raises FM-CONFIG-006."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +72,7 @@ class Run:
         databases: Databases = NO_DATABASES,
         loads_anew: bool = False,
         readers: Readers | None = None,
+        lookups: Collection[str] | None = None,
     ) -> None:
         self.batch = batch
         self.pipeline = pipeline
@@ -80,6 +81,11 @@ class Run:
         self.windows: tuple[Window, ...] = tuple(
             batch.window_for(pipeline, upstream) for upstream in batch.upstreams_of(pipeline)
         )
+        frozen = batch.lookups_of(pipeline)
+        self.lookups: Mapping[str, Window] = {
+            name: window for name, window in frozen.items() if lookups is None or name in lookups
+        }
+        """What the batch has frozen for the pipeline to look up, whole."""
         self._spans = {w.upstream: (w.start, w.end) for w in self.windows}
         self._marks = marks_of(self.windows)
         if rebuilds_from is not None:
@@ -200,6 +206,10 @@ class Run:
     def read(self, window: Window) -> Any:
         """The rows of any window, proven readable first."""
         return self._engine.source().read(window)
+
+    def stored_name(self, name: str) -> str:
+        """The name under which an upstream or lookup is stored."""
+        return self._name_of(name)
 
     def transformed(
         self, steps: Sequence[Step], frame: Any, others: Mapping[str, Any], root: Path
@@ -376,7 +386,7 @@ class Run:
     def window(self, name: str) -> Window:
         """The window of an upstream or lookup, by the name as registered or as stored."""
         stored = self._name_of(name)
-        for window in (*self.windows, *self.batch.lookups.values()):
+        for window in (*self.windows, *self.lookups.values()):
             if window.upstream in (name, stored):
                 return window
         raise RunError(

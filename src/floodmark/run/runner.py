@@ -25,6 +25,7 @@ from floodmark.run.engine import Engine
 from floodmark.run.landing import Landing
 from floodmark.run.leases import Lease, LeaseOffice
 from floodmark.run.limits import NO_LIMITS, Limits, SparkJobs, TookTooLong, call_within
+from floodmark.run.lookups import FreezeLookup, prove_lookups, settle_lost_lookups
 from floodmark.run.lost_ranges import settle_lost_ranges
 from floodmark.run.lost_targets import MAX_PASSES, OtherPass, too_many_passes
 from floodmark.secrecy import masked
@@ -64,6 +65,8 @@ class Runner:
     """Where rows are put aside that must not be read twice."""
     databases: Databases = NO_DATABASES
     """The databases that a write may name."""
+    freeze_lookup: FreezeLookup | None = None
+    """How a table that is looked up stands now."""
 
     def run(
         self,
@@ -122,6 +125,7 @@ class Runner:
         source = engine.source()
         freeze_ends(lease.ensure_held(), lease.run, source, self.clock.now, lease.record)
         if self.on_lost_range is not None:
+            settle_lost_lookups(lease, engine, self.on_lost_range, self.freeze_lookup)
             settle_lost_ranges(lease, engine, self.on_lost_range, self._edges)
         for number in range(MAX_PASSES):
             run = self._pass(lease, engine, rebuilds=number % 2 == 1)
@@ -159,12 +163,14 @@ class Runner:
             databases=self.databases,
             loads_anew=self.loads_anew,
             readers=self.readers,
+            lookups=known.lookups if known else None,
         )
 
     def _read(self, run: Run, engine: Engine) -> Mapping[str, Any]:
         source = engine.source()
         for window in run.windows:
             source.check(window)
+        prove_lookups(run, source)
         failpoints.reached("run.after_source_check")
         # Rows of a database are put aside by the node that reads them, before anybody sees them.
         plain = [window for window in run.windows if window.kind != "cursor"]

@@ -145,6 +145,10 @@ def check_amended(state: State, body: Amended) -> str | None:
     if fenced:
         return fenced
     batch, window = state.batches[body.batch_id], body.window
+    pipeline = state.pipelines.get(body.pipeline)
+    registered = pipeline.lookups if pipeline is not None else ()
+    if window.upstream not in batch.windows and window.upstream in (*batch.lookups, *registered):
+        return "a table that is looked up has no news" if window.has_news else None
     if window.upstream not in batch.upstreams_of(body.pipeline):
         return f"pipeline {body.pipeline} does not read {window.upstream}"
     planned = batch.windows[window.upstream]

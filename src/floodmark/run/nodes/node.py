@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.config.models import ProjectSettings
-from floodmark.config.node_reads import upstream_of
+from floodmark.config.node_reads import is_lookup, upstream_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.errors import RunError
 from floodmark.model.names import connection_of, is_catalog_name
@@ -17,6 +17,7 @@ from floodmark.model.receipt import WriteResult
 from floodmark.model.window import CURSOR_FORMATS, NOTHING_PROCESSED, Window
 from floodmark.model.write import DELTA, WriteSpec
 from floodmark.run.context import Run
+from floodmark.run.lookups import not_frozen
 from floodmark.run.nodes import expect
 from floodmark.run.nodes.combined import Combination, Other, adds_rows, names_in_sql
 from floodmark.run.nodes.databases import began_as_first_run, first_run_write, read_database
@@ -24,6 +25,7 @@ from floodmark.run.nodes.outputs import (
     Output,
     committed,
     landed,
+    looked_up,
     read_by,
     refuse_without_feed,
 )
@@ -165,12 +167,21 @@ class NodeRun:
             return self.parents[self.settings.depends_on[0]]
         upstream = upstream_of(self.settings, self.run.pipeline, self.project)
         assert upstream is not None  # noqa: S101  # what is not run was refused before
+        if is_lookup(self.settings.read):
+            return self._looked_up(upstream.name)
         window = self.run.window(upstream.name)
         if window.kind == "cursor":
             return read_database(self.run, window, self.readers, first_run=self.is_first_run)
         is_read_whole = self._is_read_whole(window)
         name = upstream.name
         return read_by(self.run, window, lambda: self.inputs[name], is_read_whole=is_read_whole)
+
+    def _looked_up(self, name: str) -> Output:
+        run = self.run
+        window = run.lookups.get(name) or run.lookups.get(run.stored_name(name))
+        if window is None:
+            raise not_frozen(run, name)
+        return looked_up(run, window)
 
     def _notes(self) -> dict[str, str]:
         """How the rows of a web API were come by: nobody takes an old answer for a new one."""

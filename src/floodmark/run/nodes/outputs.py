@@ -71,6 +71,13 @@ def read_by(run: Run, window: Window, make: Make, *, is_read_whole: bool) -> Out
     )
 
 
+def looked_up(run: Run, window: Window) -> Output:
+    """All of a table as the batch has frozen it; it has no news, and no rule of a write asks for it."""
+    given = whole_window(window)
+    rows = Output(lambda: run.read(given), (given,), is_replayable=True, has_news=False)
+    return replace(rows, windows=(), standing=rows, is_read_whole=True)
+
+
 def whole_window(window: Window) -> Window:
     """All of an upstream at the end of a window, whether that has news or not.
 

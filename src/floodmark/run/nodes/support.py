@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from floodmark.config.connections import FilesConnection, LakeConnection, PluginConnection
 from floodmark.config.findings import Finding
+from floodmark.config.lookups import lookup_findings
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.node_reads import (
     is_database_read,
@@ -28,6 +29,7 @@ NOT_RUN = "FM-CONFIG-016"
 
 def unsupported(pipeline: PipelineSettings, settings: ProjectSettings) -> Iterator[Finding]:
     """Every key of the pipeline's nodes that this version does not run, with its path."""
+    yield from lookup_findings(pipeline, settings)
     tables: dict[str, UpstreamSettings] = {}
     databases: dict[str, NodeSettings] = {}
     for position, node in enumerate(pipeline.nodes):

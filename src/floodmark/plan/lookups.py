@@ -1,0 +1,62 @@
+"""Tables that batches freeze to be looked up: whole, at one version, without a watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from floodmark.errors import PlanError
+from floodmark.model.delta import SnapshotSize, TableFacts
+from floodmark.model.plan import Probe
+from floodmark.model.state import PlannedBatch
+from floodmark.model.window import Caution, Window
+from floodmark.plan.faults import refuse_unreadable
+from floodmark.plan.seeds import standing_window
+
+ABSENT = ("FM-PLAN-001", "FM-PLAN-030")
+"""Errors of a table that is not there."""
+LOOKUP_ABSENT = "FM-PLAN-032"
+
+
+def frozen(name: str, facts: TableFacts, size: SnapshotSize) -> Window:
+    """A table at its newest version, as a window without news; warns of one without rows."""
+    refuse_unreadable(name, facts)
+    window = standing_window(name, Probe(facts), facts.latest_version)
+    window = replace(window, reason=f"looked up at version {facts.latest_version}")
+    if size.rows != 0 and size.files:
+        return window
+    empty = Caution(
+        f"is looked up and has no rows at version {facts.latest_version}: a left join gives NULL, an"
+        " inner join no rows",
+        "if it should have rows, fill it before the next run; rows that are written now are not"
+        " written again when it has some",
+    )
+    return replace(window, warning=empty)
+
+
+def absent(name: str, error: PlanError) -> PlanError:
+    """The error for a table that is looked up and does not exist yet."""
+    return PlanError(
+        LOOKUP_ABSENT,
+        f"the table {name} is looked up, and there is none",
+        where=error.where,
+        found=f"{error.code} {error.title}",
+        allowed="a Delta table, which may be empty",
+        state="nothing was planned: an inner join with a table that is missing would lose rows",
+        next="create the table or run what writes it, then the same command again; or take the lookup"
+        " out of the pipeline",
+    )
+
+
+def as_frozen_by(
+    batch: PlannedBatch, pipelines: Iterable[str], names: Iterable[str]
+) -> dict[str, Window]:
+    """Which of these tables a batch has frozen, and how its pipelines looked them up."""
+    chosen = list(pipelines)
+    frozen = {}
+    for name in names:
+        amended = (batch.amended.get(pipeline, {}).get(name) for pipeline in chosen)
+        window = next((each for each in amended if each), None) or batch.lookups.get(name)
+        if window is not None:
+            frozen[name] = window
+    return frozen
