@@ -6,6 +6,7 @@ not no rows of it. What is new is what follows from news; without any there is n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ from floodmark.transforms import sql
 Apply = Callable[[Any, Mapping[str, Any]], Any]
 """The steps of a node: the frame of its own rows and those of others in, the result out."""
 
-_ADDING_WORDS = {"union", "right", "full"}
+_KEEPS_OTHER_ROWS = re.compile(r"\bunion\b|\b(right|full)\s+(outer\s+)?join\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -98,13 +99,16 @@ def adds_rows(node: NodeSettings, other: str) -> bool:
 
     A statement counts if it has a word of these, or does not read the node's own rows.
     """
-    return any(_adds(step, other) for step in node.transform)
+    primary = node.read.node if node.read is not None else next(iter(node.depends_on), None)
+    own = {"input", *([primary.lower()] if primary else [])}
+    return any(_adds(step, other, own) for step in node.transform)
 
 
-def _adds(step: Step, other: str) -> bool:
+def _adds(step: Step, other: str, own: set[str]) -> bool:
     if step.sql is not None:
         words = sql.words_of(step.sql)
-        return other.lower() in words and (bool(words & _ADDING_WORDS) or "input" not in words)
+        is_read = other.lower() in words
+        return is_read and (not words & own or bool(_KEEPS_OTHER_ROWS.search(step.sql)))
     if other not in step.inputs:
         return False
     return step.name == "union" or _how(step.params) in ("right", "full")

@@ -91,6 +91,8 @@ def _refused_write(
     if _is_always_whole(origin, pipeline, settings):
         yield from _merged_snapshot(spec, origin)
         return
+    if spec.mode in REPLACING and _is_whole_above(origin, pipeline, nodes, settings):
+        return  # all rows are at hand, whatever was committed of them
     if spec.mode in REPLACING and _is_surely_partial(origin, settings):
         yield from _partial_overwrite(spec, origin)
     elif _has_changes(origin, settings):
@@ -136,6 +138,18 @@ def _is_always_whole(
     if is_table:
         return upstream.method == "snapshot"
     return upstream.time_column in (EVERY_ROW, ANSWER)
+
+
+def _is_whole_above(
+    origin: _Origin | None,
+    pipeline: PipelineSettings,
+    nodes: Mapping[str, NodeSettings],
+    settings: ProjectSettings,
+) -> bool:
+    """Whether all rows are read in each batch above the writes that a node's rows go through."""
+    while origin is not None and origin.is_committed:
+        origin = _origin(origin.node, nodes, settings)
+    return origin is not None and _is_always_whole(origin, pipeline, settings)
 
 
 def _merged_snapshot(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:

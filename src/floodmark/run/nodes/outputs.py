@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from floodmark.errors import FloodmarkError, RunError
@@ -125,14 +126,15 @@ def committed(run: Run, node: str, result: WriteResult, made: Output) -> Output:
     empty commit, or one with the same rows, has kept the receipt.
     """
 
-    def output(*, whole: bool) -> Output:
-        window = committed_window(run, node, result, whole=whole)
-        return Output(lambda: run.read(window), (window,), is_replayable=True, has_news=True)
+    def output(window: Window) -> Output:
+        make = partial(run.read, window)
+        return Output(make, (window,), is_replayable=True, has_news=window.has_news)
 
-    news, table = output(whole=False), output(whole=True)
-    is_whole = news.windows[0].method == "snapshot"
-    if not made.has_news:
-        news = _without_news(run, news.windows[0])
+    window = committed_window(run, node, result)
+    is_whole = window.method == "snapshot"
+    table = output(replace(window, method="snapshot", rows=None, changes=frozenset()))
+    none = replace(window, after_version=window.through_version, rows=0, bytes=0)
+    news = output(window if made.has_news else none)
     return replace(
         news,
         whole=table if not made.has_news or (not is_whole and result.version > 0) else None,
@@ -142,16 +144,11 @@ def committed(run: Run, node: str, result: WriteResult, made: Output) -> Output:
     )
 
 
-def _without_news(run: Run, window: Window) -> Output:
-    none = replace(window, after_version=window.through_version, rows=0, bytes=0)
-    return Output(lambda: run.read(none), (none,), is_replayable=True, has_news=False)
-
-
-def committed_window(run: Run, node: str, result: WriteResult, *, whole: bool = False) -> Window:
+def committed_window(run: Run, node: str, result: WriteResult) -> Window:
     """The version of a target that holds a node's rows, as a window."""
     log, version = run.log_of(result.target), result.version
     facts, commit = log.facts(), log.versions(version, version)[0]
-    is_whole = whole or run.rebuilds or replaces_all_rows(commit)
+    is_whole = run.rebuilds or replaces_all_rows(commit)
     method: Method = "snapshot" if is_whole else "feed"
     _, fingerprint = log.schema_at(version)
     return Window(
