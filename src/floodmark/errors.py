@@ -62,7 +62,7 @@ CODES: dict[str, str] = {
     "FM-CONFIG-030": "every read of a pipeline is a lookup",
     "FM-CONFIG-031": "a node looks up a table that its own pipeline writes",
     "FM-CONFIG-032": "a key does not go with a lookup",
-    "FM-CONFIG-033": "only Delta tables can be looked up",
+    "FM-CONFIG-033": "what a node reads cannot be looked up",
     "FM-CONFIG-034": "a pipeline reads a table for its news and looks it up",
     "FM-CONFIG-035": "a node writes and has only lookups above it",
     "FM-CONFIG-044": "the SQL of a node reads a node that it does not depend on",

@@ -79,7 +79,8 @@ def window(each: Window, status: str | None = None) -> Document:
 def lookup(each: Window) -> Document:
     return {
         "table": each.upstream,
-        "version": each.through_version,
+        "version": each.end_version,
+        "mark": each.end_mark,
         "table_id": each.table_id,
         "warning": caution(each.warning),
     }

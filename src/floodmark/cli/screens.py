@@ -57,8 +57,9 @@ def _plan(screen: Screen, call: Call, batch: Batch) -> None:
     header = ["upstream", "status", "method", "versions", "count", "rows", "bytes"]
     screen.table(header, rows, indent=2)
     for each in batch.lookups:
-        version = f"version {each.through_version}"
-        screen.line(f"  looks up {call.short(each.upstream)} at {version}")
+        is_table = each.kind == "version"
+        how = f"at version {each.through_version}" if is_table else "as it is now"
+        screen.line(f"  looks up {call.short(each.upstream)} {how}")
     seen = (*batch.windows, *batch.lookups)
     _cautions(screen, {w.upstream: w.warning for w in seen if w.warning}, indent=2)
     for node in call.project.file_writers(batch.pipelines if batch.status != "NOOP" else ()):

@@ -9,6 +9,9 @@ from floodmark.config.findings import Finding
 from floodmark.config.graph import graph_of
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.node_reads import is_lookup, table_of, upstream_of
+from floodmark.config.nodes import NodeSettings
+from floodmark.model.file_marks import FILES as LISTED
+from floodmark.model.window import ANSWER, EVERY_ROW
 
 ALL_LOOKUPS, OWN_TABLE, NOT_TOGETHER = "FM-CONFIG-030", "FM-CONFIG-031", "FM-CONFIG-032"
 NO_TABLE, TWO_WAYS, WRITTEN = "FM-CONFIG-033", "FM-CONFIG-034", "FM-CONFIG-035"
@@ -54,15 +57,24 @@ def _keys(pipeline: PipelineSettings, settings: ProjectSettings) -> Iterator[Fin
                     "",
                     "lookup alone: the whole table at its newest version",
                 )
-        if node.read.node is not None or table_of(node.read, settings) is None:
+        if node.read.node is not None or not _is_whole(node, pipeline, settings):
             yield Finding(
                 (*path, "lookup"),
                 NO_TABLE,
-                "only a Delta table can be looked up",
-                "another kind of read",
-                "method: snapshot for a Delta table of the pipeline's own; or write the rows into a"
-                " Delta table with a pipeline of their own, and look them up there",
+                "what is read here cannot be looked up",
+                "another node, a topic, a plug-in, or a query that needs a cursor",
+                "a Delta table, files, a table or query of a database, an answer of a web API; or"
+                " the node by its name in depends_on",
             )
+
+
+def _is_whole(node: NodeSettings, pipeline: PipelineSettings, settings: ProjectSettings) -> bool:
+    """Whether the read can be of everything: a table, files, an answer, or rows without a cursor."""
+    assert node.read is not None  # noqa: S101  (only such nodes come here)
+    if table_of(node.read, settings) is not None:
+        return True
+    found = upstream_of(node, pipeline.pipeline, settings)
+    return found is not None and found.time_column in (EVERY_ROW, ANSWER, LISTED)
 
 
 def _tables(pipeline: PipelineSettings, settings: ProjectSettings) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.engines.catalog import is_in_memory, register_again
 from floodmark.errors import ControlError, FloodmarkError, PlanError
 from floodmark.model.clock import Clock, SystemClock
-from floodmark.model.names import is_of_source
+from floodmark.model.names import is_of_project, is_of_source
 from floodmark.model.plan import PlanRequest, Probe, TimeFacts
 from floodmark.model.state import (
     Holder,
@@ -121,6 +121,8 @@ class Store:
 
     def frozen_lookup(self, name: str) -> Window:
         """A table to be looked up, whole, as it is now; with a warning if it has no rows."""
+        if is_of_project(name):
+            return self._frozen_rows(name)
         log = log_of(self.names.place(name), self.storage, self.spark)
         try:
             facts = log.facts()
@@ -130,6 +132,16 @@ class Store:
             raise lookups.absent(name, error) from error
         size = log.snapshot_size(facts.latest_version)
         return lookups.frozen(name, facts, size)
+
+    def _frozen_rows(self, name: str) -> Window:
+        """Files by their list, a web API by its answer; a database is read when a batch needs it."""
+        from floodmark.sources.cursors import reader_of
+
+        reader, query = reader_of(self.readers, name), lookups.query_of(name)
+        standing = times.standing_window(name, Probe(reader.facts(), query=query), None)
+        if query.kind == "cursor":
+            return replace(standing, reason="looked up: put aside once, before its first read")
+        return lookups.listed(standing, reader.look(standing, self._clock.now(), self.spark))
 
     def _probe_between(self, upstream: str, after: int, mark: Mark | None) -> Probe:
         place = self.names.place(upstream)

@@ -386,7 +386,13 @@ class State:
 
     def every_mark(self) -> Iterator[str]:
         """All marks that somebody may still read by: of upstreams, pipelines, and batches."""
-        windows = [w for batch in self.batches.values() for w in batch.windows.values()]
+        batches = self.batches.values()
+        windows = [
+            w for batch in batches for w in (*batch.windows.values(), *batch.lookups.values())
+        ]
+        windows += [
+            w for batch in batches for each in batch.amended.values() for w in each.values()
+        ]
         options = [o for pipeline in self.pipelines.values() for o in pipeline.options.values()]
         found: list[str | None] = [mark.mark for mark in self.marks.values()]
         found += [w.start_mark for w in windows] + [w.end_mark for w in windows]

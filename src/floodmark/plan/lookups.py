@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from floodmark.errors import PlanError
 from floodmark.model.delta import SnapshotSize, TableFacts
-from floodmark.model.plan import Probe
+from floodmark.model.file_marks import FILES as LISTED
+from floodmark.model.names import DATABASE, FILES
+from floodmark.model.plan import Probe, TimeFacts
 from floodmark.model.state import PlannedBatch
-from floodmark.model.window import Caution, Window
+from floodmark.model.window import ANSWER, EVERY_ROW, Caution, Query, Window
 from floodmark.plan.faults import refuse_unreadable
 from floodmark.plan.seeds import standing_window
 
@@ -32,6 +34,34 @@ def frozen(name: str, facts: TableFacts, size: SnapshotSize) -> Window:
         " written again when it has some",
     )
     return replace(window, warning=empty)
+
+
+def query_of(name: str) -> Query:
+    """How the rows of what has no versions are found, by the name of the upstream."""
+    if name.startswith(DATABASE):
+        return Query(EVERY_ROW, "sql")
+    return Query(LISTED if name.startswith(FILES) else ANSWER, "files")
+
+
+def listed(standing: Window, seen: TimeFacts | None) -> Window:
+    """The list, or the answer, that was found; with a warning if there is none."""
+    mark = seen.newest if seen is not None else None
+    if mark is None:
+        empty = Caution(
+            "is looked up and has nothing in it: a left join gives NULL, an inner join no rows",
+            "if it should have rows, put them there before the next run",
+        )
+        return replace(standing, warning=empty)
+    text = mark.encoded()
+    step = standing.after_version + 1
+    return replace(
+        standing,
+        after_version=step,
+        through_version=step,
+        start_mark=text,
+        end_mark=text,
+        reason=f"looked up: {mark.text}",
+    )
 
 
 def absent(name: str, error: PlanError) -> PlanError:
@@ -57,6 +87,7 @@ def as_frozen_by(
     for name in names:
         amended = (batch.amended.get(pipeline, {}).get(name) for pipeline in chosen)
         window = next((each for each in amended if each), None) or batch.lookups.get(name)
-        if window is not None:
+        # What was put aside of a database went with its batch.
+        if window is not None and window.kind != "cursor":
             frozen[name] = window
     return frozen

@@ -8,22 +8,22 @@ from dataclasses import replace
 
 from floodmark.control.events import Amended
 from floodmark.errors import RunError, SourceError
-from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
+from floodmark.model.file_marks import any_mark
+from floodmark.model.window import Settlement, Window
 from floodmark.run.context import Run
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease
+from floodmark.run.lost_targets import whole_window
 from floodmark.sources import QuerySource
 from floodmark.sources.lost import LOST
+
+_LISTS_LOST = ("FM-SOURCE-040", "FM-SOURCE-041", "FM-SOURCE-053")
+"""Lists, files and answers that are no longer what was planned."""
 
 log = logging.getLogger("floodmark")
 
 FreezeLookup = Callable[[str], Window]
 """A table as it is now, as a window without news; raises FM-PLAN-032 if there is none."""
-
-
-def whole_table(window: Window) -> Window:
-    """The frozen version as a window that is read whole."""
-    return replace(window, method="snapshot", after_version=NOTHING_PROCESSED, warning=None)
 
 
 def prove_lookups(run: Run, source: QuerySource) -> None:
@@ -68,28 +68,32 @@ def _record(lease: Lease, amended: Window) -> None:
 
 def _frozen_again(newest: Window, before: Window | None, written: list[str]) -> Window:
     if before is None:
-        reason = f"frozen at version {newest.through_version}: the plan had not frozen it"
+        reason = f"frozen: {_shown(newest)}; the plan had not frozen it"
     else:
-        reason = (
-            f"frozen again at version {newest.through_version}: version {before.through_version},"
-            " which was planned, is gone"
-        )
+        old = _shown(before)
+        reason = f"frozen again: {_shown(newest)}; {old}, which was planned, is gone"
         if written:
-            reason += f"; already written with version {before.through_version}: "
-            reason += ", ".join(sorted(written))
+            reason += f"; already written with {old}: {', '.join(sorted(written))}"
     return replace(newest, reason=reason)
+
+
+def _shown(window: Window) -> str:
+    if window.kind == "version":
+        return f"version {window.through_version}"
+    mark = any_mark(window.end_mark)
+    return mark.text if mark is not None else "nothing"
 
 
 def _loss(window: Window, source: QuerySource) -> SourceError | None:
     """Why the frozen version can no longer be read; None if it can."""
-    whole = whole_table(window)
+    whole = whole_window(window)
     try:
         facts = source.check(whole)
-        if facts.latest_version > window.through_version:
+        if window.kind == "version" and facts.latest_version > window.through_version:
             # Later versions may have replaced files that VACUUM then removed: each is asked for.
             source.settled(whole, "snapshot")
     except SourceError as error:
-        if error.code not in (*LOST, "FM-SOURCE-010"):
+        if error.code not in (*LOST, *_LISTS_LOST, "FM-SOURCE-010"):
             raise
         return error
     return None
@@ -114,8 +118,8 @@ def _gone(pipeline: str, batch_id: str, window: Window, error: SourceError) -> S
         "FM-SOURCE-054",
         "a table that is looked up can no longer be read as it was frozen",
         where=f"pipeline {pipeline}, batch {batch_id}, {window.upstream}",
-        found=f"version {window.through_version}: {error.code} {error.title}; {error.found}",
-        allowed=f"table {window.table_id} at version {window.through_version}, with its files",
+        found=f"{_shown(window)}: {error.code} {error.title}; {error.found}",
+        allowed=f"what the plan has frozen: {window.reason}",
         state="nothing was read; writes of earlier attempts stand and are not repeated",
         next="put the table back, then: floodmark retry BATCH; or look it up as it is now:"
         f" floodmark retry {batch_id} --on-lost-range snapshot",

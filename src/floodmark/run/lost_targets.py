@@ -44,6 +44,31 @@ def first_run_windows(
     )
 
 
+def whole_window(window: Window) -> Window:
+    """All of an upstream at the end of a window, whether that has news or not.
+
+    An upstream that the scope has not processed yet stands at what the plan has seen of it.
+    """
+    at = window.through_version
+    if window.kind == "version" and at == NOTHING_PROCESSED:
+        at = window.latest_version
+    if window.kind != "version":
+        at = max(at, 0)
+    return replace(
+        window,
+        method="snapshot" if window.kind == "version" else window.method,
+        after_version=NOTHING_PROCESSED,
+        through_version=at,
+        start_mark=None,
+        reason=f"read whole; {window.reason}",
+        start_at=None,
+        bytes=None,
+        rows=None,
+        changes=frozenset(),
+        feed_after_version=None,
+    )
+
+
 def awaits_rebuild(known: SinkDone | None) -> bool:
     """Whether the next write has to replace all that the target holds."""
     return known is not None and known.settled == "rebuild"

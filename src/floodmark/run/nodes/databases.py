@@ -16,7 +16,8 @@ from floodmark.model.window import NOTHING_PROCESSED, Window
 from floodmark.model.write import Strategy, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.edges import meets_again
-from floodmark.run.nodes.outputs import Make, Output, whole_window
+from floodmark.run.lost_targets import whole_window
+from floodmark.run.nodes.outputs import Make, Output, once
 from floodmark.sources.cursors import CursorReader, reader_of
 from floodmark.sources.spark_cursors import compared
 from floodmark.sources.sql.queries import Bounds
@@ -51,6 +52,28 @@ def read_database(
         whole = output(lambda: rows.whole(first), first) if first is not None else None
         now = replace(now, whole=whole)
     return replace(now, standing=standing, is_read_whole=is_read_whole)
+
+
+def look_up_database(run: Run, window: Window, readers: Sequence[WriteSpec]) -> Output:
+    """All rows of a table or query, landed once for the batch before anybody reads them."""
+    reader = reader_of(run.readers, window.upstream, run.pipeline)
+
+    def land() -> WriteResult:
+        name = f"{short_hash(window.upstream)}.lookup"
+        version = reader.fingerprint(first_run=False)
+        return run.land_once(name, version, lambda: reader.frame(run.spark, None), readers)
+
+    written = once(land)
+
+    def make() -> DataFrame:
+        landed = written()
+        table = run.spark.read.format("delta").option("versionAsOf", landed.version)
+        frame: DataFrame = table.load(landed.target)
+        return frame
+
+    given = whole_window(window)
+    rows = Output(make, (given,), is_replayable=True, has_news=False)
+    return replace(rows, windows=(), standing=rows, is_read_whole=True)
 
 
 def began_as_first_run(run: Run, upstream: str) -> bool:

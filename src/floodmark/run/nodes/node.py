@@ -20,7 +20,12 @@ from floodmark.run.context import Run
 from floodmark.run.lookups import not_frozen
 from floodmark.run.nodes import expect
 from floodmark.run.nodes.combined import Combination, Other, adds_rows, names_in_sql
-from floodmark.run.nodes.databases import began_as_first_run, first_run_write, read_database
+from floodmark.run.nodes.databases import (
+    began_as_first_run,
+    first_run_write,
+    look_up_database,
+    read_database,
+)
 from floodmark.run.nodes.outputs import (
     Output,
     committed,
@@ -181,6 +186,8 @@ class NodeRun:
         window = run.lookups.get(name) or run.lookups.get(run.stored_name(name))
         if window is None:
             raise not_frozen(run, name)
+        if window.kind == "cursor":
+            return look_up_database(run, window, self.readers)
         return looked_up(run, window)
 
     def _notes(self) -> dict[str, str]:

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 from floodmark.errors import FloodmarkError, RunError
 from floodmark.model.delta import VersionFacts, enable_feed_command
 from floodmark.model.receipt import WriteResult
-from floodmark.model.window import NOTHING_PROCESSED, Method, Window
+from floodmark.model.window import Method, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.run.context import Run
+from floodmark.run.lost_targets import whole_window
 
 T = TypeVar("T")
 Make = Callable[[], Any]
@@ -77,31 +78,6 @@ def looked_up(run: Run, window: Window) -> Output:
     given = whole_window(window)
     rows = Output(lambda: run.read(given), (given,), is_replayable=True, has_news=False)
     return replace(rows, windows=(), standing=rows, is_read_whole=True)
-
-
-def whole_window(window: Window) -> Window:
-    """All of an upstream at the end of a window, whether that has news or not.
-
-    An upstream that the scope has not processed yet stands at what the plan has seen of it.
-    """
-    at = window.through_version
-    if window.kind == "version" and at == NOTHING_PROCESSED:
-        at = window.latest_version
-    if window.kind != "version":
-        at = max(at, 0)
-    return replace(
-        window,
-        method="snapshot" if window.kind == "version" else window.method,
-        after_version=NOTHING_PROCESSED,
-        through_version=at,
-        start_mark=None,
-        reason=f"read whole; {window.reason}",
-        start_at=None,
-        bytes=None,
-        rows=None,
-        changes=frozenset(),
-        feed_after_version=None,
-    )
 
 
 def _not_frozen(run: Run, window: Window) -> RunError:

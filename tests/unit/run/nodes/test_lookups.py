@@ -257,7 +257,7 @@ def test_the_writer_of_a_lookup_runs_first_and_if_it_fails_its_readers_wait(
         (("lookup: true}, transform", "lookup: true, baseline: 5}, transform"), "FM-CONFIG-032"),
         (("lookup: true}, transform", "lookup: true, method: feed}, transform"), "FM-CONFIG-032"),
         (("lookup: true}, transform", "lookup: true, incremental: {cursor: at}}, transform"), "FM-CONFIG-032"),
-        (("path: ./countries, lookup", "format: csv, path: ./countries, lookup"), "FM-CONFIG-033"),
+        (("      - name: facts", "      - {name: x, read: {node: facts, lookup: true}}\n      - name: facts"), "FM-CONFIG-033"),
         (("read: {path: ./orders}", "read: {path: ./customers}"), "FM-CONFIG-034"),
         (("{select: [code, name]}]}", "{select: [code, name]}], write: {path: ./x, mode: append}}"), "FM-CONFIG-035"),
     ],

@@ -1,0 +1,133 @@
+"""Files, a table of a database and a web API as lookups: whole, and the same in every attempt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from floodmark.engines.postgres_server import PostgresServer
+from floodmark.failpoints import FailpointReached
+from floodmark.project import Project
+from floodmark.testing import crash
+from floodmark.testing.node_projects import table_rows
+from floodmark.testing.web import Asked, Said, WebServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+TEXT = """\
+project: shop
+lease_ttl: 1s
+connections:
+  erp: {{type: postgres, host: {host}, port: {port}, database: {database}, user: {user},
+        password: "${{env:ERP_PASSWORD}}"}}
+  api: {{type: http, base_url: "{url}"}}
+pipelines:
+  - pipeline: sales
+    parallel: 1
+    nodes:
+      - name: orders
+        read: {{path: ./orders}}
+      - name: countries
+        read: {{path: countries/*.csv, format: csv, schema: "code INT, country STRING", lookup: true}}
+      - name: customers
+        read: {{connection: erp, table: '{table}', lookup: true}}
+        transform: [{{join: {{with: countries, on: [code], how: left}}}}]
+      - name: rates
+        read: {{connection: api, path: rates, schema: "product INT, rate INT", lookup: true}}
+      - name: one
+        depends_on: [orders, customers, rates]
+        transform: [&customer {{join: {{with: customers, on: [customer], how: left}}}},
+                    &rate {{join: {{with: rates, on: [product], how: inner}}}}]
+        write: {{path: ./one, mode: append}}
+      - name: two
+        depends_on: [one, orders, customers, rates]
+        read: {{node: orders}}
+        transform: [*customer, *rate]
+        write: {{path: ./two, merge: {{keys: [id]}}}}
+"""
+COLUMNS = "id, name, country, rate"
+
+
+def test_every_kind_of_lookup_is_whole_frozen_and_starts_nothing(
+    tmp_path: Path,
+    spark: SparkSession,
+    postgres: PostgresServer,
+    pg_schema: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("ERP_PASSWORD", postgres.password)
+    quoted = '"' + pg_schema.replace('"', '""') + '".customers'
+    rates: dict[int, int] = {1: 100, 2: 200}
+
+    def answer(_: Asked) -> Said:
+        return Said([{"product": product, "rate": rate} for product, rate in rates.items()])
+
+    def sql(text: str) -> None:
+        with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+            connection.execute(text.encode())
+
+    def put(*orders: tuple[Any, ...]) -> None:
+        frame = spark.createDataFrame(list(orders), "id int, customer int, product int")
+        writer = frame.coalesce(1).write.format("delta").mode("append")
+        writer.option("delta.enableChangeDataFeed", "true").save(str(tmp_path / "orders"))
+
+    def project() -> Project:
+        found = Project.load(tmp_path)
+        found._session = lambda: spark
+        found.coordinator._lease_ttl = 0.2
+        return found
+
+    def run() -> int:
+        summary = project().run()
+        for error in [*(o.error for o in summary.outcomes if o.error), *summary.refused]:
+            raise error
+        return len(summary.batches)
+
+    sql(f"CREATE TABLE {quoted} (customer int, name text, code int)")
+    sql(f"INSERT INTO {quoted} VALUES (7, 'ann', 1), (8, 'bob', 2)")
+    (tmp_path / "countries").mkdir()
+    (tmp_path / "countries/a.csv").write_text("code,country\n1,CH\n")
+    server = WebServer(answer)
+    with server.running():
+        said = {
+            "host": postgres.host,
+            "port": postgres.port,
+            "database": postgres.database,
+            "user": postgres.user,
+            "url": server.url,
+            "table": quoted,
+        }
+        (tmp_path / "floodmark.yaml").write_text(TEXT.format(**said))
+        put((1, 7, 1))
+        assert run() == 1
+        put((2, 8, 2))
+        assert run() == 1
+        first = [(1, "ann", "CH", 100), (2, "bob", None, 200)]
+        assert table_rows(tmp_path / "one", COLUMNS) == first
+        assert table_rows(tmp_path / "two", COLUMNS) == first
+
+        def change() -> None:
+            rates.update({product: rate + 1 for product, rate in rates.items()})
+            sql(f"UPDATE {quoted} SET name = upper(name)")
+            (tmp_path / "countries/b.csv").write_text("code,country\n2,DK\n")
+
+        put((3, 8, 1))
+        with crash.armed("run.after_done"), pytest.raises(FailpointReached):
+            project().run()
+        change()
+        assert run() == 1
+        third = (3, "bob", None, 100)
+        assert table_rows(tmp_path / "one", COLUMNS) == [*first, third]
+        assert table_rows(tmp_path / "two", COLUMNS) == [*first, third]
+        assert run() == 0
+        put((4, 8, 2))
+        assert run() == 1
+        assert table_rows(tmp_path / "one", COLUMNS)[3:] == [(4, "BOB", "DK", 201)]
+        assert [Path(lag.upstream).name for lag in project().coordinator.lag()] == ["orders"]
