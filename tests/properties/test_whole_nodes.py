@@ -1,7 +1,7 @@
 """Random graphs of nodes: what is read whole is whole in every batch, compared with plain Python.
 
 Facts are read by changes and appended; each of them is joined with an expression over tables that
-are read whole, spread over nodes with and without writes. Whatever has news in a batch, whatever
+are read whole or looked up, spread over nodes with and without writes. Whatever has news in a batch, whatever
 crashes in it, a fact that arrives meets every row that the expression has at that moment.
 """
 
@@ -39,6 +39,13 @@ class Part:
     op: Op
     parents: tuple[Part, ...] = ()
     write: str | None = None
+    lookup: bool = False
+    """Whether a table is looked up; else it is read whole with its news."""
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether any table below is a lookup, whose news write nothing."""
+        return self.lookup or any(parent.looks_up for parent in self.parents)
 
     def rows(self, tables: dict[str, Rows]) -> Rows:
         """What it is, worked out over whole tables."""
@@ -56,7 +63,8 @@ class Part:
         """The node and those above it, as YAML."""
         lines = {name: text for parent in self.parents for name, text in parent.nodes().items()}
         if self.op == "read":
-            own = f"read: {{path: ./{self.name}_table, method: snapshot}}"
+            way = "lookup: true" if self.lookup else "method: snapshot"
+            own = f"read: {{path: ./{self.name}_table, {way}}}"
         else:
             own = f"depends_on: [{', '.join(parent.name for parent in self.parents)}]"
         steps = "{select: [id, value]}"
@@ -72,16 +80,19 @@ class Part:
 WRITES = [None, None, None, "mode: overwrite", "merge: {keys: [id], missing: delete}"]
 
 
-def dimension(rng: random.Random, tables: list[str], name: str, depth: int) -> Part:
+def dimension(
+    rng: random.Random, tables: list[str], lookups: list[str], name: str, depth: int
+) -> Part:
     if depth == 0 or rng.random() < 0.2:
         table = rng.choice(tables)
-        return Part(table, "read")
+        return Part(table, "read", lookup=table in lookups)
     op: Op = rng.choice(["copy", "join", "semi", "anti"])
     count = 1 if op == "copy" else 2
-    parents = tuple(dimension(rng, tables, f"{name}{n}", depth - 1) for n in range(count))
+    parents = tuple(dimension(rng, tables, lookups, f"{name}{n}", depth - 1) for n in range(count))
     if count == 2 and parents[0].name == parents[1].name:
         op, parents = "copy", parents[:1]
-    return Part(name, op, parents, rng.choice(WRITES))
+    is_writable = not any(parent.looks_up for parent in parents)
+    return Part(name, op, parents, rng.choice(WRITES) if is_writable else None)
 
 
 def put(path: Path, rows: Rows, column: str, mode: Literal["append", "overwrite"]) -> None:
@@ -119,7 +130,8 @@ def story(root: Path, seed: int) -> None:
     rng = random.Random(seed)
     root.mkdir()
     tables: dict[str, Rows] = {name: {} for name in ("one", "two", "three")}
-    part = dimension(rng, list(tables), "d", 3)
+    lookups = rng.sample(list(tables), rng.randrange(3))
+    part = dimension(rng, list(tables), lookups, "d", 3)
     how = rng.choice(["left", "inner"])
     text = project_text(part, how, rng.random() < 0.5, rng.choice([1, 2]))
     open_project(root, text)
