@@ -47,6 +47,10 @@ class Part:
         """Whether any table below is a lookup, whose news write nothing."""
         return self.lookup or any(parent.looks_up for parent in self.parents)
 
+    @property
+    def has_merge(self) -> bool:
+        return "merge" in (self.write or "") or any(parent.has_merge for parent in self.parents)
+
     def rows(self, tables: dict[str, Rows]) -> Rows:
         """What it is, worked out over whole tables."""
         if self.op == "read":
@@ -91,7 +95,8 @@ def dimension(
     parents = tuple(dimension(rng, tables, lookups, f"{name}{n}", depth - 1) for n in range(count))
     if count == 2 and parents[0].name == parents[1].name:
         op, parents = "copy", parents[:1]
-    is_writable = not any(parent.looks_up for parent in parents)
+    # Below a merge the change columns would be needed, which the steps here drop.
+    is_writable = not any(parent.looks_up or parent.has_merge for parent in parents)
     return Part(name, op, parents, rng.choice(WRITES) if is_writable else None)
 
 
