@@ -24,9 +24,9 @@ def lookup_findings(pipeline: PipelineSettings, settings: ProjectSettings) -> It
     """What is wrong with the lookups of a pipeline, with the path of its key."""
     reads = [node for node in pipeline.nodes if node.read is not None and node.read.node is None]
     lookups = {node.name for node in reads if is_lookup(node.read)}
-    if not lookups:
+    if not any(is_lookup(node.read) for node in pipeline.nodes):
         return
-    if len(lookups) == len(reads):
+    if lookups and len(lookups) == len(reads):
         yield _nothing_starts(pipeline)
     yield from _keys(pipeline, settings)
     yield from _tables(pipeline, settings)

@@ -63,6 +63,7 @@ def two_nodes(first: str, second: str) -> str:
 FILES = 'connection: inbox, format: csv, path: "*.csv"'
 TABLE = "connection: lake, path: orders"
 WRITE = "write: {connection: lake, path: out, mode: append}"
+OTHER, OUT = TABLE.replace("orders", "other"), TABLE.replace("orders", "out")
 SNAPSHOT = f"{TABLE}, method: snapshot"
 
 REFUSED = {
@@ -86,6 +87,37 @@ REFUSED = {
             ' transform: [{sql: "SELECT i.* FROM input i JOIN First f ON i.id = f.id"}]',
         ),
         "nodes[1].transform[0].sql",
+    ),
+    # Lookups
+    "nothing but a lookup": (
+        "FM-CONFIG-030",
+        one_node(f"{TABLE}, lookup: true", APPENDED),
+        "nodes",
+    ),
+    "a lookup of an own table": (
+        "FM-CONFIG-031",
+        two_nodes(f"read: {{{TABLE}}}, {WRITE}", f"read: {{{OUT}, lookup: true}}"),
+        "nodes[1].read",
+    ),
+    "a lookup from a version on": (
+        "FM-CONFIG-032",
+        two_nodes(f"read: {{{TABLE}}}, {WRITE}", f"read: {{{OTHER}, lookup: true, baseline: 1}}"),
+        "nodes[1].read.baseline",
+    ),
+    "a lookup of a node": (
+        "FM-CONFIG-033",
+        two_nodes(f"read: {{{TABLE}}}, {WRITE}", "read: {node: first, lookup: true}"),
+        "nodes[1].read.lookup",
+    ),
+    "a lookup beside a read": (
+        "FM-CONFIG-034",
+        two_nodes(f"read: {{{TABLE}}}, {WRITE}", f"read: {{{TABLE}, lookup: true}}"),
+        "nodes[1].read",
+    ),
+    "a lookup that is written": (
+        "FM-CONFIG-035",
+        two_nodes(f"read: {{{TABLE}}}", f"read: {{{OTHER}, lookup: true}}, {WRITE}"),
+        "nodes[1].write",
     ),
     # FM-SINK
     "a merge below a merge, and select": (
@@ -299,7 +331,7 @@ CANNOT_BE_KNOWN = {
     "about the call, not about the project": [
         *("FM-CONFIG-001", "FM-CONFIG-007", "FM-CONFIG-008", "FM-CONFIG-009", "FM-CONFIG-020"),
         *("FM-PLAN-004", "FM-PLAN-012", "FM-PLAN-014", "FM-PLAN-015"),
-        *("FM-SINK-021", "FM-SINK-022", "FM-SINK-018", "FM-SOURCE-010"),
+        *("FM-SINK-021", "FM-SINK-022", "FM-SINK-018", "FM-SOURCE-010", "FM-SOURCE-055"),
     ],
     "a warning": [
         *("FM-CONFIG-017", "FM-CONFIG-018", "FM-CONFIG-024", "FM-CONFIG-028", "FM-CONFIG-029"),
@@ -323,7 +355,7 @@ CANNOT_BE_KNOWN = {
     "what happens to upstreams between the plan and the read": [
         *("FM-SOURCE-001", "FM-SOURCE-002", "FM-SOURCE-003", "FM-SOURCE-004", "FM-SOURCE-005"),
         *("FM-SOURCE-006", "FM-SOURCE-007", "FM-SOURCE-011", "FM-SOURCE-037", "FM-SOURCE-041"),
-        *("FM-SOURCE-053", "FM-PLAN-008"),
+        *("FM-SOURCE-053", "FM-SOURCE-054", "FM-PLAN-008"),
     ],
     "a database, web API or catalog has to be asked: validate --connect": [
         *("FM-SOURCE-031", "FM-SOURCE-050", "FM-SOURCE-051", "FM-SOURCE-052"),
@@ -333,7 +365,7 @@ CANNOT_BE_KNOWN = {
 TOLD_ELSEWHERE = {
     "by the plan that validate makes, tested with the plan": [
         *("FM-PLAN-005", "FM-PLAN-006", "FM-PLAN-007", "FM-PLAN-009", "FM-PLAN-010"),
-        *("FM-PLAN-020", "FM-PLAN-023", "FM-PLAN-024", "FM-PLAN-025"),
+        *("FM-PLAN-020", "FM-PLAN-023", "FM-PLAN-024", "FM-PLAN-025", "FM-PLAN-032"),
         *("FM-SOURCE-008", "FM-SOURCE-009", "FM-SOURCE-040"),
     ],
     "by validate, in tests/cli and tests/unit/config": [
