@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from floodmark.errors import TransformError
+from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.transforms import faults, sql
 from floodmark.transforms.params import Name, Names, Params
 from floodmark.transforms.registry import Example, Table, transform
@@ -182,12 +183,27 @@ class UnionParams(Params):
     )
 )
 def union(input: Relation, params: UnionParams) -> Built:
-    """Put the rows of several nodes below one another, columns by name."""
+    """Put the rows of several nodes below one another, columns by name.
+
+    Change columns stay, so that a write below knows the deletes of each. Where a step has dropped
+    those of the node, only the rows that are left are taken of the others.
+    """
     frames = [input, *(input.other(name) for name in params.others)]
     names = list(_all_names(frames, params.missing))
     outputs = [_stacked(frames, name) for name in names]
-    queries = [sql.select(_aligned(frame, names), frame.name) for frame in frames]
+    queries = [
+        sql.select(_aligned(frame, names), frame.name, where=_kept(input, frame))
+        for frame in frames
+    ]
     return input.built(outputs, sql.stacked(queries, distinct=params.distinct))
+
+
+def _kept(input: Relation, frame: Relation) -> sql.Expr | None:
+    """Which rows to take where the result cannot say of a row that it is a delete."""
+    kind = CHANGE_COLUMNS[0]
+    if frame is input or input.has(kind) or not frame.has(kind):
+        return None
+    return sql.expression(f"{kind} IN ('insert', 'update_postimage')")
 
 
 def _all_names(frames: Sequence[Relation], missing: str) -> Iterator[str]:
@@ -198,7 +214,10 @@ def _all_names(frames: Sequence[Relation], missing: str) -> Iterator[str]:
     )
     for frame in frames[1:]:
         extra = [
-            n for n in frame.names if (n if first.is_case_sensitive else n.lower()) not in seen
+            n
+            for n in frame.names
+            if (n if first.is_case_sensitive else n.lower()) not in seen
+            and n not in CHANGE_COLUMNS  # a step before this one has dropped those of the node
         ]
         lacking = [name for name in first.names if not frame.has(name)]
         if missing == "fail" and (extra or lacking):

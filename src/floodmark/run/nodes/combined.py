@@ -29,6 +29,8 @@ class Other:
     output: Output
     adds_rows: bool
     """Whether its rows become rows of the result, as in a union, and not only columns."""
+    keeps_changes: bool = False
+    """Whether its rows keep their change columns: a union writes the deletes of all its nodes."""
 
     @property
     def seen(self) -> Output:
@@ -80,7 +82,7 @@ class Combination:
     def _through(self, source: Output, others: Mapping[str, Output], *, has_news: bool) -> Output:
         def make() -> Any:
             own = source.make()
-            frames = {name: rows_only(other.make()) for name, other in others.items()}
+            frames = {name: self._frame(name, other) for name, other in others.items()}
             if self.alias is not None:
                 frames[self.alias] = rows_only(own)
             result = self.apply(own, frames)
@@ -92,6 +94,22 @@ class Combination:
         above = [source, *others.values()]
         is_replayable = all(output.is_replayable for output in above)
         return Output(make, tuple(dict.fromkeys(windows)), is_replayable, has_news=has_news)
+
+    def _frame(self, name: str, output: Output) -> Any:
+        frame = output.make()
+        return frame if self.others[name].keeps_changes else rows_only(frame)
+
+
+def is_only_unioned(node: NodeSettings, other: str) -> bool:
+    """Whether nothing but the step `union` sees the rows of another node."""
+    using = [step for step in node.transform if step.python is not None or _names(step, other)]
+    return bool(using) and all(step.name == "union" for step in using)
+
+
+def _names(step: Step, other: str) -> bool:
+    if step.sql is not None:
+        return other.lower() in sql.words_of(step.sql)
+    return other in step.inputs
 
 
 def adds_rows(node: NodeSettings, other: str) -> bool:

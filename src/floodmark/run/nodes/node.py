@@ -19,7 +19,13 @@ from floodmark.model.write import DELTA, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.lookups import not_frozen
 from floodmark.run.nodes import expect
-from floodmark.run.nodes.combined import Combination, Other, adds_rows, names_in_sql
+from floodmark.run.nodes.combined import (
+    Combination,
+    Other,
+    adds_rows,
+    is_only_unioned,
+    names_in_sql,
+)
 from floodmark.run.nodes.databases import (
     began_as_first_run,
     first_run_write,
@@ -205,7 +211,11 @@ class NodeRun:
         read = self.settings.read
         primary = read.node if read is not None else self.settings.depends_on[0]
         others = {
-            name: Other(output, adds_rows(self.settings, name))
+            name: Other(
+                output,
+                adds_rows(self.settings, name),
+                keeps_changes=is_only_unioned(self.settings, name),
+            )
             for name, output in self.parents.items()
             if name != primary
         }
