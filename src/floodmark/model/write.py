@@ -61,5 +61,7 @@ class WriteSpec:
     """Whether a merge starts its target again: every row that is there is replaced."""
     is_node: bool = False
     """Whether a node of a project writes it: its errors then name the keys of the file."""
+    hides_values: bool = False
+    """Whether no value of a row may be shown as an example: a column is declared sensitive."""
     is_aside: bool = False
     """Whether it holds the rows that checks set aside, which are no part of what a run wrote."""

@@ -342,8 +342,8 @@ def tie_notes(
             "FM-SINK-036",
             "one key comes from two upstreams, and nothing says which of its rows is newer",
             where=_where(spec),
-            found=f"key {mixed[:EXAMPLE_LENGTH]} in {' and '.join(upstreams or ())}; versions of two"
-            " tables cannot be compared",
+            found=f"{_example(spec, mixed)} in {' and '.join(upstreams or ())}; versions of two tables"
+            " cannot be compared",
             allowed=f"{option(spec, 'sequence_by')}, a column that grows with every change in all of"
             " them; or keys that tell the upstreams apart",
             state=_STATE,
@@ -351,10 +351,14 @@ def tie_notes(
         )
     notes = {"ties": str(ties)}
     if ties:
-        notes["tie_example"] = str(example)[:EXAMPLE_LENGTH]
+        notes |= {} if spec.hides_values else {"tie_example": str(example)[:EXAMPLE_LENGTH]}
     if upstreams:
         notes["tie_upstreams"] = ", ".join(upstreams)
     return notes
+
+
+def _example(spec: WriteSpec, key: str) -> str:
+    return "a key" if spec.hides_values else f"key {key[:EXAMPLE_LENGTH]}"
 
 
 def deletes_missing(spec: WriteSpec, windows: Sequence[Window]) -> bool:

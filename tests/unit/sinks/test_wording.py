@@ -83,6 +83,17 @@ def test_a_key_of_two_upstreams_is_told_in_both_languages() -> None:
         assert words in str(caught.value)
 
 
+def test_no_value_is_shown_where_a_column_is_sensitive() -> None:
+    write = replace(spec(**MERGE), is_node=True, hides_values=True)
+
+    with pytest.raises(Exception, match="two upstreams") as caught:
+        rules.tie_notes(write, 0, None, '{"mail": "ann@x"}', ["/lake/a", "/lake/b"])
+    notes = rules.tie_notes(replace(write, sequence_by="at"), 2, '{"mail": "ann@x"}', None, None)
+
+    assert "ann@x" not in str(caught.value)
+    assert notes == {"ties": "2"}
+
+
 def assert_key(key: str) -> None:
     model: Any = WriteSettings
     for part in key.split(".")[1:]:

@@ -30,6 +30,7 @@ def write_of(node: NodeSettings, settings: ProjectSettings) -> WriteSpec | None:
         table=write.register_table,
         adds_columns=write.on_schema_change == "add_columns",
         is_node=True,
+        hides_values=_has_sensitive_columns(settings),
         replace_where=write.replace_where,
         allow_partial=write.allow_partial,
         **_format(_format_of(write, settings), write.options),
@@ -43,6 +44,12 @@ def writes_of(pipeline: PipelineSettings, settings: ProjectSettings) -> list[Wri
     """What the nodes of a pipeline write."""
     specs = (write_of(node, settings) for node in pipeline.nodes)
     return [spec for spec in specs if spec is not None]
+
+
+def _has_sensitive_columns(settings: ProjectSettings) -> bool:
+    """Of any node: what a column becomes in the nodes below the one that declares it is not known."""
+    nodes = (node for pipeline in settings.pipelines for node in pipeline.nodes)
+    return any(column.sensitive for node in nodes for column in node.columns.values())
 
 
 def replaced_anew(spec: WriteSpec) -> bool:

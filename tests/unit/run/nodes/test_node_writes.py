@@ -14,6 +14,7 @@ from floodmark.config import load_file
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project
 from floodmark.run.context import Run
+from floodmark.run.nodes.writes import write_of
 from floodmark.testing import crash
 from floodmark.testing.node_projects import open_project
 from floodmark.testing.node_projects import table_rows as rows
@@ -238,3 +239,16 @@ def test_a_function_replaces_by_condition_and_only_with_one(
     else:
         coordinator.run_pipeline("copy", batch_id, replace_rows)
         assert rows(tmp_path / "out") == [(2, 20), (3, 30)]
+
+
+@pytest.mark.parametrize("is_sensitive", [False, True])
+def test_values_are_examples_only_in_projects_without_sensitive_columns(
+    tmp_path: Path, is_sensitive: bool
+) -> None:
+    columns = "\n        columns: {amount: {sensitive: true}}" if is_sensitive else ""
+    text = REPLACING.replace("method: snapshot}", f"method: snapshot}}{columns}")
+    settings = open_project(tmp_path, text).settings
+
+    specs = [write_of(node, settings) for node in settings.pipelines[0].nodes]
+
+    assert [spec.hides_values for spec in specs if spec] == [is_sensitive] * 2
