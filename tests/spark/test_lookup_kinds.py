@@ -54,13 +54,24 @@ pipelines:
 COLUMNS = "id, name, country, rate"
 
 
+def read_whole(text: str, table: str) -> str:
+    """The project with the API and the database read for their news."""
+    for read in (f"table: '{table}'", 'schema: "product INT, rate INT"'):
+        text = text.replace(f"{read}, lookup: true", read)
+    return text
+
+
+@pytest.mark.parametrize("is_lookup", [True, False], ids=["lookups", "read whole"])
 def test_every_kind_of_lookup_is_whole_frozen_and_starts_nothing(
     tmp_path: Path,
     spark: SparkSession,
     postgres: PostgresServer,
     pg_schema: str,
     monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_lookup: bool,
 ) -> None:
+    """What is read whole by a pipeline of its own news is whole in every batch too."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("ERP_PASSWORD", postgres.password)
     quoted = '"' + pg_schema.replace('"', '""') + '".customers'
@@ -104,7 +115,8 @@ def test_every_kind_of_lookup_is_whole_frozen_and_starts_nothing(
             "url": server.url,
             "table": quoted,
         }
-        (tmp_path / "floodmark.yaml").write_text(TEXT.format(**said))
+        text = TEXT.format(**said)
+        (tmp_path / "floodmark.yaml").write_text(text if is_lookup else read_whole(text, quoted))
         put((1, 7, 1))
         assert run() == 1
         put((2, 8, 2))
@@ -112,6 +124,8 @@ def test_every_kind_of_lookup_is_whole_frozen_and_starts_nothing(
         first = [(1, "ann", "CH", 100), (2, "bob", None, 200)]
         assert table_rows(tmp_path / "one", COLUMNS) == first
         assert table_rows(tmp_path / "two", COLUMNS) == first
+        if not is_lookup:
+            return
 
         def change() -> None:
             rates.update({product: rate + 1 for product, rate in rates.items()})

@@ -585,3 +585,26 @@ def test_a_commit_that_only_sets_a_property_does_not_end_the_catch_up_by_feed(
 
     assert [(w.method, w.start, w.end) for w in batch.windows] == [("feed", 1, 3)]
     assert lake.ids("q", "orders") == [1, 2, 3]
+
+
+def test_a_replay_of_a_function_looks_up_the_version_of_its_batch(lake: Lake, grow: Append) -> None:
+    orders, rates = grow("orders", 1), grow("rates", 7)
+    lake.coordinator.register("p", [orders], lookups=[rates])
+    seen: list[list[int]] = []
+
+    def join(inputs: Mapping[str, Any], run: Any) -> None:
+        seen.append(sorted(run.table(rates).column("id").to_pylist()))
+
+    first = lake.coordinator.create_batch()
+    lake.coordinator.run_pipeline("p", str(first.batch_id), join)
+    lake.coordinator.finalize_batch(str(first.batch_id))
+    grow("rates", 8)
+
+    for batch in (
+        lake.coordinator.replay(str(first.batch_id)),
+        lake.coordinator.backfill(orders, start=0, end=0, pipelines=["p"]),
+    ):
+        lake.coordinator.run_pipeline("p", str(batch.batch_id), join)
+        lake.coordinator.finalize_batch(str(batch.batch_id))
+
+    assert seen == [[7], [7], [7, 8]]
