@@ -230,7 +230,8 @@ class NodeRun:
         read = self.settings.read
         if window.kind == "version":
             is_asked_for = read is not None and read.method == "snapshot"
-            return is_asked_for or not window.feed_enabled
+            has_no_feed = not window.feed_enabled and window.method != "lost"
+            return is_asked_for or has_no_feed
         return window.query is not None and window.query.is_answer
 
     # Output ---------------------------------------------------------------------------------------

@@ -145,6 +145,26 @@ def test_what_nobody_changed_is_not_replaced_by_nothing(
     assert rows(tmp_path / "other") == [(1,)]
 
 
+def test_an_accepted_loss_does_not_make_facts_a_table_that_is_read_whole(
+    tmp_path: Path, make_project: MakeProject
+) -> None:
+    orders(tmp_path, (1, 7))
+    customers(tmp_path, (7, "CH"), (8, "DE"))
+    project = make_project(project_of("left", f"{{name: dim, {READ}, {NARROW}}}"))
+    run(project)
+    orders(tmp_path, (2, 8))
+    (batch,) = project.freeze()
+    for file in (tmp_path / "orders").rglob("*.parquet"):
+        file.unlink()
+
+    raise_errors(project.retry(str(batch.batch_id), on_lost_range="accept"))
+
+    assert rows(tmp_path / "facts", "id, country") == [(1, "CH")]
+    orders(tmp_path, (3, 7))
+    run(project)
+    assert rows(tmp_path / "facts", "id, country") == [(1, "CH"), (3, "CH")]
+
+
 UNION = """\
 project: shop
 pipelines:
