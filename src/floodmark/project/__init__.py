@@ -45,6 +45,7 @@ from floodmark.model.upstream import Upstream
 from floodmark.model.window import Settlement
 from floodmark.plan.again import Edge
 from floodmark.project import naming, planfile
+from floodmark.project.advised import advised
 from floodmark.project.anew import pipelines_anew, refuse_debts, refuse_shared_targets
 from floodmark.project.checks import (
     Checks,
@@ -346,26 +347,13 @@ class Project:
             with only_looking():
                 plans = [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
             plans = with_followers(plans, scopes, self.parents())
-            return [self._advised(plan) for plan in plans]
+            name_of = self.coordinator.stored_name
+            return [
+                advised(each, self._scopes[each.scope], self.settings, name_of) for each in plans
+            ]
         self.connect_names(scopes, watcher or Nobody())
         with self.coordinator.coalesce():
             return [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
-
-    def _advised(self, plan: ScopePlan) -> ScopePlan:
-        """The plan with a word on each table that its pipelines only join."""
-        members = self._scopes[plan.scope]
-        if plan.batch is None or not any(len(each.nodes) > 1 for each in members):
-            return plan
-        # Imported here: reading SQL takes a quarter of a second to load.
-        from floodmark.run.nodes.advice import advice
-
-        given = advice(members, self.settings)
-        named = {self.coordinator.stored_name(name): caution for name, caution in given.items()}
-        windows = tuple(
-            replace(window, warning=window.warning or named.get(window.upstream))
-            for window in plan.batch.windows
-        )
-        return replace(plan, batch=replace(plan.batch, windows=windows))
 
     def _plan_scope(
         self,
