@@ -66,6 +66,7 @@ CODES: dict[str, str] = {
     "FM-CONFIG-034": "a pipeline reads a table for its news and looks it up",
     "FM-CONFIG-035": "a node writes and has only lookups above it",
     "FM-CONFIG-044": "the SQL of a node reads a node that it does not depend on",
+    "FM-CONFIG-042": "a warning: values of sensitive columns can still be shown in some places",
     "FM-SETUP-001": "no usable Java was found",
     "FM-SETUP-002": "jars are missing and could not be fetched",
     "FM-SETUP-003": "pyspark is not installed",
@@ -251,6 +252,8 @@ class FloodmarkError(Exception):
     """What every floodmark error is; `str()` gives the whole text, `title` the first line."""
 
     exit_code: ClassVar[int] = 4
+    hides_cause: bool = False
+    """Whether the error behind it shows values that nobody is to see."""
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -13,10 +14,13 @@ from floodmark.cli import documents, screens
 from floodmark.cli.call import Call
 from floodmark.cli.progress import Progress
 from floodmark.cli.verb import at_least, verb
+from floodmark.config.findings import SENSITIVE
 from floodmark.errors import ConfigError
 
 if TYPE_CHECKING:
     from floodmark.project import RunSummary, ScopePlan
+
+log = logging.getLogger("floodmark")
 
 WORK_TO_DO = 5
 
@@ -121,12 +125,20 @@ def plan(
             watcher=progress,
         )
     _refuse_alone(plans)
+    tell_sensitive(call)
     if out is not None:
         planfile.write_plan_file(out, documents.plan_file(call.project.coordinator, plans))
     call.show(documents.plans(plans), lambda screen: screens.plans(screen, call, plans, out))
     codes = [plan.error.exit_code for plan in plans if plan.error]
     has_work = any(plan.batch is not None and plan.batch.status != "NOOP" for plan in plans)
     return next(iter(codes), WORK_TO_DO if detailed_exitcode and has_work else 0)
+
+
+def tell_sensitive(call: Call) -> None:
+    """Say once which values of sensitive columns can still be seen; JSON stays as it is."""
+    for warning in call.project.file.warnings:
+        if warning.code == SENSITIVE:
+            log.warning("%s; %s", warning.title, warning.found)
 
 
 def _refuse_alone(plans: Sequence[ScopePlan]) -> None:
@@ -167,6 +179,7 @@ def run(
     is_anew = force_first_run or full_refresh
     if plan is not None and (pipelines or exclude or max_versions or is_anew):
         raise _plan_says_it_all()
+    tell_sensitive(call)
     with Progress(call) as progress:
         if plan is not None:
             summary = call.project.run_plan(plan, jobs=jobs, watcher=progress)

@@ -19,6 +19,7 @@ from floodmark.config.layers import ENV_VARIABLE, PROJECT_FILE, Layers, read_lay
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.places import NOTHING_DONE, KeyPath, Place, Report
 from floodmark.config.rules import pipeline_findings, surroundings_of
+from floodmark.config.sensitive import sensitive_finding
 from floodmark.config.shared_targets import shared_targets
 from floodmark.config.sound import Sound, is_consequence, sound_part, written_path
 from floodmark.config.stream_files import examine
@@ -197,7 +198,7 @@ def _apply_rules(
             if not is_consequence(path, finding.code, sound.left_out):
                 add_finding(replace(finding, path=path), document, report)
     if not sound.left_out:
-        for finding in shared_targets(settings):
+        for finding in (*shared_targets(settings), *sensitive_finding(settings)):
             add_finding(finding, document, report)
 
 

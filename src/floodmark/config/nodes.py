@@ -130,7 +130,10 @@ class ColumnSettings(Settings):
     """What is said about a column of a node."""
 
     sensitive: bool = Field(
-        default=False, description="Its values are never shown, in no report or log."
+        default=False,
+        description="Its values are left out of errors, examples of ties and what is journaled of"
+        " them. Not covered yet: cursor values, folders of partitions, rows set aside, landed rows"
+        " and answers below the control store, Spark's own log; `validate`, `plan` and `run` say so.",
     )
     description: Text | None = Field(default=None, description="For people.")
 

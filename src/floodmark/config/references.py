@@ -110,6 +110,9 @@ class Secret:
         if self.reference.default:
             title = "the default of a secret is a secret written in the file"
             raise ReferenceProblem(title, SECRET_ALLOWED, "FM-CONFIG-011")
+        if self.reference.kind == "env":
+            # Code of the user can read the variable too, and tell it in an error of its own.
+            remember(os.environ.get(self.reference.name, ""))
 
     def __str__(self) -> str:
         return MASK

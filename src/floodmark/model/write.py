@@ -19,6 +19,9 @@ CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 """The columns every input frame carries and `run.write` drops."""
 
 
+HIDDEN_VALUES = "not shown: the pipeline has sensitive columns"
+
+
 @dataclass(frozen=True, slots=True)
 class WriteSpec:
     """One `run.write`: where to, how, and what to do with changes."""

@@ -116,6 +116,10 @@ class Runner:
             if isinstance(failure, FloodmarkError) and failure.next:
                 failure.next = failure.next.replace("retry BATCH", f"retry {lease.run.batch_id}")
             self._fail(lease, error_text(failure))
+            if isinstance(error, FloodmarkError) and error.hides_cause:
+                # Looked at already; a traceback would show what is behind it.
+                failure.__context__ = None
+                raise failure from None
             if failure is error:
                 raise
             raise failure from error

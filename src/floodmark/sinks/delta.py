@@ -18,7 +18,7 @@ from floodmark.model.names import matching, quoted
 from floodmark.model.receipt import Receipt, WriteResult
 from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Window
-from floodmark.model.write import WriteSpec
+from floodmark.model.write import HIDDEN_VALUES, WriteSpec
 from floodmark.sinks import changes, rules
 from floodmark.sinks.origins import origins
 from floodmark.sinks.rules import Target
@@ -38,7 +38,6 @@ _UNFIT_FOR_PARQUET = frozenset(" ,;{}()\n\t=")
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-_EXAMPLE_LENGTH = 200
 _STORAGE_ERRORS = frozenset(
     (
         "java.io.IOException",
@@ -294,7 +293,9 @@ class DeltaSink:
         try:
             self._spark.sql(f"OPTIMIZE delta.{quoted(self._spec.target)} ZORDER BY ({by})")
         except PySparkException as error:
-            log.warning("%s is not sorted: %s", self._spec.target, str(error)[:_EXAMPLE_LENGTH])
+            hides = self._spec.hides_values
+            why = HIDDEN_VALUES if hides else str(error)[: rules.EXAMPLE_LENGTH]
+            log.warning("%s is not sorted: %s", self._spec.target, why)
 
     def _feed(self, columns: Sequence[str]) -> str:
         """Whether a new target has the change feed on; see the class."""

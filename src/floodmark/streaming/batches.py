@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
 from floodmark.model.offsets import Offsets, records
+from floodmark.secrecy import masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,9 @@ class DeadLetter:
     value: bytes | None = None
     column: str | None = None
     event_time: datetime | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "detail", masked(self.detail))
 
     def message(self, topic: str, stream_id: str) -> OutboxMessage:
         """The same as a record of Kafka: JSON, with the bytes in base64."""

@@ -10,8 +10,10 @@ from typing import Any
 from floodmark.config.graph import Graph, graph_of
 from floodmark.config.models import PipelineSettings, ProjectSettings
 from floodmark.config.nodes import NodeSettings
+from floodmark.config.sensitive import hides_values
+from floodmark.engines.postgres_copy import MisfitError
 from floodmark.errors import FloodmarkError, RunError, TransformError
-from floodmark.model.write import WriteSpec
+from floodmark.model.write import HIDDEN_VALUES, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.lost_targets import OtherPass
 from floodmark.run.nodes.node import NodeRun
@@ -22,6 +24,8 @@ from floodmark.run.nodes.writes import write_of
 from floodmark.transforms import Step
 
 MAX_FOUND = 800
+_SHOWS_VALUES = ("FM-SOURCE-033",)
+"""Errors of ours that show a value of a row."""
 
 PlaceOf = Callable[[str, int | None], str]
 """Where a node, or one of its steps by position, stands in the project's files."""
@@ -83,6 +87,10 @@ class NodeFunction:
         except Exception as error:
             raise self._failed(error, name, run) from error
 
+    @property
+    def _hides_values(self) -> bool:
+        return hides_values(self.pipeline.nodes)
+
     def _readers(
         self, name: str, graph: Graph, nodes: Mapping[str, NodeSettings]
     ) -> list[WriteSpec]:
@@ -97,6 +105,8 @@ class NodeFunction:
         step = getattr(error, "step", None)
         place = self.place_of(node, step - 1 if step else None)
         error.where = f"{place}, {error.where}" if error.where else place
+        if self._hides_values:
+            hide_values(error)
         if step:
             error.state = "this node wrote nothing; earlier writes of this run stand"
             error.next = f"correct the step, then: floodmark retry {run.batch.batch_id}"
@@ -105,9 +115,8 @@ class NodeFunction:
     def _failed(self, error: Exception, node: str, run: Run) -> RunError:
         """An error of the engine; its text may hold values, which sensitive columns forbid."""
         kind = type(error).__name__
-        is_sensitive = any(c.sensitive for n in self.pipeline.nodes for c in n.columns.values())
-        text = "" if is_sensitive else f": {_cause(error)}"
-        return RunError(
+        text = "" if self._hides_values else f": {_cause(error)}"
+        failure = RunError(
             "FM-RUN-005",
             f"node {node} failed with {kind}",
             where=self.place_of(node, None),
@@ -116,6 +125,19 @@ class NodeFunction:
             " writes of this run stand and are not repeated",
             next=f"correct the cause, then: floodmark retry {run.batch.batch_id}",
         )
+        failure.hides_cause = self._hides_values
+        return failure
+
+
+def hide_values(error: FloodmarkError) -> None:
+    """Leave out what an error shows of rows: text of others, and values of cursors."""
+    cause = error.__cause__
+    is_ours = cause is None or isinstance(cause, FloodmarkError | MisfitError)
+    if not is_ours:
+        error.found = f"{type(cause).__name__}; {HIDDEN_VALUES}"
+    elif error.code in _SHOWS_VALUES:
+        error.found = HIDDEN_VALUES
+    error.hides_cause = True
 
 
 def _cause(error: Exception) -> str:
