@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from tests.contract.postgres_places import PgLake, PgPlace
 
@@ -455,3 +457,31 @@ def test_strategies_audit_columns_and_new_columns_from_yaml(
     error = summary.outcomes[-1].error
     assert error is not None
     assert (error.code, error.found) == ("FM-SINK-011", "new columns, not in the target: city")
+
+
+def test_a_run_that_takes_too_long_ends_its_statements_too(
+    tmp_path: Path, postgres: PostgresServer, lake: PgLake
+) -> None:
+    """`timeout:` covers COPY and locks: what the thread waits for in the database is cancelled."""
+    crash.build_lake(tmp_path)
+    place = lake / "orders"
+    place.query(f"CREATE TABLE {place.table} (id bigint, amount bigint)")
+    text = project_text(
+        postgres, lake, NODES.replace("pipeline: orders", "pipeline: orders\n    timeout: 2s")
+    )
+    project = open_project(tmp_path, text)
+    with psycopg.connect(postgres.dsn) as other:
+        other.execute(f"LOCK TABLE {place.table} IN SHARE MODE".encode())
+
+        (outcome,) = project.run().outcomes
+
+        waiting = (
+            "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND application_name = 'floodmark'"
+        )
+        deadline = time.monotonic() + 10
+        while (left := place.query(waiting)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert outcome.error is not None
+    assert (outcome.error.code, left) == ("FM-RUN-007", [])
+    assert place.rows() == []

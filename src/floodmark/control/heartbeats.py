@@ -67,7 +67,8 @@ class Pulse:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join()
+        # A storage that hangs must not keep a run that has ended; a late sign tells nothing wrong.
+        self._thread.join(self._ttl)
         # A sign that stays behind only tells of a run that has ended.
         with suppress(OSError):
             self._heartbeats.clear(self._run_id)

@@ -156,7 +156,7 @@ def main(own: str, upon: str) -> None:
     spark.stop()
     # Java writes the archive while it ends, which it does when nothing more can come.
     process.stdin.close()
-    process.wait()
+    process.wait(MAKE_TIMEOUT_SECONDS)
 
 
 def _do_a_little_of_everything(spark: SparkSession, lake: str) -> None:

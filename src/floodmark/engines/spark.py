@@ -113,6 +113,8 @@ def default_conf(connectors: Sequence[str] = ()) -> dict[str, str]:
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": few,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
+        # Spark would wait for ever for the thread of a query that is stopped.
+        "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Rows that come to the driver make no way through the block manager: a fifth less time.
         "spark.task.maxDirectResultSize": "120m",

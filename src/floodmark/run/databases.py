@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from floodmark.engines.open_connections import OpenConnections
 from floodmark.errors import SinkError
 from floodmark.model.names import connection_of
 from floodmark.model.receipt import Ledger
@@ -32,6 +33,16 @@ class Databases:
     connections: Mapping[str, ConnectionModel] = field(default_factory=dict)
     vault: Vault | None = None
     plugins: Plugins | None = None
+    opened: OpenConnections = field(default_factory=OpenConnections, compare=False, repr=False)
+    """By one run: see `of_one_run`."""
+
+    def of_one_run(self) -> Databases:
+        """The same databases, whose connections can be cancelled apart from those of other runs."""
+        return replace(self, opened=OpenConnections())
+
+    def cancel(self) -> None:
+        """End the statements that were begun through these databases."""
+        self.opened.cancel()
 
     def writes(self, spec: WriteSpec) -> bool:
         """Whether a write is done here, not by the engine."""
@@ -113,7 +124,7 @@ class Databases:
         connection = self.connections.get(name)
         if self.vault is None or connection is None or connection.type != "postgres":
             raise self._no_database(target, name)
-        return connector_to(connection, self.vault)
+        return self.opened.noting(connector_to(connection, self.vault))
 
     def _no_database(self, target: str, name: str) -> SinkError:
         known = [n for n, c in self.connections.items() if c.type == "postgres"]

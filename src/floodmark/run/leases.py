@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,8 @@ from floodmark.model.names import choices, nearest
 from floodmark.model.state import Holder, PlannedBatch, Run, State
 
 DEFAULT_TTL_SECONDS = 60.0
+ASK_SECONDS = 10.0
+"""How long a program of the system may take to tell of a process."""
 
 
 class _StillHeld(Exception):
@@ -321,8 +323,10 @@ def process_start(pid: int) -> str | None:
         fields = stat.rpartition(")")[2].split()
         return "dead" if fields[0] in "ZX" else fields[19]  # state; start in ticks since boot
     command = ["ps", "-o", "lstart=", "-p", str(pid)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or None
+    try:
+        return _told(command) or None
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _exists(pid: int) -> bool:
@@ -343,4 +347,12 @@ def _boot_id() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
     command = ["sysctl", "-n", "kern.boottime"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return _told(command)
+
+
+def _told(command: Sequence[str]) -> str:
+    """What a program of the system prints."""
+    asked = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=ASK_SECONDS
+    )
+    return asked.stdout.strip()

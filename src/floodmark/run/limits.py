@@ -1,7 +1,8 @@
 """The limits of a run: how long its function may take, and a way to give it up from outside.
 
 A thread cannot be killed. A run that is given up loses its lease first, so that whatever its
-function does later can neither begin a write nor be recorded; then its Spark jobs are cancelled.
+function does later can neither begin a write nor be recorded; then its Spark jobs and the statements
+of its databases are cancelled.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ T = TypeVar("T")
 
 GLANCE_SECONDS = 0.2
 """How often somebody who waits for a function looks whether it was told to stop."""
+
+
+LET_GO_SECONDS = 10.0
+"""How long Spark and databases are given to end what is cancelled."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,19 @@ def call_within(limits: Limits, work: Callable[[], T], let_go: Callable[[], None
         let_go()
         raise
     return call.outcome()
+
+
+def in_short(*acts: Callable[[], None]) -> None:
+    """Do some acts side by side, and wait for none of them longer than LET_GO_SECONDS.
+
+    What is to be let go of may hang: a JVM, a database that does not answer.
+    """
+    threads = [threading.Thread(target=act, name="floodmark lets go", daemon=True) for act in acts]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + LET_GO_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 class _Call(Generic[T]):

@@ -24,7 +24,14 @@ from floodmark.run.edges import Edges
 from floodmark.run.engine import Engine
 from floodmark.run.landing import Landing
 from floodmark.run.leases import Lease, LeaseOffice
-from floodmark.run.limits import NO_LIMITS, Limits, SparkJobs, TookTooLong, call_within
+from floodmark.run.limits import (
+    NO_LIMITS,
+    Limits,
+    SparkJobs,
+    TookTooLong,
+    call_within,
+    in_short,
+)
 from floodmark.run.lookups import FreezeLookup, prove_lookups, settle_lost_lookups
 from floodmark.run.lost_ranges import settle_lost_ranges
 from floodmark.run.lost_targets import MAX_PASSES, OtherPass, too_many_passes
@@ -93,13 +100,14 @@ class Runner:
         self, lease: Lease, function: PipelineFunction, engine: Engine, limits: Limits
     ) -> RunResult:
         jobs = SparkJobs(engine.spark, lease.run.run_id)
+        databases = self.databases.of_one_run()
 
         def let_go() -> None:
             lease.give_up("this process has given the run up")
-            jobs.cancel()
+            in_short(jobs.cancel, databases.cancel)
 
         def work() -> RunResult:
-            return jobs.during(lambda: self._execute(lease, function, engine))
+            return jobs.during(lambda: self._execute(lease, function, engine, databases))
 
         # The boundary where whatever a user's function raises is recorded, then raised again.
         try:
@@ -124,7 +132,9 @@ class Runner:
                 raise
             raise failure from error
 
-    def _execute(self, lease: Lease, function: PipelineFunction, engine: Engine) -> RunResult:
+    def _execute(
+        self, lease: Lease, function: PipelineFunction, engine: Engine, databases: Databases
+    ) -> RunResult:
         """Call the function, once as a rule; see `run.lost_targets` for the exception."""
         source = engine.source()
         freeze_ends(lease.ensure_held(), lease.run, source, self.clock.now, lease.record)
@@ -132,7 +142,7 @@ class Runner:
             settle_lost_lookups(lease, engine, self.on_lost_range, self.freeze_lookup)
             settle_lost_ranges(lease, engine, self.on_lost_range, self._edges)
         for number in range(MAX_PASSES):
-            run = self._pass(lease, engine, rebuilds=number % 2 == 1)
+            run = self._pass(lease, engine, databases, rebuilds=number % 2 == 1)
             inputs = self._read(run, engine)
             try:
                 returned = metrics_of(run, function(inputs, run))
@@ -148,7 +158,7 @@ class Runner:
         landing = self.landing
         return None if landing is None else Edges(landing.control, landing.storage)
 
-    def _pass(self, lease: Lease, engine: Engine, *, rebuilds: bool) -> Run:
+    def _pass(self, lease: Lease, engine: Engine, databases: Databases, *, rebuilds: bool) -> Run:
         state = lease.ensure_held()
         known = state.pipelines.get(lease.run.pipeline)
         options = known.options if known else {}
@@ -164,7 +174,7 @@ class Runner:
             targets=self.targets,
             landing=self.landing,
             options=options,
-            databases=self.databases,
+            databases=databases,
             loads_anew=self.loads_anew,
             readers=self.readers,
             lookups=known.lookups if known else None,
@@ -324,7 +334,8 @@ def _timed_out(lease: Lease, late: TookTooLong) -> RunError:
         "FM-RUN-007",
         f"the function of pipeline {run.pipeline} took longer than {late.timeout_seconds:g} s",
         where=f"batch {run.batch_id}, run {run.run_id}, epoch {run.epoch}",
-        found="a thread cannot be killed: the function may still run, its Spark jobs are cancelled",
+        found="a thread cannot be killed: the function may still run, its Spark jobs and the"
+        " statements of its databases are cancelled",
         state="the run is fenced and recorded as FAILED; writes that committed stand, one that was "
         "committing may land, its receipt keeps it exactly once; nothing advances",
         next=f"make it quicker or raise timeout, then: floodmark retry {run.batch_id}",

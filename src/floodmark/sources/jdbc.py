@@ -40,6 +40,14 @@ _URLS: dict[SqlDialect, str] = {
     "snowflake": "jdbc:snowflake://{host}:{port}/?db={database}",
     "bigquery": "jdbc:bigquery://{host}:443;ProjectId={database}",
 }
+_PATIENCE: dict[SqlDialect, dict[str, str]] = {
+    "postgres": {"connectTimeout": "15", "tcpKeepAlive": "true"},
+    "mysql": {"connectTimeout": "15000", "tcpKeepAlive": "true"},
+    "sqlserver": {"loginTimeout": "30"},
+    "oracle": {"oracle.net.CONNECT_TIMEOUT": "15000", "oracle.net.keepAlive": "true"},
+    "snowflake": {"loginTimeout": "60"},
+}
+"""What drivers would wait for without an end, or too long; options of the connection win."""
 _ALIAS = "floodmark_read"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -80,6 +88,7 @@ def read_options(connection: JdbcConnection, query: str) -> dict[str, str]:
         "dbtable": f"({query}) {_ALIAS}",
         "fetchsize": str(FETCH_ROWS),
         "preferTimestampNTZ": "true",
+        **_PATIENCE.get(connection.dialect, {}),
     }
     if connection.user is not None:
         options["user"] = connection.user

@@ -7,6 +7,7 @@ never takes a batch for done that is not in the database.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -55,6 +56,8 @@ from floodmark.streaming.writing import Results, counts_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("floodmark.streaming")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LOOK_SECONDS = 0.3
@@ -327,7 +330,7 @@ class StreamQuery(Runner):
         except Exception as error:
             if self.lost_spark_by_a_stop():
                 return None
-            query.stop()
+            self._end(query)
             if self._error is not None:
                 raise self._error from error
             return ended(self.stream.called, error)
@@ -339,7 +342,17 @@ class StreamQuery(Runner):
         with self._guard:
             pass
         # Not under the guard: Spark waits here for a batch that may be waiting for it.
-        query.stop()
+        self._end(query)
+
+    def _end(self, query: StreamingQuery) -> None:
+        """Stop the query; Spark waits for its thread no longer than our sessions allow it."""
+        try:
+            query.stop()
+        # What was not committed is repeated by the next run, whatever its thread still does.
+        except Exception as error:  # noqa: BLE001
+            log.warning(
+                "stream %s: the query did not end: %s", self.stream_id, type(error).__name__
+            )
 
 
 def _is_idle(query: StreamingQuery) -> bool:

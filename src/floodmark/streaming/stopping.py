@@ -15,6 +15,7 @@ from floodmark.streaming.holding import process_of
 from floodmark.streaming.parts import ledger_of
 
 LOOK_SECONDS = 0.2
+ASK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,10 @@ def _described(pid: int) -> str:
     entry = Path("/proc") / str(pid)
     if not entry.parent.exists():
         asked = ["ps", "-o", "stat=,args=", "-p", str(pid)]
-        return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+        told = subprocess.run(
+            asked, capture_output=True, text=True, check=False, timeout=ASK_SECONDS
+        )
+        return told.stdout.strip()
     try:
         # Behind the name, which may hold anything.
         state = (entry / "stat").read_text().rpartition(")")[2].split()[0]

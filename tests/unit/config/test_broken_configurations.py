@@ -353,7 +353,7 @@ def test_the_project_itself_is_fine(tmp_path: Path) -> None:
     loaded = load_file(tmp_path / "floodmark.yaml")
 
     assert [p.pipeline for p in loaded.settings.pipelines] == ["custom", "daily_orders"]
-    assert loaded.warnings == ()
+    assert [warning.code for warning in loaded.warnings] == ["FM-CONFIG-042"]
 
 
 def test_there_are_enough_of_them() -> None:

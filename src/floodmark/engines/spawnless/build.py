@@ -34,7 +34,7 @@ def compile_into(folder: Path) -> None:
             "javac is not on the PATH: it comes with a JDK, not with a runtime of Java"
         )
     options = ["--release", _OLDEST_JAVA, "-cp", path, "-d", str(folder)]
-    subprocess.run([compiler, *options, *files], check=True)
+    subprocess.run([compiler, *options, *files], check=True, timeout=600)
 
 
 def write(jar: Path, folder: Path) -> None:

@@ -1,0 +1,203 @@
+"""Nothing waits for ever: every call that can block has a limit, of its own or by the list below."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+from tests.unit.blocking_calls import Call, blocking_calls
+
+import floodmark
+
+PACKAGE = Path(floodmark.__file__).parent
+
+LIMITED_BY = {
+    "timeout: of the pipeline (FM-RUN-007): its Spark jobs are cancelled, a JVM that hangs is not"
+    " waited for (run/limits.py)": (
+        "engines/arrow_frames.py _encoded.toLocalIterator",
+        "engines/jvm.py channel.tryLock",
+        "run/nodes/*.py agg.collect",
+        "run/nodes/databases.py *.load",
+        "run/nodes/side_by_side.py _changed.wait",
+        "run/limits.py call.wait",
+        "sinks/delta.py *.collect",
+        "sinks/delta.py *.execute",
+        "sinks/delta.py *.save",
+        "sinks/delta.py *.sql",
+        "sinks/files.py writer.save",
+        "sources/answers.py schema.json",
+        "sources/delta.py *.load",
+        "sources/delta.py *.sql",
+        "sources/files.py reader.load",
+        "transforms/*.py *.sql",
+        "transforms/steps.py call",
+    ),
+    "Spark itself, while a plan is made: spark.task.maxFailures, and the timeouts of drivers"
+    " (jdbc._PATIENCE) and catalogs; the command shows for what it waits": (
+        "engines/catalog.py *",
+        "sinks/named.py *.sql",
+        "sources/catalog_log.py *",
+        "sources/jdbc.py *",
+        "sources/names.py *",
+        "sources/spark_times.py *",
+        "sources/sql/own_values.py spark.sql",
+        "sources/sql/reader.py self.jdbc",
+    ),
+    "a stream: Spark's retries of tasks, Kafka's kafkaConsumer.pollTimeoutMs, stopTimeout of our"
+    " sessions": (
+        "streaming/query.py *",
+        "streaming/read.py reader.load",
+        "streaming/staging.py mapInArrow.collect",
+        "streaming/state.py *",
+    ),
+    "PostgreSQL: connect_timeout and keepalives (postgres._PATIENCE), lock_timeout (limit_locks);"
+    " a statement by timeout: of the pipeline, which cancels it (open_connections)": (
+        "engines/open_connections.py connect",
+        "engines/postgres.py driver.connect",
+        "engines/postgres.py cursor.execute",
+        "engines/postgres_copy.py *",
+        "sinks/postgres.py *",
+        "sinks/postgres_target.py *",
+        "sources/sql/probes.py *",
+        "streaming/ledger.py *",
+        "streaming/load.py *",
+        "streaming/outbox.py *",
+        "streaming/savepoints.py run",
+        "streaming/stage_task.py *",
+        "streaming/staged_letters.py *",
+        "streaming/staging.py *",
+        "streaming/status.py *",
+        "streaming/target.py run",
+        "streaming/upsert.py run",
+        "streaming/writing.py ledger.commit",
+    ),
+    "delta-rs: its object store gives a request up after 30 s and retries after 3 minutes"
+    " (storage_options timeout, retry_timeout); a local disk answers or fails": (
+        "control/archive.py *",
+        "control/delta.py *",
+        "control/projections.py *",
+        "control/reading.py *",
+        "control/retention.py DeltaTable",
+        "sources/arrow_feed.py *",
+        "sources/sql/own_values.py *",
+        "sources/times.py *",
+        "streaming/delta_ledger.py *",
+    ),
+    "MAX_ATTEMPTS of the journal (FM-CONTROL-009); a commit as delta-rs": (
+        "control/upkeep.py *compact",
+        "coordinator/*.py *.commit",
+        "finalize/__init__.py store.commit",
+        "run/leases.py *.commit",
+    ),
+    "LOCK_NB: the lock is had at once or not at all": ("control/turns.py fcntl.flock",),
+    "lease_ttl: a Pulse beats until its run has ended": ("control/heartbeats.py _stop.wait",),
+    "timeout: of each pipeline, and a signal: threads work for the caller": (
+        "project/crew.py thread.join",
+    ),
+    "a signal: it serves until it is told to stop": ("cli/metrics.py thread.join",),
+    "START_SECONDS of our own servers, for the demo and tests": (
+        "engines/kafka_server.py *",
+        "engines/postgres_server.py *",
+    ),
+    "MAKE_TIMEOUT_SECONDS of the process that it runs in": ("engines/class_archive.py *",),
+    "SPARK_LAUNCHER: Spark's own start of a JVM, told on the screen": (
+        "engines/spark.py builder.getOrCreate",
+    ),
+    "the user's own code, in a template": ("templates/*.py *",),
+}
+"""By setting: file and callee, with wildcards."""
+
+NO_WAIT = (
+    # A thread begins, or a position, a text, a value of a dictionary: nothing is waited for.
+    "* *thread.start", "* waiting.start", "* helper.start", "* timer.start", "* Thread.start",
+    "* _thread.start", "* match.start", "* token.start", "* number.start", "* stdout.flush",
+    "* _LOOKED_AT.get", "* get.get", "* search.*", "* found.take", "* table.take", "* course.take",
+    "* self.result", "* _target.result", "* folder.json", "* folder.text", "* pickle.load",
+    "* copy", "* load", "* put", "* count", "* letters.count", "* copy.copy", "* into.copy",
+    "* office.acquire", "* node.execute", "* Project.load", "* installed.load", "* _spinner.*",
+    "* data_type.sql", "* query.sql", "* part.sql", "* parsed.sql", "* projector.compact",
+    "* Projector.compact", "* compact", "* built.sql", "* schema.json",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def unlimited() -> list[Call]:
+    return [call for call in blocking_calls(PACKAGE) if not call.has_limit]
+
+
+def names(call: Call) -> str:
+    return f"{call.where.partition('::')[0]} {call.callee}"
+
+
+def is_listed(call: Call) -> bool:
+    listed = (*NO_WAIT, *(each for group in LIMITED_BY.values() for each in group))
+    return any(fnmatchcase(names(call), pattern) for pattern in listed)
+
+
+def test_every_call_that_can_block_has_a_limit(unlimited: list[Call]) -> None:
+    unknown = [
+        f"{call.where.partition('::')[0]}:{call.line} {call.callee} in {call.where}"
+        for call in unlimited
+        if not is_listed(call)
+    ]
+
+    assert unknown == [], "give the call a timeout, or list the setting that limits it"
+
+
+def test_the_list_names_nothing_that_is_gone(unlimited: list[Call]) -> None:
+    there = {names(call) for call in unlimited}
+    listed = [each for group in LIMITED_BY.values() for each in group]
+
+    assert [p for p in listed if not any(fnmatchcase(name, p) for name in there)] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "callee"),
+    [
+        ("thread.join()", "thread.join"),
+        ("queue.get()", "queue.get"),
+        ("lock.acquire()", "lock.acquire"),
+        ("future.result()", "future.result"),
+        ("event.wait()", "event.wait"),
+        ("import subprocess\nsubprocess.run(['x'])", "subprocess.run"),
+        ("process.communicate()", "process.communicate"),
+        ("cursor.execute('SELECT 1')", "cursor.execute"),
+        ("psycopg.connect(dsn)", "psycopg.connect"),
+        ("producer.flush()", "producer.flush"),
+        ("consumer.poll()", "consumer.poll"),
+        ("frame.collect()", "frame.collect"),
+        ("DeltaTable(path)", "DeltaTable"),
+        ("urlopen(url)", "urlopen"),
+        ("query.awaitTermination()", "query.awaitTermination"),
+    ],
+)
+def test_the_finder_finds_each_kind(code: str, callee: str, tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(code)
+
+    assert [(call.callee, call.has_limit) for call in blocking_calls(tmp_path)] == [(callee, False)]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "thread.join(5)",
+        "queue.get(timeout=5)",
+        "event.wait(WAIT_SECONDS)",
+        "future.result(self._seconds)",
+        "import subprocess\nsubprocess.run(['x'], timeout=5)",
+        "producer.flush(2 * self._seconds)",
+    ],
+)
+def test_a_call_may_say_its_limit_itself(code: str, tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(code)
+
+    assert all(call.has_limit for call in blocking_calls(tmp_path))
+
+
+def test_text_that_is_joined_and_dictionaries_that_are_asked_wait_for_nobody(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "m.py").write_text("', '.join(names)\nknown.get('a')\n'a'.count('b')")
+
+    assert list(blocking_calls(tmp_path)) == []
