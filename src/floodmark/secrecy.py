@@ -9,9 +9,11 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
 from base64 import b64encode
 from collections.abc import Iterator
-from urllib.parse import quote, quote_plus
+from contextlib import suppress
+from urllib.parse import parse_qsl, quote, quote_plus
 
 MASK = "***"
 SHORTEST = 4
@@ -27,6 +29,8 @@ _OF_LIBRARIES = (
     "AZURE_CLIENT_SECRET",
 )
 """Environment variables that drivers read by themselves."""
+
+_SECRET_NAME = re.compile("key|secret|token|pass", re.IGNORECASE)
 
 # Of the whole process: what one project reveals may come up in a thread or a driver of another.
 _revealed: set[str] = set()
@@ -58,7 +62,8 @@ def _of_libraries() -> Iterator[str]:
 
 def _forms(secret: str) -> Iterator[str]:
     """A secret as it is, encoded for addresses and headers, and as quotes and reports escape it."""
-    for text in {secret, secret.strip(), " ".join(secret.split()), *secret.splitlines()}:
+    whole = {secret, secret.strip(), " ".join(secret.split()), *secret.splitlines()}
+    for text in {*whole, *_parts(secret)}:
         escaped = text.replace("\\", "\\\\")
         forms = {
             text,
@@ -73,6 +78,17 @@ def _forms(secret: str) -> Iterator[str]:
             b64encode(text.encode("utf-8", "surrogatepass")).decode(),
         }
         yield from (form for form in forms if len(text) >= SHORTEST and len(form) >= SHORTEST)
+
+
+def _parts(secret: str) -> Iterator[str]:
+    """What is secret in a key file in JSON, or in a signed address: it is told by itself."""
+    if secret.lstrip().startswith("{"):
+        with suppress(ValueError):
+            entries = json.loads(secret)
+            for name, value in entries.items() if isinstance(entries, dict) else ():
+                if isinstance(value, str) and _SECRET_NAME.search(name):
+                    yield from (value, *value.splitlines())
+    yield from (value for name, value in parse_qsl(secret) if name.lower() == "sig")
 
 
 def _without_cut_off(text: str, forms: list[str]) -> str:

@@ -224,6 +224,24 @@ def test_a_secret_that_a_bounded_text_cut_off_is_masked_too(length: int) -> None
     assert secrecy.masked("login: " + "Kanarienvogel-im-Bergwerk"[:length]) == "login: ***"
 
 
+@pytest.mark.parametrize(
+    ("secret", "told"),
+    [
+        (
+            '{"client_email": "me@x", "private_key": "-----BEGIN\\nKanarienvogel\\n"}',
+            "Kanarienvogel",
+        ),
+        ("?sv=2024&sig=Kanarien%2Fvogel%3D&se=2027", "sig: Kanarien/vogel="),
+        ("-----BEGIN KEY-----\nKanarienvogel\n-----END KEY-----", "Kanarienvogel"),
+        ("two  spaces Kanarienvogel", "two spaces Kanarienvogel"),
+    ],
+)
+def test_the_secret_part_of_a_secret_is_masked_by_itself(secret: str, told: str) -> None:
+    secrecy.remember(secret)
+
+    assert "vogel" not in secrecy.masked(f"no login: {told}")
+
+
 def test_errors_logs_and_dead_letters_are_masked_wherever_they_are_made() -> None:
     secrecy.remember(canary("x"))
     text = f"refused {canary('x')}"

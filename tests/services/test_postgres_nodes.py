@@ -192,7 +192,7 @@ def test_a_wrong_password_is_told_without_showing_it(
 
     error = error_of(project)
 
-    assert (error.code, error.retryable) == ("FM-SINK-032", True)
+    assert (error.code, error.retryable) == ("FM-SINK-032", False)
     assert "not-the-one" not in str(error)
 
 
