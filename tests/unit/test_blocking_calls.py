@@ -23,6 +23,7 @@ LIMITED_BY = {
         "run/limits.py call.wait",
         "sinks/delta.py *.collect",
         "sinks/delta.py *.execute",
+        "sinks/delta.py *.load",
         "sinks/delta.py *.save",
         "sinks/delta.py *.sql",
         "sinks/files.py writer.save",

@@ -14,7 +14,6 @@ from floodmark.cli import documents, screens
 from floodmark.cli.call import Call
 from floodmark.cli.progress import Progress
 from floodmark.cli.verb import at_least, verb
-from floodmark.config.findings import SENSITIVE
 from floodmark.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -136,6 +135,8 @@ def plan(
 
 def tell_sensitive(call: Call) -> None:
     """Say once which values of sensitive columns can still be seen; JSON stays as it is."""
+    from floodmark.config.findings import SENSITIVE
+
     for warning in call.project.file.warnings:
         if warning.code == SENSITIVE:
             log.warning("%s; %s", warning.title, warning.found)

@@ -335,6 +335,7 @@ CANNOT_BE_KNOWN = {
     ],
     "a warning": [
         *("FM-CONFIG-017", "FM-CONFIG-018", "FM-CONFIG-024", "FM-CONFIG-028", "FM-CONFIG-029"),
+        *("FM-CONFIG-042",),
     ],
     "only a stream": ["FM-CONFIG-022", "FM-CONFIG-023", "FM-CONFIG-025"],
     "only a function, which says at its run what it reads and writes": [
