@@ -42,6 +42,9 @@ _RETENTION = "delta.setTransactionRetentionDuration"
 _STATE = "nothing was written; the target and the watermark are unchanged"
 _CHANGE_AND_RETRY = "change the write, then: floodmark retry BATCH"
 
+EXAMPLE_LENGTH = 200
+"""Characters of a key that is shown as an example."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
