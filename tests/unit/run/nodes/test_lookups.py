@@ -315,3 +315,36 @@ def test_a_plan_advises_a_lookup_by_name_where_a_table_is_only_joined(
     )
     assert told(written) == []
     assert lake.exists()
+
+
+def test_everything_again_looks_up_what_is_there_now_and_a_rebuild_what_its_batch_has(
+    lake: Path, make_project: MakeProject
+) -> None:
+    project = make_project(SHOP % ("inner", APPEND))
+    run(project)
+    rename(lake, "Swiss", "German")
+    raised(project.run(full_refresh=True))
+    assert rows(lake / "facts") == [(1, "Swiss")]
+
+    (lake / "facts").rename(lake / "gone")
+    put(lake / "orders", id=[2], customer=[8])
+    (outcome,) = project.run().outcomes
+    assert outcome.error is not None
+    rename(lake, "?", "?")
+    raised(project.retry(outcome.batch_id, on_lost_target="rebuild"))
+
+    assert rows(lake / "facts") == [(1, "Swiss"), (2, "German")]
+
+
+def test_the_seed_of_a_new_pipeline_looks_up_what_is_there_now(
+    lake: Path, make_project: MakeProject
+) -> None:
+    first = (SHOP % ("left", APPEND)).replace("pipeline: orders", "pipeline: orders\n    scope: s")
+    run(make_project(first))
+    rename(lake, "Swiss", "German")
+    second = first.partition("pipelines:\n")[2].replace("pipeline: orders", "pipeline: late")
+
+    run(make_project(first + second.replace("path: ./facts", "path: ./late")))
+
+    assert rows(lake / "late") == [(1, "Swiss")]
+    assert rows(lake / "facts") == [(1, "CH")]
