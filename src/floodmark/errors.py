@@ -130,6 +130,7 @@ CODES: dict[str, str] = {
     "FM-SOURCE-053": "the answer of a web API that was planned is gone",
     "FM-SOURCE-054": "a table that is looked up cannot be read as it was frozen",
     "FM-SOURCE-055": "the loss of a table that is looked up cannot be accepted",
+    "FM-SOURCE-063": "Delta refuses to read versions that old, and nothing else can read them",
     "FM-SINK-001": "a write does not say what to do with updates and deletes",
     "FM-SINK-002": "a whole table would be appended to a target that holds rows of it already",
     "FM-SINK-003": "a feed window would overwrite a whole target",

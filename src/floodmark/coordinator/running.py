@@ -30,9 +30,9 @@ from floodmark.plan.refusals import (
     refuse_unknown_settlement,
 )
 from floodmark.run.deferred import freeze_ends
-from floodmark.run.engine import spark_engine
+from floodmark.run.engine import Engine, spark_engine
 from floodmark.run.external import ExternalReport
-from floodmark.run.landing import Landing
+from floodmark.run.landing import Landing, ranges_folder
 from floodmark.run.leases import (
     batch_for_run,
     known_batch,
@@ -89,7 +89,7 @@ class Running(Store):
             return result_of(earlier, is_repeat=True)
         # Refuse before a Spark session is asked for.
         batch_for_run(store.state(), batch_id, pipeline)
-        engine = self._engine or spark_engine(self.spark, self.storage, self.readers)
+        engine = self._any_engine()
         self._name_tables_again(store.state())
         try:
             runner = self._runner(store, on_lost_target, on_lost_range, loads_anew=loads_anew)
@@ -185,7 +185,7 @@ class Running(Store):
         batch = self._batch(batch_id)
         if not batch.upstreams_of(pipeline):
             batch_for_run(self._reader().state(), batch_id, pipeline)
-        source = (self._engine or spark_engine(self.spark, self.storage, self.readers)).source()
+        source = self._any_engine().source()
         batch = self._frozen_elsewhere(batch, pipeline, source)
         windows = [batch.window_for(pipeline, u) for u in batch.upstreams_of(pipeline)]
         for window in windows:
@@ -211,11 +211,17 @@ class Running(Store):
 
     def open_frozen(self, batch_id: str) -> Mapping[str, Any]:
         """Every upstream of a batch as a whole, at its frozen version, without change columns."""
-        source = (self._engine or spark_engine(self.spark, self.storage, self.readers)).source()
+        source = self._any_engine().source()
         batch = self._batch(batch_id)
         windows = (*batch.windows.values(), *batch.lookups.values())
         tables = {w.upstream: source.table(w, w.through_version) for w in windows}
         return Inputs(tables, self.stored_name)
+
+    def _any_engine(self) -> Engine:
+        if self._engine is not None:
+            return self._engine
+        folder = ranges_folder(self.control)
+        return spark_engine(self.spark, self.storage, self.readers, folder)
 
     def refuse_if_leased(self, pipeline: str, batch_id: str) -> None:
         """Raise what a run of the pipeline would be refused with now, before Spark is started.

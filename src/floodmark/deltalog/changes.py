@@ -8,19 +8,23 @@ rows shows nothing; an add and a remove of one path (deletion vectors) show the 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from floodmark.deltalog.bulk import AddedFiles, added_files
 from floodmark.deltalog.commit import Action, Commit
-from floodmark.deltalog.schema import fingerprint
+from floodmark.deltalog.files import location
+from floodmark.deltalog.schema import fingerprint, schema_of
 from floodmark.model.delta import ChangeKind, VersionFacts
 
 RowsOf = Callable[[set[str], int], Mapping[str, int | None]]
 """Rows of data files by path, from the adds of commits before a version."""
 
 _ALL_KINDS: frozenset[ChangeKind] = frozenset(("insert", "update", "delete"))
+_ONLY_INSERTS: frozenset[ChangeKind] = frozenset(("insert",))
 _KINDS_OF: Mapping[str, frozenset[ChangeKind]] = {
     "UPDATE": frozenset(("update",)),
     "DELETE": frozenset(("delete",)),
@@ -29,6 +33,7 @@ _KINDS_OF: Mapping[str, frozenset[ChangeKind]] = {
 """What operations can show at most; the kinds of others come from their metrics."""
 _ONLY_SHRINKS = frozenset(("DELETE", "UPDATE", "MERGE", "WRITE"))
 """Operations whose new deletion vector of a file always contains the old one."""
+_COUNT_FIRST = re.compile(r'\{"numRecords":(\d{1,18})[,}]')
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -42,6 +47,8 @@ class _Seen:
     cdc: list[Action] = field(default_factory=list)
     metadata: Action | None = None
     transactions: dict[str, int] = field(default_factory=dict)
+    added: AddedFiles | None = None
+    """All adds of a large commit that does nothing else to files."""
 
 
 class _Change(NamedTuple):
@@ -63,6 +70,7 @@ def version_facts(commit: Commit, rows_of: RowsOf) -> VersionFacts:
     seen = _seen(commit)
     change = _change(seen, commit.version, rows_of)
     metadata = seen.metadata
+    schema = None if metadata is None else schema_of(metadata)
     stamp = seen.info.get("inCommitTimestamp")
     return VersionFacts(
         version=commit.version,
@@ -72,9 +80,9 @@ def version_facts(commit: Commit, rows_of: RowsOf) -> VersionFacts:
         bytes=change.bytes,
         rows=change.rows,
         feed_enabled=None if metadata is None else feed_flag(metadata),
-        schema_fingerprint=None if metadata is None else fingerprint(metadata["schemaString"]),
+        schema_fingerprint=None if schema is None else fingerprint(schema),
         table_id=None if metadata is None else str(metadata["id"]),
-        schema_json=None if metadata is None else metadata["schemaString"],
+        schema_json=schema,
         transactions=seen.transactions,
         metrics=_texts(seen.info.get("operationMetrics")),
         parameters=_texts(seen.info.get("operationParameters")),
@@ -94,15 +102,36 @@ def feed_flag(metadata: Action) -> bool:
 
 def file_rows(add: Action) -> int | None:
     """The live rows of a data file: its count less those its deletion vector hides."""
-    records = add.get("numRecords")
-    if records is None:
-        records = _records(add.get("stats"))
+    records = _count(add)
     return None if records is None else records - _hidden(add)
+
+
+def slim(file: Action) -> Action:
+    """A data file without what nobody asks for, which is most of it: values, bounds, tags.
+
+    Python's garbage collector looks through whatever refers to other objects, and a log may name
+    300,000 files: with their whole actions that takes as long as reading them.
+    """
+    kept = {"path": file["path"], "size": file.get("size"), "numRecords": _count(file)}
+    if not file.get("dataChange", True):
+        kept["dataChange"] = False
+    if file.get("deletionVector"):
+        kept["deletionVector"] = file["deletionVector"]
+    return kept
+
+
+def _count(file: Action) -> int | None:
+    records = file.get("numRecords")
+    return _records(file.get("stats")) if records is None else records
 
 
 def _records(stats: Any) -> int | None:
     if not stats:
         return None
+    # Delta writes the count first; the rest, bounds of every column, takes most of the time.
+    head = _COUNT_FIRST.match(stats) if isinstance(stats, str) else None
+    if head:
+        return int(head[1])
     try:
         records = json.loads(stats)["numRecords"]
     except (ValueError, TypeError, KeyError):
@@ -115,13 +144,20 @@ def _hidden(file: Action) -> int:
     return int(vector["cardinality"]) if vector else 0
 
 
+def _actions(commit: Commit, seen: _Seen) -> Iterable[tuple[str, Action]]:
+    if seen.added is None:
+        return commit.actions()
+    names = ("commitInfo", "metaData", "txn")
+    return ((name, body) for name in names for body in commit.named(name))
+
+
 def _seen(commit: Commit) -> _Seen:
-    seen = _Seen()
-    for name, body in commit.actions():
+    seen = _Seen(added=added_files(commit))
+    for name, body in _actions(commit, seen):
         if name == "add":
-            seen.adds[body["path"]] = body
+            seen.adds[location(body["path"])] = slim(body)
         elif name == "remove":
-            seen.removes[body["path"]] = body
+            seen.removes[location(body["path"])] = slim(body)
         elif name == "cdc":
             seen.cdc.append(body)
         elif name == "commitInfo":
@@ -138,6 +174,9 @@ def _change(seen: _Seen, version: int, rows_of: RowsOf) -> _Change:
         return _change_of_cdc(seen)
     if _is_merge_without_effect(seen.info):
         return _NO_CHANGE
+    if seen.added is not None:
+        kinds = _ONLY_INSERTS if seen.added.has_rows else frozenset()
+        return _Change(kinds, seen.added.bytes, seen.added.rows)
     adds = {p: a for p, a in seen.adds.items() if a.get("dataChange", True)}
     removes = {p: r for p, r in seen.removes.items() if r.get("dataChange", True)}
     if not adds and not removes:
@@ -215,15 +254,23 @@ def _change_of_files(
 ) -> _Change:
     pairs = adds.keys() & removes.keys()
     removed = {p: r for p, r in removes.items() if p not in pairs}
-    parts = [_inserted(adds[p]) for p in adds.keys() - pairs]
+    parts = [_inserted(add for path, add in adds.items() if path not in pairs)]
     parts += _deleted(removed, version, rows_of)
     shrinks = seen.info.get("operation") in _ONLY_SHRINKS
     parts += [_difference(removes[p], adds[p], shrinks=shrinks) for p in pairs]
     return _sum(parts)
 
 
-def _inserted(add: Action) -> _Change:
-    return _Change(frozenset(("insert",)), int(add.get("size") or 0), file_rows(add))
+def _inserted(adds: Iterable[Action]) -> _Change:
+    size, rows, is_known, shows = 0, 0, True, False
+    for add in adds:
+        live = file_rows(add)
+        size += int(add.get("size") or 0)
+        rows += live or 0
+        is_known = is_known and live is not None
+        shows = shows or live != 0
+    kinds = _ONLY_INSERTS if shows else frozenset()
+    return _Change(kinds, size, rows if is_known else None)
 
 
 def _deleted(removed: Mapping[str, Action], version: int, rows_of: RowsOf) -> list[_Change]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 from floodmark.errors import SourceError
@@ -32,9 +33,7 @@ class Commit(NamedTuple):
     def actions(self) -> Iterator[tuple[str, Action]]:
         """Every action with its name, in file order; raises FM-SOURCE-008 on a damaged line."""
         self.check()
-        for number, line in enumerate(self.data.splitlines(), start=1):
-            if line and not line.isspace():
-                yield from self._parsed(line, number)
+        yield from self._parsed(line for line in self.data.split(b"\n") if line.strip())
 
     def may_have(self, quoted_name: bytes) -> bool:
         """False where no action of a name, given with its quotes, can be in the file."""
@@ -42,12 +41,8 @@ class Commit(NamedTuple):
 
     def named(self, name: str) -> Iterator[Action]:
         """The actions of one name; lines that cannot hold it are not parsed."""
-        quoted = f'"{name}"'.encode()
-        if quoted not in self.data:
-            return
-        for number, line in enumerate(self.data.splitlines(), start=1):
-            if quoted in line:
-                yield from (body for kind, body in self._parsed(line, number) if kind == name)
+        lines = self._lines_with(f'"{name}"'.encode())
+        return (body for kind, body in self._parsed(lines) if kind == name)
 
     def committed_ms(self) -> int:
         """The commit time: in-commit where the table has it, else the file's."""
@@ -58,16 +53,48 @@ class Commit(NamedTuple):
                     return stamp
         return self.modified_ms
 
-    def _parsed(self, line: bytes, number: int) -> list[tuple[str, Action]]:
+    def _lines_with(self, quoted: bytes) -> Iterator[bytes]:
+        data = self.data
+        at = data.find(quoted)
+        while at >= 0:
+            end = data.find(b"\n", at)
+            end = len(data) if end < 0 else end
+            yield data[data.rfind(b"\n", 0, at) + 1 : end]
+            at = data.find(quoted, end)
+
+    def _parsed(self, lines: Iterator[bytes]) -> Iterator[tuple[str, Action]]:
+        while group := list(islice(lines, LINES_AT_ONCE)):
+            for action in self._parsed_at_once(group):
+                for name, body in action.items():
+                    if isinstance(body, dict):
+                        yield name, body
+
+    def _parsed_at_once(self, lines: list[bytes]) -> list[dict[str, Any]]:
+        """Lines as one JSON list: a third of the time of one by one."""
+        try:
+            parsed = _decode(f"[{b','.join(lines).decode()}]")
+        except (ValueError, RecursionError):
+            parsed = []
+        # Two broken lines may make one whole action together.
+        if len(parsed) == len(lines) and all(type(action) is dict for action in parsed):
+            return parsed  # type: ignore[no-any-return]
+        return [self._parsed_alone(line) for line in lines]
+
+    def _parsed_alone(self, line: bytes) -> dict[str, Any]:
         try:
             parsed = _decode(line.decode())
         except (ValueError, RecursionError):
-            raise damaged(self.path, f"line {number} is not JSON") from None
+            raise damaged(self.path, f"line {self._number_of(line)} is not JSON") from None
         if not isinstance(parsed, dict):
-            raise damaged(self.path, f"line {number} is not an action")
-        return [(name, body) for name, body in parsed.items() if isinstance(body, dict)]
+            raise damaged(self.path, f"line {self._number_of(line)} is not an action")
+        return parsed
+
+    def _number_of(self, line: bytes) -> int:
+        return self.data.split(b"\n").index(line) + 1
 
 
+LINES_AT_ONCE = 1_024
+"""So many lines are parsed together: half a MB, whatever the size of the file."""
 _decode = json.JSONDecoder().decode
 """As json.loads, without its guessing of encodings: a log is UTF-8."""
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from floodmark.deltalog.changes import feed_flag, file_rows, instant, version_facts
+from floodmark.deltalog.bulk import NO_FILES, added_files
+from floodmark.deltalog.changes import feed_flag, file_rows, instant, slim, version_facts
 from floodmark.deltalog.checkpoint import CheckpointReader
 from floodmark.deltalog.commit import Action, Commit, damaged
-from floodmark.deltalog.files import feed_files, places
+from floodmark.deltalog.files import feed_files, location, places
 from floodmark.deltalog.listing import Listing, commit_name, listing_of
-from floodmark.deltalog.schema import fingerprint
+from floodmark.deltalog.schema import fingerprint, schema_of
 from floodmark.deltalog.storage import Storage, absolute
 from floodmark.errors import PlanError, SourceError
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
@@ -108,8 +109,34 @@ class DeltaLog:
         Raises FM-SOURCE-001 beyond the table, FM-SOURCE-002 where neither the commits from 0 nor a
         checkpoint with the commits after it are there.
         """
+        size = self._size_in_columns(version)
+        if size is not None:
+            return size
         files = self._live_files(version)
         return self._guarded(lambda: _size_of(files.values()))
+
+    def _size_in_columns(self, version: int) -> SnapshotSize | None:
+        """The size of a table that a few large commits have made; None for every other one."""
+        listing = self._listing_through(version)
+        if _floor(listing, version) >= 0 or version >= FEW_COMMITS:
+            return None
+        self._check_present(listing, 0, version)
+        parts = []
+        for commit in map(self._commit, range(version + 1)):
+            commit.check()
+            part = NO_FILES if not commit.may_have(b'"add"') else added_files(commit)
+            if part is None or commit.may_have(b'"remove"'):
+                return None
+            parts.append(part)
+        paths = {path for part in parts for path in part.paths}
+        if len(paths) < sum(len(part.paths) for part in parts):
+            return None  # a file that is added again replaces its first action
+        rows = [part.rows for part in parts]
+        return SnapshotSize(
+            files=len(paths),
+            bytes=sum(part.bytes for part in parts),
+            rows=None if None in rows else sum(count or 0 for count in rows),
+        )
 
     def lost_snapshot_files(self, version: int) -> list[str]:
         """Data files of the whole table at a version that are no longer there; asks for each."""
@@ -137,7 +164,7 @@ class DeltaLog:
         files: dict[tuple[str, str], Action] = {}
         if floor >= 0:
             reader = self._reader(listing, floor)
-            files = self._guarded(lambda: {_file_key(add): add for add in reader.adds()})
+            files = self._guarded(lambda: {_file_key(add): slim(add) for add in reader.adds()})
         for v in range(floor + 1, version + 1):
             self._replay(self._commit(v), files)
         return files
@@ -170,9 +197,15 @@ class DeltaLog:
         floor = _floor(listing, listing.latest)
         found: dict[str, int] = {}
         for commit in self._newest_first(listing, listing.latest, floor + 1):
-            found = {**self._facts_of(commit, _AddedRows()).transactions, **found}
+            found = {**self._transactions_in(commit), **found}
         known = {} if floor < 0 else self._guarded(self._reader(listing, floor).transactions)
         return {**known, **found}
+
+    def _transactions_in(self, commit: Commit) -> dict[str, int]:
+        try:
+            return {txn["appId"]: txn["version"] for txn in commit.named("txn")}
+        except (KeyError, TypeError) as error:
+            raise damaged(commit.path, f"an action makes no sense: {error!r}") from error
 
     def find_transaction(self, app_id: str, version: int) -> VersionFacts | None:
         """The commit that set exactly this version for an app id.
@@ -396,11 +429,13 @@ class DeltaLog:
 
     def _replay(self, commit: Commit, files: dict[tuple[str, str], Action]) -> None:
         try:
-            commit.check()
-            for remove in commit.named("remove"):
-                files.pop(_file_key(remove), None)
-            for add in commit.named("add"):
-                files[_file_key(add)] = add
+            added: dict[tuple[str, str], Action] = {}
+            for name, file in commit.actions():
+                if name == "add":
+                    added[_file_key(file)] = slim(file)
+                elif name == "remove":
+                    files.pop(_file_key(file), None)
+            files.update(added)
         except (KeyError, TypeError) as error:
             raise damaged(commit.path, f"an action makes no sense: {error!r}") from error
 
@@ -430,12 +465,12 @@ class _HeaderSearch:
 
     def result(self, folder: str) -> _Header:
         metadata = self._found.get("metaData")
-        if metadata is None or "id" not in metadata or "schemaString" not in metadata:
+        if metadata is None or "id" not in metadata:
             raise damaged(folder, "no complete metaData action in commits or checkpoint")
         protocol = self._found.get("protocol")
         if protocol is None:
             raise damaged(folder, "no protocol action in commits or checkpoint")
-        schema = metadata["schemaString"]
+        schema = schema_of(metadata)
         try:
             return _Header(metadata, protocol, schema, fingerprint(schema))
         except (ValueError, TypeError, RecursionError):
@@ -466,8 +501,9 @@ class _AddedRows:
         for add in commit.named("add"):
             whole = {k: v for k, v in add.items() if k != "deletionVector"}
             rows = file_rows(whole)
-            if rows is not None or add["path"] not in self.rows:
-                self.rows[add["path"]] = rows
+            path = location(add["path"])
+            if rows is not None or path not in self.rows:
+                self.rows[path] = rows
 
 
 def _transaction_in(commit: Commit, app_id: str) -> int | None:
@@ -479,13 +515,15 @@ def _transaction_in(commit: Commit, app_id: str) -> int | None:
 
 def _file_key(file: Action) -> tuple[str, str]:
     """A data file's identity in the log: its path and its deletion vector."""
-    vector: Mapping[str, Any] = file.get("deletionVector") or {}
+    vector: Mapping[str, Any] | None = file.get("deletionVector")
+    if not vector:
+        return location(file["path"]), ""
     parts = (
         vector.get("storageType"),
         vector.get("pathOrInlineDv"),
         vector.get("offset"),
     )
-    return file["path"], json.dumps(parts) if vector else ""
+    return location(file["path"]), json.dumps(parts)
 
 
 def _size_of(files: Any) -> SnapshotSize:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from floodmark.model.delta import NO_COLUMNS
+
 _MAPPING_KEYS = ("delta.columnMapping.id", "delta.columnMapping.physicalName")
+
+
+def schema_of(metadata: Mapping[str, Any]) -> str:
+    """The schema of a metaData action, which may have none; Delta takes it for one without columns."""
+    return metadata.get("schemaString") or NO_COLUMNS
 
 
 @lru_cache(maxsize=4096)

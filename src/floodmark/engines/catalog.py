@@ -21,7 +21,7 @@ CONTROL_TABLES = (
     "history",
 )
 
-CATALOG_MANAGED = frozenset(("catalogManaged", "catalogOwned-preview"))
+CATALOG_MANAGED = frozenset(("catalogManaged", "catalogOwned-preview", "catalogOwned"))
 """Table features under which the newest commits are not in the log folder."""
 _NOT_FOUND = (
     "TABLE_OR_VIEW_NOT_FOUND",

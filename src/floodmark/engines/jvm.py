@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -14,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from floodmark.errors import SinkError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOCK_TIMEOUT_SECONDS = 600.0
@@ -37,6 +38,52 @@ def child_session(spark: SparkSession) -> SparkSession:
     session is returned as it is: its writes have to take turns.
     """
     return spark if is_connect(spark) else spark.newSession()
+
+
+def session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A child session with the settings of `spark` and those given; `spark` stays as it is.
+
+    Not for Spark Connect, which has no child sessions.
+    """
+    child = child_session(spark)
+    # A child session starts from the defaults: what the parent was told later has to follow.
+    defaults = child.conf.getAll
+    for key, value in spark.conf.getAll.items():
+        if defaults.get(key) != value and child.conf.isModifiable(key):
+            child.conf.set(key, value)
+    for key, value in settings.items():
+        child.conf.set(key, value)
+    return child
+
+
+def frame_by_plan(spark: SparkSession, frame: DataFrame) -> DataFrame:
+    """The analysed plan of another session's frame, as a frame of `spark`.
+
+    Spark plans and runs it anew in `spark`: only what the analysis decided stays.
+    """
+    from pyspark.sql import DataFrame
+
+    dataset = _named(spark, frame._jdf.getClass().getName())
+    plan = frame._jdf.queryExecution().analyzed()
+    return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def frame_by_rows(spark: SparkSession, frame: DataFrame) -> DataFrame:
+    """The rows of another session's frame, as a frame of `spark`.
+
+    The other session plans the rows at once, with its own settings; reading them is left to the
+    actions on the frame. They stay in Spark's own format, so no value is converted.
+    """
+    from pyspark.sql import DataFrame
+
+    rows = frame._jdf.queryExecution().toRdd()
+    made = spark._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False)  # noqa: FBT003  # py4j has no names
+    return DataFrame(made, spark)
+
+
+def _named(spark: SparkSession, name: str) -> Any:
+    """A class of Spark's JVM."""
+    return reduce(getattr, name.split("."), _jvm(spark))
 
 
 def java_errors(error: BaseException) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 ChangeKind = Literal["insert", "update", "delete"]
 
-HIDDEN_COMMITS = frozenset(("catalogManaged", "catalogOwned-preview"))
+HIDDEN_COMMITS = frozenset(("catalogManaged", "catalogOwned-preview", "catalogOwned"))
 """Reader features of tables whose newest commits are not in the log folder."""
 READABLE_FEATURES = frozenset(
     (
@@ -28,6 +28,8 @@ READABLE_FEATURES = frozenset(
 )
 """Reader features that the log reader and the oldest supported Delta understand."""
 NEWEST_READER_VERSION = 3
+NO_COLUMNS = '{"type":"struct","fields":[]}'
+"""The schema of a log that has not been given one: Delta Live Tables writes it with version 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from floodmark.model.delta import NO_COLUMNS
+
+
+def has_columns(schema: str) -> bool:
+    """False for a schema that says that there are none; one that cannot be read may have some."""
+    return schema != NO_COLUMNS and _parsed(schema).get("fields") != []
+
 
 def retyped_columns(old: str | None, new: str | None) -> list[str]:
     """Columns of both schemas, also inside structs, arrays and maps, whose type differs.
@@ -21,6 +28,17 @@ def dropped_columns(old: str | None, new: str | None) -> list[str]:
         return []
     kept = _fields(_parsed(new))
     return [name for name in _fields(_parsed(old)) if name not in kept]
+
+
+def tightened_columns(old: str | None, new: str | None) -> list[str]:
+    """Columns of both schemas, also inside others, that may be NULL in the old one only."""
+    return list(_tightened(_parsed(old), _parsed(new), "")) if old and new else []
+
+
+def overtaken_columns(old: str | None, new: str | None) -> list[str]:
+    """Columns for which Spark refuses to read the old rows with the new schema."""
+    found = [*retyped_columns(old, new), *dropped_columns(old, new), *tightened_columns(old, new)]
+    return list(dict.fromkeys(found))
 
 
 def _parsed(schema_json: str) -> Any:
@@ -46,3 +64,21 @@ def _retyped(old: Any, new: Any, name: str) -> Iterator[str]:
 def _fields(schema: Any) -> dict[str, Any]:
     found = schema.get("fields") if isinstance(schema, dict) else None
     return {str(field["name"]).lower(): field["type"] for field in found or ()}
+
+
+def _tightened(old: Any, new: Any, name: str) -> Iterator[str]:
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return
+    if any(old.get(flag) and not new.get(flag) for flag in ("containsNull", "valueContainsNull")):
+        yield name
+    for inner in ("elementType", "keyType", "valueType"):
+        yield from _tightened(old.get(inner), new.get(inner), name)
+    others = {str(field["name"]).lower(): field for field in new.get("fields") or ()}
+    for field in old.get("fields") or ():
+        other = others.get(str(field["name"]).lower())
+        if other is None:
+            continue
+        inside = f"{name}.{field['name']}" if name else str(field["name"])
+        if field.get("nullable", True) and not other.get("nullable", True):
+            yield inside
+        yield from _tightened(field["type"], other["type"], inside)

@@ -12,11 +12,14 @@ from floodmark.model.delta import (
     TableFacts,
     unreadable_features,
 )
+from floodmark.model.schemas import has_columns
 from floodmark.model.state import Mark
 
 
 def refuse_unreadable(upstream: str, facts: TableFacts) -> None:
     """Raise FM-PLAN-009 for a table that needs what floodmark or Delta cannot read."""
+    if not has_columns(facts.schema_json):
+        raise _without_columns(upstream, facts)
     features = set(facts.reader_features)
     if features & HIDDEN_COMMITS:
         raise _needs(
@@ -33,6 +36,18 @@ def refuse_unreadable(upstream: str, facts: TableFacts) -> None:
             unknown,
             "drop the feature (ALTER TABLE ... DROP FEATURE), or register a copy of the table",
         )
+
+
+def _without_columns(upstream: str, facts: TableFacts) -> PlanError:
+    return PlanError(
+        "FM-PLAN-009",
+        f"{upstream} has no columns",
+        where=upstream,
+        found=f"a table without a schema at version {facts.latest_version}",
+        allowed="a table with at least one column",
+        state="nothing was planned",
+        next="let the writer of the table finish its first write, then plan again",
+    )
 
 
 def _needs(upstream: str, title: str, features: Iterable[str], next: str) -> PlanError:

@@ -8,7 +8,7 @@ from typing import Any
 
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts, enable_feed_command
 from floodmark.model.plan import Probe
-from floodmark.model.schemas import dropped_columns, retyped_columns
+from floodmark.model.schemas import has_columns, overtaken_columns, retyped_columns
 from floodmark.model.state import Mark
 from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
 from floodmark.model.window import NOTHING_PROCESSED, Window
@@ -184,8 +184,11 @@ def _feed_prefix(
 
 
 def _changes_schema(place: _Place, version: VersionFacts, before: list[VersionFacts]) -> bool:
-    found = version.schema_fingerprint
-    return found is not None and found != _fingerprint_at_end(place, before)
+    schema = _schema_at_end(place, before)
+    if schema is not None and not has_columns(schema):
+        return False  # the first columns of a table change nothing: no version before has rows
+    written = version.schema_fingerprint
+    return written is not None and written != _fingerprint_at_end(place, before)
 
 
 def _fingerprint_at_end(place: _Place, versions: Sequence[VersionFacts]) -> str:
@@ -377,11 +380,12 @@ def _reader(place: _Place, taken: list[VersionFacts]) -> str:
     columns = _changed_later(place, taken)
     if not columns:
         return ""
-    return f"; read by delta-rs: a later version changes or drops {', '.join(columns)}"
+    what = f"changes, drops or makes NOT NULL {', '.join(columns)}"
+    return f"; read by delta-rs: a later version {what}"
 
 
 def _changed_later(place: _Place, versions: Sequence[VersionFacts]) -> list[str]:
-    """Columns that a version after these retyped or dropped, which hides them from Spark.
+    """Columns that a version after these retyped, dropped or made NOT NULL: Spark refuses the range.
 
     With column mapping Spark reads a range with the schema of its end.
     """
@@ -390,7 +394,7 @@ def _changed_later(place: _Place, versions: Sequence[VersionFacts]) -> list[str]
     if place.facts.has_column_mapping:
         return []
     old, new = _schema_at_end(place, versions), place.facts.schema_json
-    return [*retyped_columns(old, new), *dropped_columns(old, new)]
+    return overtaken_columns(old, new)
 
 
 def _feed_off_reason(place: _Place) -> str:

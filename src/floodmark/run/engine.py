@@ -46,10 +46,17 @@ class Engine(Protocol):
 class SparkEngine:
     """Delta tables through a Spark session. The adapters are imported on first use."""
 
-    def __init__(self, spark: Any, storage: Storage, readers: Readers | None = None) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        storage: Storage,
+        readers: Readers | None = None,
+        spool_folder: str | None = None,
+    ) -> None:
         self.spark = spark
         self._readers = readers or {}
         self._storage = storage
+        self._spool_folder = spool_folder
 
     def source(self) -> QuerySource:
         from floodmark.sources.cursors import CursorSource
@@ -60,7 +67,7 @@ class SparkEngine:
 
         options = self._storage.options
         return SourceOfAllKinds(
-            DeltaSource(self.spark, options),
+            DeltaSource(self.spark, options, self._spool_folder),
             SparkTimeSource(self.spark, options),
             CursorSource(self.spark, self._readers),
             FileSource(self.spark, self._readers),
@@ -88,8 +95,16 @@ class SparkEngine:
         return lost_files(error)
 
 
-def spark_engine(spark: Any, storage: Storage, readers: Readers | None = None) -> Engine:
-    """The engine of a session; raises FM-RUN-004 if there is none."""
+def spark_engine(
+    spark: Any,
+    storage: Storage,
+    readers: Readers | None = None,
+    spool_folder: str | None = None,
+) -> Engine:
+    """The engine of a session; raises FM-RUN-004 if there is none.
+
+    `spool_folder` takes rows that Spark cannot read itself; its executors must see it.
+    """
     if spark is None:
         raise RunError(
             "FM-RUN-004",
@@ -97,4 +112,4 @@ def spark_engine(spark: Any, storage: Storage, readers: Readers | None = None) -
             state="nothing was read or written",
             next="pass spark=fm.local_session() to fm.Coordinator",
         )
-    return SparkEngine(spark, storage, readers)
+    return SparkEngine(spark, storage, readers, spool_folder)

@@ -13,6 +13,13 @@ from floodmark.model.state import State
 log = logging.getLogger("floodmark")
 
 FOLDER = "landing"
+RANGES = "ranges"
+"""Beside the batches: ranges of tables that delta-rs reads for Spark."""
+
+
+def ranges_folder(control: str) -> str:
+    """Where ranges lie that Spark does not read itself, for every batch that needs them."""
+    return f"{control}/{FOLDER}/{RANGES}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +43,15 @@ class Landing:
     def sweep(self, state: Callable[[], State]) -> None:
         """Remove what finished batches left; called again it finds nothing.
 
-        Whoever finalizes sweeps all of them, so a crash in between leaves nothing for ever.
+        Whoever finalizes sweeps all of them, so a crash in between leaves nothing for ever. Ranges
+        go once no batch is open: they may serve several.
         """
-        found = self._batches()
+        names = self.names(self._root)
+        found = [name for name in names if name.startswith("batch_")]
         # Asked for after the look: what has landed by then belongs to a batch that it knows.
-        open_ones = {batch.batch_id for batch in state().open_batches()} if found else set()
+        open_ones = {batch.batch_id for batch in state().open_batches()} if names else set()
+        if RANGES in names and not open_ones:
+            self._remove(f"{self._root}/{RANGES}")
         for name in found:
             if name not in open_ones:
                 failpoints.reached("landing.before_remove")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
 from floodmark.deltalog import Storage
-from floodmark.engines.jvm import child_session, file_lock, is_connect, java_errors
+from floodmark.engines.jvm import file_lock, is_connect, java_errors, session_like
 from floodmark.errors import SinkError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.names import matching, quoted
@@ -446,11 +446,7 @@ def _receipt_session(spark: SparkSession, receipt: Receipt) -> Iterator[SparkSes
         _USER_METADATA: receipt.user_metadata,
     }
     if not is_connect(spark):
-        child = child_session(spark)
-        _copy_settings(spark, child)
-        for key, value in settings.items():
-            child.conf.set(key, value)
-        yield child
+        yield session_like(spark, settings)
         return
     with _turns:
         earlier = {key: spark.conf.get(key, None) for key in settings}
@@ -468,14 +464,6 @@ def _put_back(spark: SparkSession, earlier: Mapping[str, str | None]) -> None:
             spark.conf.unset(key)
         else:
             spark.conf.set(key, value)
-
-
-def _copy_settings(spark: SparkSession, child: SparkSession) -> None:
-    """A child session starts from the defaults: what the parent was told later has to follow."""
-    theirs = child.conf.getAll
-    for key, value in spark.conf.getAll.items():
-        if theirs.get(key) != value and child.conf.isModifiable(key):
-            child.conf.set(key, value)
 
 
 def _tie_notes(spec: WriteSpec, winners: DataFrame, keys: Sequence[str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from floodmark.deltalog.schema import fingerprint
 from floodmark.engines.catalog import identifier
 from floodmark.errors import SourceError
 from floodmark.model.delta import ChangeKind, SnapshotSize, TableFacts, VersionFacts
+from floodmark.sources.old_versions import version_of, whole_of_any_age
 from floodmark.sources.ranges import WIDENING
 
 if TYPE_CHECKING:
@@ -196,7 +197,19 @@ class CatalogLog:
         return self._schemas[version]
 
     def _as_of(self, version: int) -> DataFrame:
-        return self._answer(lambda: self._sql(f"SELECT * FROM {{}} VERSION AS OF {version}"))
+        """A version of any age: it is asked for its columns and files, never for rows."""
+
+        def ask() -> DataFrame:
+            frame = whole_of_any_age(
+                self._spark, lambda spark: version_of(spark, self._name, version), lambda: None
+            )
+            if frame is None:
+                raise self._gone(
+                    f"version {version} is older than delta.deletedFileRetentionDuration"
+                )
+            return frame
+
+        return self._answer(ask)
 
     def _sql(self, statement: str) -> DataFrame:
         return self._spark.sql(statement.format(identifier(self._name)))

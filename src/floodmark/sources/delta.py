@@ -8,15 +8,21 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from floodmark.deltalog import Storage
-from floodmark.engines.catalog import identifier
 from floodmark.errors import SourceError
 from floodmark.model.delta import TableFacts
-from floodmark.model.names import is_catalog_name, quoted
+from floodmark.model.names import is_catalog_name, quoted, short_hash
 from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources import arrow_feed, lost, ranges
 from floodmark.sources.logs import TableLog, log_of
+from floodmark.sources.old_versions import (
+    feed_of,
+    feed_of_any_age,
+    version_of,
+    whole_of_any_age,
+)
 from floodmark.sources.spark_times import as_inserts
+from floodmark.sources.spool import Spool
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,10 +41,14 @@ class DeltaSource:
     """
 
     def __init__(
-        self, spark: SparkSession, storage_options: Mapping[str, str] | None = None
+        self,
+        spark: SparkSession,
+        storage_options: Mapping[str, str] | None = None,
+        spool_folder: str | None = None,
     ) -> None:
         self._spark = spark
         self._storage = Storage(storage_options)
+        self._spool = Spool(self._storage, spool_folder)
 
     def check(self, window: Window) -> TableFacts:
         """See `Source.check`; also FM-SOURCE-005 if the session would hide missing files."""
@@ -91,25 +101,43 @@ class DeltaSource:
         by_name = is_catalog_name(window.place)
         if ranges.is_overtaken(log, log.facts(), window):
             if by_name:
-                raise ranges.schema_moved(window, "a later version changed or dropped a column")
-            rows = arrow_feed.read(window, self._storage)
-            return self._spark.createDataFrame(rows, _with_change_columns(schema))
-        reader = self._spark.read.format("delta").option("readChangeFeed", "true")
-        reader = reader.option("startingVersion", window.feed_start)
-        reader = reader.option("endingVersion", window.end)
+                raise ranges.schema_moved(window, f"a later version {ranges.LATER_CHANGES}")
+            return self._feed_by_delta_rs(window, schema)
+        first = window.feed_start or 0
         try:
-            frame = reader.table(identifier(window.place)) if by_name else reader.load(window.place)
+            frame = feed_of_any_age(
+                self._spark,
+                lambda spark: feed_of(spark, window.place, first, window.end),
+                lambda: ranges.prove_files(log, window),
+            )
         except PySparkException as error:
             raise _retold(window, error) from error
+        if frame is None:
+            if by_name:
+                raise ranges.too_old(window)
+            return self._feed_by_delta_rs(window, schema)
         # The feed always has the newest schema of the table: columns of later versions go.
         return frame.select(*map(quoted, (*schema.names, *CHANGE_COLUMNS)))
 
+    def _feed_by_delta_rs(self, window: Window, schema: StructType) -> DataFrame:
+        rows = arrow_feed.streamed(window, self._storage)
+        name = _spool_name(window, f"changes {window.feed_start}", window.end)
+        return self._spool.frame(self._spark, name, rows, _with_change_columns(schema))
+
     def _as_of(self, window: Window, version: int) -> DataFrame:
-        if is_catalog_name(window.place):
-            name = identifier(window.place)
-            return self._spark.sql(f"SELECT * FROM {name} VERSION AS OF {int(version)}")
-        reader = self._spark.read.format("delta").option("versionAsOf", version)
-        return reader.load(window.place)
+        place = window.place
+        frame = whole_of_any_age(
+            self._spark,
+            lambda spark: version_of(spark, place, version),
+            lambda: ranges.prove_version_files(self._log(window), window, version),
+        )
+        if frame is not None:
+            return frame
+        if is_catalog_name(place):
+            raise ranges.too_old(window)
+        rows = arrow_feed.streamed_version(window, version, self._storage)
+        name = _spool_name(window, "whole", version)
+        return self._spool.frame(self._spark, name, rows, self._schema(window, version))
 
     def _empty(self, schema: StructType, *, with_changes: bool) -> DataFrame:
         schema = _with_change_columns(schema) if with_changes else schema
@@ -147,6 +175,11 @@ def _retold(window: Window, error: Exception) -> Exception:
         if condition.startswith(_OTHER_SCHEMA):
             return ranges.schema_moved(window, condition)
     return error
+
+
+def _spool_name(window: Window, what: str, version: int) -> str:
+    """One name for the same rows; tables that were copied share an id, not a place."""
+    return short_hash("|".join((window.place, window.table_id, what, str(version))))
 
 
 def _with_change_columns(schema: StructType) -> StructType:

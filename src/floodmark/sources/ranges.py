@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from floodmark.errors import SourceError
 from floodmark.model.delta import TableFacts
-from floodmark.model.schemas import dropped_columns, retyped_columns
+from floodmark.model.schemas import overtaken_columns
 from floodmark.model.window import Window
 from floodmark.sources.logs import TableLog
 
 T = TypeVar("T")
 
 WIDENING = frozenset(("typeWidening", "typeWidening-preview"))
-MAX_DRIVER_BYTES = 1 << 29
-"""What delta-rs reads in the place of Spark goes through the driver: so many bytes of files."""
+LATER_CHANGES = "changed or dropped a column, or made it NOT NULL"
+"""What a version does after which Spark refuses the feed of those before it."""
 
 _STATE = "nothing was read or written; the committed watermark stays"
 _LOST = (
@@ -75,30 +75,24 @@ def schema_moved(window: Window, found: str, next_step: str = _LOST) -> SourceEr
 
 
 def is_overtaken(log: TableLog, facts: TableFacts, window: Window) -> bool:
-    """Whether Spark refuses the feed of a window because a later version retyped or dropped columns.
+    """Whether Spark refuses the feed of a window because of what a later version did to columns.
 
-    Spark reads every range with the newest schema, but for tables with column mapping.
+    Spark reads every range with the newest schema, but for tables with column mapping. delta-rs
+    reads what Spark refuses.
     """
     if window.feed_start is None or facts.schema_fingerprint == window.schema_fingerprint:
         return False
     if facts.has_column_mapping:
         return False
-    old, new = log.schema_at(window.end)[0], facts.schema_json
-    return bool(retyped_columns(old, new) or dropped_columns(old, new))
+    return bool(overtaken_columns(log.schema_at(window.end)[0], facts.schema_json))
 
 
 def _prove_not_overtaken(log: TableLog, facts: TableFacts, window: Window) -> None:
-    """delta-rs reads what Spark refuses, unless a type was widened or it is too much at once."""
-    if not is_overtaken(log, facts, window):
-        return
-    later = "a later version changed or dropped a column"
-    if WIDENING & set(facts.reader_features):
+    """delta-rs reads what Spark refuses, unless a type was widened."""
+    if is_overtaken(log, facts, window) and WIDENING & set(facts.reader_features):
+        later = f"a later version {LATER_CHANGES}"
         raise schema_moved(
             window, f"{later}, and the table has type widening: nothing reads past it"
-        )
-    if (window.bytes or 0) > MAX_DRIVER_BYTES:
-        raise schema_moved(
-            window, f"{later}, and {window.bytes:,} bytes are too much for the driver"
         )
 
 
@@ -106,15 +100,35 @@ def prove_files(log: TableLog, window: Window) -> None:
     """Raise FM-SOURCE-006 if data files that the window needs are gone; asks for every one."""
     if not window.has_news:
         return
-    lost: list[str] = []
     if window.snapshot_version is not None:
-        at = window.snapshot_version
-        lost += _retold(window, lambda: log.lost_snapshot_files(at))
+        prove_version_files(log, window, window.snapshot_version)
     if window.feed_start is not None:
         first = window.feed_start
-        lost += _retold(window, lambda: log.lost_feed_files(first, window.end))
+        _refuse_lost(window, _retold(window, lambda: log.lost_feed_files(first, window.end)))
+
+
+def prove_version_files(log: TableLog, window: Window, version: int) -> None:
+    """The same for the whole table at a version."""
+    _refuse_lost(window, _retold(window, lambda: log.lost_snapshot_files(version)))
+
+
+def _refuse_lost(window: Window, lost: Sequence[str]) -> None:
     if lost:
         raise files_gone(window, f"{len(lost)} files, {lost[0]} among them")
+
+
+def too_old(window: Window) -> SourceError:
+    """The error for a version that Delta refuses for its age and nothing else can read."""
+    return _error(
+        "FM-SOURCE-063",
+        "Delta refuses to read versions as old as those of the planned range",
+        window,
+        found="a version older than delta.deletedFileRetentionDuration of the table, in a session"
+        " in which that rule cannot be switched off for one read",
+        allowed="a classic session of Spark, or a table that is given by path, which delta-rs reads",
+        next="raise delta.deletedFileRetentionDuration of the table (ALTER TABLE ... SET"
+        " TBLPROPERTIES), then: floodmark retry BATCH; or run in a classic session",
+    )
 
 
 def files_gone(window: Window, found: str) -> SourceError:

@@ -80,15 +80,7 @@ class ArrowSource:
         return arrow_feed.read(window, self._storage)
 
     def _as_of(self, window: Window, version: int) -> pa.Table:
-        from deltalake import QueryBuilder
-        from deltalake.exceptions import DeltaError
-
-        table = self._at(window, version)
-        try:
-            rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t"))
-        except (FileNotFoundError, DeltaError, pa.ArrowInvalid) as error:
-            raise ranges.files_gone(window, type(error).__name__) from error
-        return arrow_feed.typed(rows, _arrow_schema(table))
+        return pa.concat_tables(arrow_feed.streamed_version(window, version, self._storage))
 
     def _empty(self, window: Window) -> pa.Table:
         from deltalake import Schema

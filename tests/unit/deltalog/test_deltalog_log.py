@@ -170,7 +170,7 @@ def test_an_outage_is_not_an_answer(written: Written) -> None:
         b'[{"add":1}]',
         b'{"add":{"size":"x"}}',
         b'{"add":{"path":"a","size":"x","dataChange":true}}',
-        b'{"metaData":{"id":"x"}}',
+        b'{"metaData":{"schemaString":"{}"}}',
         b'{"metaData":{"id":"x","schemaString":"no"}}',
         b'{"txn":{}}',
         b'{"a":' * 100_000 + b"}" * 100_000,
