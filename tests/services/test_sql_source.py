@@ -274,6 +274,7 @@ def test_jdbc_options_name_driver_address_and_rows() -> None:
         "dbtable": "(SELECT 1 AS x) floodmark_read",
         "fetchsize": "10000",
         "preferTimestampNTZ": "true",
+        "loginTimeout": "30",
         "user": "etl",
         "password": "secret",
     }
