@@ -412,7 +412,7 @@ def test_processed_and_last_processed_do_not_depend_on_rows_that_are_cleaned_up(
     assert removed == (2, 0)
     assert (ledger.tracked(), ledger.last_processed()) == (1, 2)
     assert [ledger.is_processed(number) for number in range(4)] == [True, True, True, False]
-    assert ledger.cleanup(0) == 1
+    assert ledger.cleanup(0) == 0  # by the last one an older copy of the row is known
     assert ledger.stored() == before
     assert committed(ledger, claim, place.table, 2, 2, 3) == AlreadyApplied(2)
     assert place.numbers() == [0, 1, 2]
@@ -568,7 +568,7 @@ def test_the_documented_grants_are_enough(
 
     assert isinstance(poor.commit(claim, batch(claim, 0, 0, 2), load), Applied)
     assert committed(poor, claim, place.table, 1, 2, 3) == Applied(1, LoadCounts(1, 1))
-    assert (poor.cleanup(0), poor.last_processed()) == (2, 1)
+    assert (poor.cleanup(0), poor.last_processed()) == (1, 1)
     poor.close()
 
 

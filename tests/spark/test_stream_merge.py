@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from tests.contract import receipt_contract as attacks
+from tests.contract.receipt_contract import Attack, DeltaFolder, ReceiptContract
 
 import floodmark as fm
-from floodmark.deltalog import DeltaLog
-from floodmark.errors import ConfigError
+from floodmark.deltalog import DeltaLog, Storage
+from floodmark.engines import jvm
+from floodmark.errors import ConfigError, SinkError
+from floodmark.model.receipt import Receipt
+from floodmark.model.write import WriteSpec
+from floodmark.sinks.delta import DeltaSink
+from floodmark.sinks.streams import QUERY_ID, _metadata, last_write
 from floodmark.testing import crash
+from floodmark.testing.arrow import ArrowSink
 from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
@@ -91,3 +103,100 @@ def test_a_stream_needs_a_name() -> None:
         fm.stream_merge("./t", stream="a/b", keys="id")
 
     assert caught.value.code == "FM-CONFIG-007"
+
+
+class MergedStream(DeltaFolder):
+    """`fm.stream_merge` in a query that numbers batches from 0; the first four without Spark."""
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        super().__init__(path)
+        self._spark = spark
+        self.query = str(uuid.uuid4())
+        self.options: dict[str, Any] = {}
+
+    def write(self, number: int) -> None:
+        self._merged(number - 1, [number])
+
+    def settle(self, number: int) -> None:
+        """Another checkpoint location: the source is read from its beginning."""
+        self.query = str(uuid.uuid4())
+        self._merged(0, range(1, number + 1))
+
+    def restore(self) -> None:
+        DeltaTable(self.path).restore(1)
+
+    def _merged(self, batch_id: int, numbers: Sequence[int]) -> None:
+        if batch_id in (1, 2, 3, 0) and len(numbers) == 1:
+            app_id = f"floodmark/stream/s/{self.query}"
+            receipt = Receipt(app_id, batch_id, _metadata("s", app_id, batch_id))
+            spec = WriteSpec(str(self.path), "merge", "s", keys=("n",))
+            known = last_write(str(self.path), app_id, Storage())
+            ArrowSink(spec, (), known).write(
+                pa.table({"n": pa.array(numbers, pa.int64())}), receipt
+            )
+            return
+        merge = fm.stream_merge(str(self.path), stream="s", keys="n", **self.options)
+        context = self._spark.sparkContext
+        context.setLocalProperty(QUERY_ID, self.query)
+        try:
+            merge(self._spark.createDataFrame([(n,) for n in numbers], "n long"), batch_id)
+        finally:
+            context.setLocalProperty(QUERY_ID, None)
+
+
+class TestStreamMerge(ReceiptContract):
+    """A copy of the query and its target, which went its own way, shows the same receipts: the one
+    attack that nothing outside of the target tells of."""
+
+    EXPECTED: ClassVar[dict[Attack, str]] = {
+        attacks.put_back: "FM-SINK-047",
+        attacks.put_back_and_passed: "FM-SINK-047",
+        attacks.restored_and_passed: "FM-SINK-009",
+        attacks.restored_and_cleaned: "FM-SINK-042",
+        attacks.cleaned: "FM-SINK-042",
+        attacks.checkpoint_gone: "FM-SOURCE-002",
+    }
+
+    @pytest.fixture
+    def writer(self, spark: SparkSession, tmp_lake: Path) -> MergedStream:
+        return MergedStream(spark, tmp_lake / "out")
+
+    def test_a_target_that_was_dropped_is_not_begun_in_the_middle(
+        self, writer: MergedStream
+    ) -> None:
+        writer.write(1)
+        shutil.rmtree(writer.path)
+
+        with pytest.raises(SinkError) as caught:
+            writer.write(5)
+        writer.options = {"allow_gaps": True}
+        writer.write(5)
+        writer.clean()
+        writer.write(5)
+
+        assert caught.value.code == "FM-SINK-047"
+        assert "allow_gaps=True" in str(caught.value.next)
+        assert writer.numbers() == [5]
+
+
+class ConnectSession:
+    """What a Spark Connect session shows of itself before it is asked for anything."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+
+def test_a_session_that_cannot_write_receipts_is_refused_before_the_first_write(
+    spark: SparkSession, tmp_lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receipt = Receipt("floodmark/c/p/out/0", 1, "{}")
+    spec = WriteSpec(str(tmp_lake / "out"), "append", "out")
+
+    with pytest.raises(SinkError) as connect:
+        DeltaSink(cast("Any", ConnectSession()), spec, ()).write(cast("Any", None), receipt)
+    monkeypatch.setattr(jvm, "_DELTA_OPTIONS", ("io.sail.delta.DeltaOptions", "java.lang.String"))
+    with pytest.raises(SinkError) as other:
+        DeltaSink(spark, spec, ()).write(spark.range(1), receipt)
+
+    assert connect.value.code == other.value.code == "FM-SINK-046"
+    assert "local_session()" in str(other.value.next)
+    assert not (tmp_lake / "out").exists()

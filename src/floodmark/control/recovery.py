@@ -340,6 +340,7 @@ def _sink_done(trace: Trace, findings: Findings) -> SinkDone:
         rows_written=None,
         seq=trace.seq,
         since=min(each.seq for each in findings.traces if each.write == trace.write),
+        batch_id=trace.batch_id,
     )
 
 

@@ -23,6 +23,11 @@ LOCK_POLL_SECONDS = 0.02
 MAX_CAUSES = 50
 """A chain of causes that is longer goes in a circle."""
 
+_DELTA_OPTIONS = (
+    "org.apache.spark.sql.delta.DeltaOptions",
+    "com.databricks.sql.transaction.tahoe.DeltaOptions",
+)
+
 _thread_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
@@ -31,13 +36,32 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
+def has_delta_transactions(spark: SparkSession) -> bool:
+    """Whether the Delta in the session's JVM knows the transaction options of a write.
+
+    Asked of its classes, which takes 2 ms: a setting says nothing about who writes. An engine that
+    is not Spark, or a Delta before 2.0, takes the options and ignores them.
+    """
+    from py4j.protocol import Py4JError
+
+    for name in _DELTA_OPTIONS:
+        options = _jvm(spark)
+        try:
+            for part in name.split("."):
+                options = getattr(options, part)
+            if options.TXN_APP_ID() == "txnAppId":
+                return True
+        except (TypeError, Py4JError):  # what py4j says of a class that is not there
+            continue
+    return False
+
+
 def child_session(spark: SparkSession) -> SparkSession:
     """A session with settings of its own on the same Spark; a new one at each call.
 
-    Frames of the parent can be written through it; temp views do not cross. A Spark Connect
-    session is returned as it is: its writes have to take turns.
+    Frames of the parent can be written through it; temp views do not cross.
     """
-    return spark if is_connect(spark) else spark.newSession()
+    return spark.newSession()
 
 
 def session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
@@ -149,11 +173,11 @@ def file_lock(
 
     The JVM holds it, not Python: when Python is killed, the commit that the JVM is still making
     stays covered until that JVM ends. The file is created and stays behind, empty. Nothing is
-    locked for a Spark Connect session or a location that is not on this machine's disk. Raises
-    SinkError FM-SINK-014 after `timeout_seconds`; not reentrant.
+    locked for a location that is not on this machine's disk. Raises SinkError FM-SINK-014 after
+    `timeout_seconds`; not reentrant.
     """
     path = local_path(location)
-    if path is None or is_connect(spark):
+    if path is None:
         yield
         return
     deadline = time.monotonic() + timeout_seconds

@@ -101,6 +101,8 @@ class SinkDone:
     """The name of a catalog by which the target was given; None for a path."""
     since: int | None = None
     """The number of the batch that first made this write; None in stores of older versions."""
+    batch_id: str | None = None
+    """The batch that the commit names; None in stores of older versions, and for a settled loss."""
 
     @property
     def first_seq(self) -> int | None:

@@ -559,6 +559,7 @@ class Run:
             # A name of files is no Delta table, which a later process could make known again.
             table=(spec.table or named) if spec.format == DELTA else None,
             since=known.first_seq if known and known.first_seq is not None else receipt.seq,
+            batch_id=self.batch.batch_id,
         )
         run = self._lease.run
         self._lease.record(lambda _: SinkWritten(run.batch_id, run.pipeline, run.epoch, done))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -11,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
 from floodmark.deltalog import Storage
-from floodmark.engines.jvm import file_lock, is_connect, java_errors, session_like
+from floodmark.engines.jvm import (
+    file_lock,
+    has_delta_transactions,
+    is_connect,
+    java_errors,
+    session_like,
+)
 from floodmark.errors import SinkError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.names import matching, quoted
@@ -54,9 +59,6 @@ _BAD_CONDITION = "DELTA_FAILED_RECOGNIZE_PREDICATE"
 
 ZORDER_AFTER_COMMITS = 20
 """So many commits without an OPTIMIZE make the next one due; a new table is sorted at once."""
-
-_turns = threading.Lock()
-"""Spark Connect has no child sessions: writes that need settings take turns."""
 
 
 class DeltaSink:
@@ -107,12 +109,14 @@ class DeltaSink:
     def write(self, frame: DataFrame, receipt: Receipt) -> WriteResult:
         """See `Sink.write`; the order of the steps is the guarantee.
 
-        1. The receipt is looked for, and every rule checked, before the target is touched.
+        1. The receipt is looked for, and every rule checked, before the target is touched; a session
+           that cannot commit a receipt is refused (FM-SINK-046).
         2. Under the lock both again: another writer may have come first.
         3. One commit with rows and receipt.
         4. The log is read back: the receipt is there, the table is the same.
         """
         # 1.
+        refuse_without_receipts(self._spark, self._spec.target)
         earlier = self.committed(receipt)
         if earlier is not None:
             return earlier
@@ -402,6 +406,31 @@ class DeltaSink:
         return f"({new} >= {old} OR {old} IS NULL)"
 
 
+def refuse_without_receipts(spark: SparkSession, target: str) -> None:
+    """Raise FM-SINK-046 for a session that would commit rows without their receipt.
+
+    Spark Connect has one session for the user and us: the settings that give a MERGE its receipt
+    would be on a write of the user's in that moment too, which Delta then skips as ours. And what
+    answers there need not be Spark: Sail takes the options of a receipt and writes none.
+    """
+    if is_connect(spark):
+        found = "a Spark Connect session"
+    elif not has_delta_transactions(spark):
+        found = "no Delta that knows txnAppId and txnVersion"
+    else:
+        return
+    raise SinkError(
+        "FM-SINK-046",
+        "the Spark session cannot commit rows and receipt together",
+        where=target,
+        found=found,
+        allowed="a session of Spark with a driver of its own and Delta 2.0 or newer",
+        state="nothing was written; without receipts every retry would append the rows again",
+        next="pass such a session to fm.Coordinator, say spark=fm.local_session(); then:"
+        " floodmark retry BATCH",
+    )
+
+
 def rows_to_write(frame: DataFrame, spec: WriteSpec) -> DataFrame:
     """The rows of a write that is no merge."""
     if spec.changes == "latest":
@@ -436,34 +465,13 @@ def _retelling(spec: WriteSpec, receipt: Receipt) -> Iterator[None]:
 
 @contextmanager
 def _receipt_session(spark: SparkSession, receipt: Receipt) -> Iterator[SparkSession]:
-    """A session in which one MERGE carries the receipt; the settings of `spark` stay as they are.
-
-    On Spark Connect it is `spark` itself, with the settings put back afterwards.
-    """
+    """A session in which one MERGE carries the receipt; the settings of `spark` stay as they are."""
     settings = {
         _TXN_APP: receipt.app_id,
         _TXN_VERSION: str(receipt.seq),
         _USER_METADATA: receipt.user_metadata,
     }
-    if not is_connect(spark):
-        yield session_like(spark, settings)
-        return
-    with _turns:
-        earlier = {key: spark.conf.get(key, None) for key in settings}
-        try:
-            for key, value in settings.items():
-                spark.conf.set(key, value)
-            yield spark
-        finally:
-            _put_back(spark, earlier)
-
-
-def _put_back(spark: SparkSession, earlier: Mapping[str, str | None]) -> None:
-    for key, value in earlier.items():
-        if value is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, value)
+    yield session_like(spark, settings)
 
 
 def _tie_notes(spec: WriteSpec, winners: DataFrame, keys: Sequence[str]) -> dict[str, str]:

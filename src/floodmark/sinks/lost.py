@@ -123,14 +123,79 @@ def _restored(previous: SinkDone, commit: VersionFacts, receipt: Receipt) -> Sin
     )
 
 
-def forgotten(previous: SinkDone, stored: int | None, receipt: Receipt) -> SinkError:
-    """The error for a target that no longer shows the receipt of our last write."""
+def forgotten(
+    previous: SinkDone, stored: int | None, latest_version: int | None, receipt: Receipt
+) -> SinkError:
+    """The error for a target that no longer shows our last write; a backup was put back, say."""
+    shown = "" if latest_version is None else f"; the newest version is {latest_version}"
+    at = "" if latest_version is None else f", written at version {previous.checked_version}"
     return _lost(
         "FM-SINK-017",
         "the target no longer shows the receipt of our last write",
         (previous, receipt),
-        found=f"{previous.app_id} at {'nothing' if stored is None else stored}",
-        allowed=f"{previous.app_id} at {previous.seq}",
+        found=f"{previous.app_id} at {'nothing' if stored is None else stored}{shown}",
+        allowed=f"{previous.app_id} at {previous.seq}{at}",
+    )
+
+
+def copied(previous: SinkDone, commit: VersionFacts, receipt: Receipt) -> SinkError:
+    """The error for a target in which another commit has the version of our last one."""
+    by = batch_of(commit.user_metadata)
+    found = f"batch {by}" if by else f"{commit.operation or 'a commit'} of somebody else"
+    return _lost(
+        "FM-SINK-044",
+        "the target is a copy that went its own way: our last commit is not in it",
+        (previous, receipt),
+        found=f"version {commit.version} is {found}",
+        allowed=f"version {previous.version} is batch {previous.batch_id or previous.seq}",
+    )
+
+
+def untold(previous: SinkDone, earliest: int, receipt: Receipt) -> SinkError:
+    """The error for a target whose log no longer has every commit since our last write."""
+    error = _lost(
+        "FM-SINK-042",
+        "the target's log no longer tells what others did since our last write",
+        (previous, receipt),
+        found=f"commit files from version {earliest} on; older ones were cleaned up",
+        allowed=f"every commit after version {previous.checked_version}: a RESTORE among them would"
+        " have taken rows of ours away",
+    )
+    retry = f"floodmark retry {batch_of(receipt.user_metadata)}"
+    error.next = (
+        f"if nobody restored or emptied the table: {retry} --on-lost-target accept (nothing is"
+        f" written anew); else: {retry} --on-lost-target rebuild"
+    )
+    return error
+
+
+def anonymous(path: str, receipt: Receipt) -> SinkError:
+    """The error for a receipt of the right number that no commit explains any more."""
+    return SinkError(
+        "FM-SINK-043",
+        "the target shows a receipt of this number, and not which batch left it",
+        where=path,
+        found=f"receipt {receipt.seq} of {receipt.app_id}; its commit file was cleaned up",
+        allowed=f"a commit that names batch {batch_of(receipt.user_metadata)}, or a record of it in"
+        " the control store",
+        state=_STATE,
+        next="if an older copy of the control store was put back: put the newest one back; else:"
+        f" floodmark retry {batch_of(receipt.user_metadata)} --on-lost-target rebuild (the target is"
+        " written anew, as a first run at the batch's versions would)",
+    )
+
+
+def unreadable(path: str, found: str, receipt: Receipt) -> SinkError:
+    """The error for a target whose log has lost files: nobody can read the table."""
+    return SinkError(
+        "FM-SINK-045",
+        "files are missing from the target's log: nobody can read the table",
+        where=f"{path}/_delta_log",
+        found=found,
+        allowed="every commit file, or a checkpoint and every commit file after it",
+        state=_STATE,
+        next="put the files back from a backup; or move the folder away, then: floodmark retry"
+        f" {batch_of(receipt.user_metadata)} --on-lost-target rebuild",
     )
 
 

@@ -208,6 +208,7 @@ class PostgresTarget:
             accepted_version=version,
             rows_written=None,
             seq=receipt.seq if holds_batch else None,
+            batch_id=batch_of(receipt.user_metadata) if holds_batch else None,
             settled=choice,
         )
 
@@ -280,8 +281,27 @@ class PostgresTarget:
             return None
         stored = newest(cursor, table, known.app_id)
         if stored is None or stored.seq < known.seq:
-            return lost.forgotten(known, stored.seq if stored else None, receipt)
-        return None
+            return lost.forgotten(known, stored.seq if stored else None, None, receipt)
+        return self._copied(cursor, table, receipt)
+
+    def _copied(self, cursor: Cursor, table: PgTable, receipt: Receipt) -> SinkError | None:
+        """A copy of the database that went its own way: our last receipt names another batch."""
+        known = self.previous
+        if known is None or known.seq is None or known.settled:
+            return None
+        last = _stored(cursor, table, "app_id = $2 AND seq = $3", known.app_id, known.seq)
+        if last is not None and _is_recorded(known, last):
+            return None
+        found = "no such receipt" if last is None else f"batch {last.batch_id} at {last.version}"
+        return SinkError(
+            "FM-SINK-044",
+            "the target is a copy that went its own way: our last commit is not in it",
+            where=self.target,
+            found=f"receipt {known.seq} of {known.app_id}: {found}",
+            allowed=f"batch {known.batch_id or known.seq} at {known.version}",
+            state=NOTHING_WRITTEN,
+            next=lost.way_out(receipt),
+        )
 
     def _refuse_emptied(
         self, cursor: Cursor, table: PgTable, after_version: int, receipt: Receipt
@@ -309,7 +329,7 @@ class PostgresTarget:
         """The last write there must be the last one the store knows of, or this very batch."""
         if last is None or last.batch_id == batch_of(receipt.user_metadata):
             return
-        if self.previous is not None and self.previous.version == last.version:
+        if self.previous is not None and _is_recorded(self.previous, last):
             return
         found = f"batch {last.batch_id} is unknown to this control store"
         raise holds_other(f"{self.target} version {last.version}", found)
@@ -456,6 +476,11 @@ def _stored(cursor: Cursor, table: PgTable, condition: str, *values: Any) -> Sto
         return None
     seq, version, batch_id, rows_written, leaves_rows, metrics, write_id = row
     return Stored(seq, version, batch_id, rows_written, leaves_rows, json.loads(metrics), write_id)
+
+
+def _is_recorded(known: SinkDone, stored: Stored) -> bool:
+    """Whether a receipt is the one that the control store recorded; older stores have no batch."""
+    return known.version == stored.version and known.batch_id in (None, stored.batch_id)
 
 
 def _column(row: tuple[Any, ...]) -> PgColumn:

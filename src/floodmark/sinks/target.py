@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
-from floodmark.errors import SinkError
+from floodmark.errors import SinkError, SourceError
 from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.receipt import Receipt, WriteResult, app_id_root, batch_of
 from floodmark.model.state import OnLostTarget, SinkDone
@@ -21,6 +21,7 @@ from floodmark.sinks.outcome import result_of
 from floodmark.sinks.rules import Target, needs_rows
 
 NOTHING_WRITTEN = "nothing was written; the target is unchanged"
+_DAMAGED_LOG = ("FM-SOURCE-002", "FM-SOURCE-008")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,8 @@ class DeltaTarget:
     def committed(self, receipt: Receipt) -> WriteResult | None:
         """See `Sink.committed`.
 
-        A target that shows exactly this receipt holds the batch, unless its rows are lost
-        (FM-SINK-007, -009, -016, -017). One that shows a later receipt, and no commit with ours,
+        A target that shows exactly this receipt, in a commit that names the batch, holds it, unless
+        its rows are lost (see `loss`). One that shows a later receipt, and no commit with ours,
         was written by somebody this store does not know of (FM-SINK-012).
         """
         self._refuse_lost(receipt)
@@ -61,8 +62,8 @@ class DeltaTarget:
             return result_of(self.path, facts.table_id, commit, already_applied=True)
         if stored > receipt.seq:
             raise holds_later(self.path, receipt, stored)
-        # The receipt is in the table's state, its commit file is gone: what it counted is unknown.
-        version = self.previous.version if self.previous else facts.earliest_version
+        # Its commit file is gone, and `loss` has found that the store recorded this very write.
+        version = self.previous.version if self.previous else facts.latest_version
         return WriteResult(self.path, facts.table_id, version, None, already_applied=True)
 
     def seen(self, receipt: Receipt, windows: Sequence[Window]) -> Target:
@@ -75,9 +76,9 @@ class DeltaTarget:
         stored = log.transaction_version(receipt.app_id)
         last = self._last_write(log, receipt.app_id, stored)
         if last is None:
-            self._refuse_unknown_receipt(stored, receipt)
+            self._refuse_unknown_receipt(stored)
         elif batch_of(last.user_metadata) not in receipt.left_behind:
-            self._refuse_unknown_receipt(stored, receipt)
+            self._refuse_unknown_receipt(stored)
             self._refuse_unknown_writes(last, receipt)
         counts_rows = not self.is_rebuilt
         return Target(
@@ -93,17 +94,77 @@ class DeltaTarget:
         )
 
     def loss(self, receipt: Receipt) -> SinkError | None:
-        """See `Sink.loss`; None too where no earlier write is known."""
+        """See `Sink.loss`; None too where no earlier write is known.
+
+        A receipt is believed by the commit that carries it, never by its number alone. So FM-SINK-042
+        where the log no longer tells what others did since our last write, -043 for a receipt of this
+        number whose commit is gone, -044 where our last version is somebody else's commit. Raises
+        FM-SINK-045 if files of the log are missing.
+        """
+        try:
+            return self._loss(receipt)
+        except SourceError as error:
+            if error.code not in _DAMAGED_LOG:
+                raise
+            raise lost.unreadable(self.path, error.title, receipt) from error
+
+    def _loss(self, receipt: Receipt) -> SinkError | None:
         log = self._log()
         known = self._last_known(log, receipt)
-        if known is None:
-            return None
         if log is None:
-            return lost.loss(known, None, (), receipt)
+            return None if known is None else lost.loss(known, None, (), receipt)
+        if known is None:
+            return self._anonymous(log, receipt)
         facts = log.facts()
-        commits = self._commits_since(log, facts, known.checked_version)
-        problem = lost.loss(known, facts, commits, receipt)
-        return problem or self._forgotten(log, receipt) or self._mixed_meanwhile(log, receipt)
+        others = self._commits_since(log, facts, known.checked_version)
+        return (
+            lost.loss(known, facts, (), receipt)
+            or self._forgotten(log, facts, receipt)
+            or self._copied(log, facts, receipt)
+            or lost.loss(known, facts, others, receipt)
+            or self._anonymous(log, receipt)
+            or self._untold(facts, known, receipt)
+            or self._mixed_meanwhile(log, receipt)
+        )
+
+    def _copied(self, log: DeltaLog, facts: TableFacts, receipt: Receipt) -> SinkError | None:
+        """A copy of the target that went its own way: our last version is another commit there."""
+        known = self.previous
+        if known is None or known.settled or known.seq is None:
+            return None
+        if facts.table_id != known.table_id:
+            return None
+        if not facts.earliest_version <= known.version <= facts.latest_version:
+            return None
+        (commit,) = log.versions(known.version, known.version)
+        names_ours = known.batch_id in (None, batch_of(commit.user_metadata))
+        if commit.transactions.get(known.app_id) == known.seq and names_ours:
+            return None
+        return lost.copied(known, commit, receipt)
+
+    def _untold(self, facts: TableFacts, known: SinkDone, receipt: Receipt) -> SinkError | None:
+        """Commits since our last write are gone from the log: one of them may have been a RESTORE."""
+        first = known.checked_version + 1
+        if self.is_rebuilt or not known.table_id or first >= facts.earliest_version:
+            return None
+        return lost.untold(known, facts.earliest_version, receipt)
+
+    def _anonymous(self, log: DeltaLog, receipt: Receipt) -> SinkError | None:
+        """The number of `receipt` without the commit that would tell whose it is."""
+        if log.transaction_version(receipt.app_id) != receipt.seq:
+            return None
+        if log.find_transaction(receipt.app_id, receipt.seq) is not None:
+            return None
+        known, ours = self.previous, str(batch_of(receipt.user_metadata))
+        if receipt.app_id.endswith(f"/{ours}") or ours == f"{receipt.app_id}/{receipt.seq}":
+            return None  # of a backfill and of a stream the app id says whose number it is
+        is_recorded = known is not None and (known.app_id, known.seq) == (
+            receipt.app_id,
+            receipt.seq,
+        )
+        if is_recorded and known is not None and known.batch_id in (None, ours):
+            return None
+        return lost.anonymous(self.path, receipt)
 
     def _last_known(self, log: DeltaLog | None, receipt: Receipt) -> SinkDone | None:
         """Our last write there: as it was recorded, else as the commit with the receipt tells."""
@@ -113,10 +174,12 @@ class DeltaTarget:
         if stored is None or stored < receipt.seq:
             return self.previous
         commit = log.find_transaction(receipt.app_id, receipt.seq)
-        if commit is None:
+        facts = log.facts()
+        # Without the commit nothing tells when it was; `_anonymous` finds that.
+        version = facts.latest_version if commit is None else commit.version
+        if commit is None and self.previous is not None:
             return self.previous
-        table_id = log.facts().table_id
-        return SinkDone("", receipt.app_id, self.path, table_id, commit.version, None)
+        return SinkDone("", receipt.app_id, self.path, facts.table_id, version, None)
 
     def _refuse_lost(self, receipt: Receipt) -> None:
         problem = self.loss(receipt)
@@ -159,6 +222,7 @@ class DeltaTarget:
             accepted_version=facts.latest_version,
             rows_written=None,
             seq=receipt.seq if holds_batch else None,
+            batch_id=batch_of(receipt.user_metadata) if holds_batch else None,
             settled=choice,
         )
 
@@ -234,15 +298,16 @@ class DeltaTarget:
         ours = app_id_root(app_id)
         return sorted(a for a in log.transactions() if _is_receipt(a) and not a.startswith(ours))
 
-    def _forgotten(self, log: DeltaLog, receipt: Receipt) -> SinkError | None:
-        """A receipt that has gone from the table's state: nothing could be found to be applied."""
+    def _forgotten(self, log: DeltaLog, facts: TableFacts, receipt: Receipt) -> SinkError | None:
+        """A receipt that has gone from the table's state, or a version: an older copy is back."""
         known = self.previous
-        if known is None or known.seq is None:
+        if known is None or not known.table_id:
             return None
         stored = log.transaction_version(known.app_id)
-        if stored is not None and stored >= known.seq:
+        is_shown = known.seq is None or (stored is not None and stored >= known.seq)
+        if is_shown and facts.latest_version >= known.checked_version:
             return None
-        return lost.forgotten(known, stored, receipt)
+        return lost.forgotten(known, stored, facts.latest_version, receipt)
 
     def _commits_since(
         self, log: DeltaLog, facts: TableFacts, version: int
@@ -308,17 +373,19 @@ class DeltaTarget:
 
     def _refuse_unknown_writes(self, last: VersionFacts, receipt: Receipt) -> None:
         """The last write there must be the last one the store knows of, or this very batch."""
-        is_known = self.previous is not None and self.previous.version == last.version
-        found = batch_of(last.user_metadata)
+        known, found = self.previous, batch_of(last.user_metadata)
+        is_known = (
+            known is not None and known.version == last.version and known.batch_id in (None, found)
+        )
         if not is_known and found != batch_of(receipt.user_metadata):
             raise holds_other(
                 _at(self.path, last), f"batch {found} is unknown to this control store"
             )
 
-    def _refuse_unknown_receipt(self, stored: int | None, receipt: Receipt) -> None:
+    def _refuse_unknown_receipt(self, stored: int | None) -> None:
         """The same by number alone, for a log that no longer has the commit."""
         known = self.previous.seq if self.previous else None
-        if stored is None or known is None or stored in (known, receipt.seq):
+        if stored is None or known is None or stored == known:
             return
         raise holds_other(self.path, f"receipt {stored}; this control store left {known}")
 

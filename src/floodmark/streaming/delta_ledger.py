@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
-from floodmark.errors import StreamError
-from floodmark.model.delta import VersionFacts
+from floodmark.errors import SourceError, StreamError
+from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.offsets import Offsets, breaks
 from floodmark.model.receipt import Receipt, commit_metadata, metadata_of
 from floodmark.streaming.batches import (
@@ -30,6 +30,14 @@ from floodmark.streaming.batches import (
     claim_of,
     claimed_by,
     is_same,
+)
+from floodmark.streaming.delta_proof import (
+    Noted,
+    Target,
+    copied,
+    noted,
+    readable,
+    refuse_other_table,
 )
 from floodmark.streaming.refusals import broken, fenced, moved
 
@@ -45,12 +53,13 @@ _PLACES = ("start_offsets", "end_offsets")
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """The last claim or decision, and where it stands in its table."""
+    """The last claim or decision."""
 
     version: int
+    """The newest version of its table, which the next one has to follow."""
     row: StreamRow
-    table_id: str | None
-    """Of the target as it was then; None where there was none."""
+    noted: Noted
+    """The target as it was then."""
 
 
 @dataclass
@@ -98,9 +107,17 @@ class DeltaLedger:
         decided = self._decided()
         return None if decided is None else self._with_batches(decided)
 
-    def trusted(self, stream: str) -> StreamRow | None:  # noqa: ARG002  (as Ledger has it)
-        """As `stored`: there is no tracker that could tell something else."""
-        return self.stored()
+    def trusted(self, stream: str) -> StreamRow | None:
+        """As `stored`; raises what speaks against the target, see `Target.refuse`.
+
+        FM-STREAM-034 too where the table is gone that the stream wrote to. `stream` is what commands
+        call it.
+        """
+        decided = self._decided()
+        if decided is None:
+            return None
+        self._refuse_doubtful(decided, stream)
+        return self._with_batches(decided)
 
     def claim(self, facts: ClaimFacts, seen: StreamRow | None) -> Claim:
         """Take the stream, as `Ledger.claim`: the next epoch, unless the stream has moved."""
@@ -145,9 +162,12 @@ class DeltaLedger:
         """Whether a batch is to be written: not if it is there already.
 
         Raises FM-STREAM-001 if another runner has taken over, FM-STREAM-002 and -003 for a batch
-        that does not begin where the stream stands.
+        that does not begin where the stream stands, and what `trusted` does.
         """
-        row = self._with_batches(self._held(claim))
+        decided = self._held(claim)
+        last = self._refuse_doubtful(decided, self.stream_id)
+        row = self._with_batches(decided)
+        self._refuse_of_others(claim, decided.noted, last)
         if row.holds(batch):
             return False
         found = breaks(row.end_offsets, batch.start) if row.end_offsets is not None else ()
@@ -166,6 +186,7 @@ class DeltaLedger:
             "spark_batch_id": _text(batch.spark_batch_id),
             "checkpoint": batch.checkpoint or "",
             "query_id": claim.query_id or "",
+            "claim_id": claim.claim_id or "",
             "topic_ids": json.dumps(dict(claim.topic_ids), sort_keys=True),
             "event_watermark": _iso(batch.event_watermark) or "",
             "counts": json.dumps(asdict(counts)),
@@ -220,31 +241,125 @@ class DeltaLedger:
         """None for a stream that nothing is known of."""
         if is_delta_table(self._beside, self.storage):
             log = DeltaLog(self._beside, self.storage)
-            last = log.facts().latest_version
-            (commit,) = log.versions(last, last)
+            facts = log.facts()
+            said = self._last_said(log, facts)
+            if said is not None:
+                row = _row_of(said["row"])
+                return _Decided(facts.latest_version, row, self._noted_in(said, row))
+            return self._undecided(facts.latest_version)
+        # Without the table beside it the target still tells of its batches.
+        return self._undecided(0)
+
+    def _undecided(self, version: int) -> _Decided | None:
+        return _Decided(version, self._new(), Noted()) if self._incarnations() else None
+
+    def _last_said(self, log: DeltaLog, facts: TableFacts) -> Mapping[str, Any] | None:
+        """The last claim or decision, behind the commits of those who maintain the lake's tables.
+
+        Its commit may have been cleaned up, if somebody shortened the retention of the log: the rows
+        of the table say the same.
+        """
+        for version in range(facts.latest_version, facts.earliest_version - 1, -1):
+            (commit,) = log.versions(version, version)
             said = metadata_of(commit.user_metadata)
             if "row" in said:
-                return _Decided(last, _row_of(said["row"]), said.get("table_id"))
-        # Without the table beside it the target still tells of its batches.
-        return _Decided(0, self._new(), None) if self._incarnations() else None
+                return said
+        if facts.earliest_version == 0:
+            return None
+        from deltalake import DeltaTable, QueryBuilder
+        from deltalake.exceptions import DeltaError
+
+        query = "SELECT state FROM t ORDER BY at DESC LIMIT 1"
+        try:
+            table: Any = DeltaTable(self._beside, storage_options=self.storage.options)
+            rows = pa.table(QueryBuilder().register("t", table).execute(query))
+        except (DeltaError, OSError) as error:
+            raise self._unwritable(error) from error
+        return metadata_of(rows.column("state")[0].as_py()) if rows.num_rows else None
+
+    def _noted_in(self, said: Mapping[str, Any], row: StreamRow) -> Noted:
+        """What a claim or decision noted of the target; older ones name the table and a batch."""
+        if "target" in said:
+            return Noted(**said["target"])
+        app_id, _, number = (row.commit_id or "").rpartition("/")
+        is_batch = app_id.startswith(self.app_id("")) and number.isdecimal()
+        return Noted(said.get("table_id"), receipts={app_id: int(number)} if is_batch else {})
+
+    def _refuse_of_others(self, claim: Claim, noted: Noted, last: VersionFacts | None) -> None:
+        """Raise FM-STREAM-046 where the batch that this runner wrote last is somebody else's."""
+        if last is None:
+            return
+        app_id = self.app_id(claim.incarnation)
+        number = last.transactions.get(app_id)
+        said = metadata_of(last.user_metadata).get("claim_id", claim.claim_id)
+        is_news = noted.receipts.get(app_id) != number
+        if number == claim.batch_id and is_news and said != claim.claim_id:
+            raise copied(self.stream_id, f"{self.path} version {last.version}", app_id, number)
+
+    def _refuse_doubtful(self, decided: _Decided, called: str) -> VersionFacts | None:
+        """Raise what speaks against the target, see `trusted`; else the commit of the last batch."""
+        try:
+            log, noted = self._log(), decided.noted
+            table_id = log.facts().table_id if log is not None else None
+            if noted.table_id is not None and table_id != noted.table_id:
+                raise refuse_other_table(self.stream_id, called, self.path, is_gone=log is None)
+            if log is None:
+                return None
+            target = Target(self.stream_id, log, log.facts(), self._receipts(log))
+            row = self._with_batches(decided)
+            last = log.find_transaction(*newest) if (newest := self._newest(log, row)) else None
+            target.refuse(noted, last, row.end_offsets, called)
+        except SourceError as error:
+            raise readable(error, self.stream_id, self.path, called) from error
+        return last
 
     def _with_batches(self, decided: _Decided) -> StreamRow:
         """The row behind the batches that the target holds since the decision."""
         row, log = decided.row, self._log()
-        found = log.facts().table_id if log is not None else None
-        if decided.table_id is not None and found != decided.table_id:
+        noted, facts = decided.noted, log.facts() if log is not None else None
+        if noted.table_id is not None and (facts is None or facts.table_id != noted.table_id):
             # What the stream wrote is gone with its table: the target knows nothing.
             return replace(row, start_offsets=None, end_offsets=None, spark_batch_id=None)
-        if log is None:
+        if log is None or facts is None:
             return row
-        app_id = self.app_id(row.incarnation)
-        batch_id = log.transaction_version(app_id)
-        if batch_id is None or (row.batch_id is not None and batch_id <= row.batch_id):
+        is_older = Target(self.stream_id, log, facts, self._receipts(log)).is_put_back(noted)
+        newest = self._newest(log, row)
+        if newest is None:
+            # An older copy from before the first batch: nothing tells where that one began.
+            return replace(row, start_offsets=None, end_offsets=None) if is_older else row
+        app_id, batch_id = newest
+        incarnation = int(app_id.rpartition("/")[2])
+        is_decided = (
+            not is_older
+            and incarnation <= row.incarnation
+            and row.batch_id is not None
+            and batch_id <= row.batch_id
+        )
+        if is_decided:
             return row
+        row = replace(row, incarnation=max(incarnation, row.incarnation))
         commit = log.find_transaction(app_id, batch_id)
         if commit is None:
             return replace(row, start_offsets=None, end_offsets=None, batch_id=batch_id)
         return _behind(row, batch_id, app_id, metadata_of(commit.user_metadata))
+
+    def _newest(self, log: DeltaLog, row: StreamRow) -> tuple[str, int] | None:
+        """The last batch there: of the row's incarnation or a newer one, else of the one before."""
+        receipts = self._receipts(log)
+        by_incarnation = sorted(receipts, key=lambda app: int(app.rpartition("/")[2]))
+        if not by_incarnation:
+            return None
+        ours = self.app_id(row.incarnation)
+        newest = by_incarnation[-1]
+        is_newer = int(newest.rpartition("/")[2]) > row.incarnation
+        app_id = newest if is_newer or ours not in receipts else ours
+        return app_id, receipts[app_id]
+
+    def _receipts(self, log: DeltaLog) -> dict[str, int]:
+        """The last batch of each incarnation that the target shows."""
+        ours = self.app_id("")
+        shown = log.transactions().items()
+        return {app: n for app, n in shown if app.removeprefix(ours).isdecimal()}
 
     def _held(self, claim: Claim) -> _Decided:
         decided = self._decided()
@@ -261,9 +376,16 @@ class DeltaLedger:
 
     def _incarnations(self) -> list[int]:
         """Those whose receipts the target shows."""
-        log, ours = self._log(), self.app_id("")
-        numbers = [app.removeprefix(ours) for app in (log.transactions() if log else ())]
-        return [int(number) for number in numbers if number.isdecimal()]
+        log = self._log()
+        return [] if log is None else [int(app.rpartition("/")[2]) for app in self._receipts(log)]
+
+    def _shown(self, row: StreamRow) -> Noted:
+        """What the target shows now, for the note of a claim or decision."""
+        log = self._log()
+        if log is None:
+            return Noted()
+        newest = self._newest(log, row)
+        return noted(log, self._receipts(log), newest[0] if newest else "")
 
     # Writing ------------------------------------------------------------------------------------
 
@@ -272,9 +394,13 @@ class DeltaLedger:
         from deltalake import CommitProperties, DeltaTable, write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError
 
-        log = self._log()
-        table_id = log.facts().table_id if log is not None else None
-        said = {"row": _said(row), "table_id": table_id, "note": note}
+        target = self._shown(row)
+        said = {
+            "row": _said(row),
+            "table_id": target.table_id,
+            "target": target.to_json(),
+            "note": note,
+        }
         metadata = json.dumps({"floodmark": said}, sort_keys=True)
         shown = {
             "stream_id": self.stream_id,

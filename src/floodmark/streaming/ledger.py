@@ -51,6 +51,7 @@ from floodmark.streaming.refusals import (
     forgotten,
     moved,
     no_tables,
+    parted,
     unknown,
 )
 from floodmark.streaming.tables import DEAD_LETTERS, OUTBOX, STREAM, TABLES, TRACKER, StreamTable
@@ -118,18 +119,23 @@ class Ledger:
     def trusted(self, stream: str) -> StreamRow | None:
         """As `stored`; raises FM-STREAM-036 if the tracker holds batches that the row forgot.
 
-        Both are written by one transaction, so only somebody else can have parted them: a backup of
-        one table, a row that was deleted. `stream` is what commands call it.
+        FM-STREAM-048 if the two tell of different commits of one batch. Both are written by one
+        transaction, so only somebody else can have parted them: a backup of one table, a row that was
+        deleted. `stream` is what commands call it.
         """
         # The tracker first: a batch that is committed in between is then in the row too.
         tracked = self._asked(
-            "SELECT batch_id, end_offsets FROM {} WHERE pipeline_id = $1 AND end_offsets IS NOT"
-            " NULL ORDER BY batch_id DESC LIMIT 1"
+            "SELECT batch_id, end_offsets, commit_id FROM {} WHERE pipeline_id = $1 AND end_offsets"
+            " IS NOT NULL ORDER BY batch_id DESC LIMIT 1"
         )
         row = self.stored()
         known = -1 if row is None or row.batch_id is None else row.batch_id
         if tracked and tracked[0][0] > known:
             raise forgotten(stream, row, tracked[0][0], Offsets.parse(tracked[0][1]))
+        if row is not None and tracked and tracked[0][0] == known and row.commit_id is not None:
+            _, end, commit_id = tracked[0]
+            if commit_id not in (None, row.commit_id):
+                raise parted(stream, row, Offsets.parse(end))
         return row
 
     def claim(self, facts: ClaimFacts, seen: StreamRow | None) -> Claim:
@@ -257,7 +263,8 @@ class Ledger:
     def cleanup(self, retention_days: float) -> int:
         """Remove rows of the tracker that are older; returns how many.
 
-        The row of the stream is never touched, so nothing that is removed can be applied again.
+        The row of the stream is never touched, so nothing that is removed can be applied again. The
+        last batch stays in the tracker: by it an older copy of that row is known.
         """
         if retention_days < 0:
             raise ValueError(f"a retention of {retention_days} days")
@@ -265,7 +272,8 @@ class Ledger:
             removed = run(
                 cursor_of(connection),
                 f"DELETE FROM {self._tracker} WHERE pipeline_id = $1"
-                " AND processed_at < now() - make_interval(secs => $2)",
+                " AND processed_at < now() - make_interval(secs => $2) AND batch_id <"
+                f" (SELECT max(batch_id) FROM {self._tracker} WHERE pipeline_id = $1)",
                 (self.stream_id, retention_days * 86_400.0),
             ).rowcount
             connection.commit()

@@ -72,6 +72,21 @@ def forgotten(stream: str, row: StreamRow | None, batch_id: int, end: Offsets) -
     )
 
 
+def parted(stream: str, row: StreamRow, end: Offsets) -> StreamError:
+    """FM-STREAM-048: the row and the tracker come from databases that went their own ways."""
+    reset = f"floodmark stream reset {stream} --to"
+    return StreamError(
+        "FM-STREAM-048",
+        "floodmark_stream and batch_tracker tell of different commits of one batch",
+        where=f"stream {stream}, batch {row.batch_id}",
+        found=f"floodmark_stream ends at {row.end_offsets}, batch_tracker at {end}",
+        allowed="both tables of one database, from one backup",
+        state="nothing was read or written; one of the two tables comes from another copy",
+        next=f"put both back from one backup; or say where the rows of the target end: {reset}"
+        f" '{row.end_offsets}' --yes, or {reset} '{end}' --yes",
+    )
+
+
 def disagreeing(stream_id: str, found: str, batch: StreamBatch | None = None) -> StreamError:
     """FM-STREAM-007: a record is in none of the counts, or in two."""
     which = f", batch {batch.batch_id}" if batch is not None else ""

@@ -3,6 +3,7 @@
 | checkpoint | target | decision |
 | --- | --- | --- |
 | none, or nothing planned | nothing | fresh, at the configured offsets |
+| none, or nothing planned | batches, and not where they ended | stop: the target forgot |
 | none, or of another query | a position | new incarnation at the position of the target; stops where the query keeps state, unless that loss is accepted |
 | planned, without a commit | claimed by this query, no batch yet | resume |
 | planned | nothing else | stop: the target forgot |
@@ -43,13 +44,18 @@ class Stored:
     spark_batch_id: int | None = None
     """The last batch of the incarnation; None before the first."""
     topic_ids: Mapping[str, str | None] = field(default_factory=dict)
+    forgot: bool = False
+    """Whether there were batches, and nothing tells any more where the last one ended."""
 
 
 def stored_of(row: StreamRow | None) -> Stored | None:
     """What the row of a stream tells."""
     if row is None:
         return None
-    return Stored(row.end_offsets, row.query_id, row.spark_batch_id, row.topic_ids)
+    # A row of the seed has a number without a commit: it was never a stream's.
+    had_batches = row.batch_id is not None and row.commit_id is not None
+    forgot = row.end_offsets is None and had_batches
+    return Stored(row.end_offsets, row.query_id, row.spark_batch_id, row.topic_ids, forgot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,8 @@ def decide_by_target(
 ) -> Start:
     """How a stream begins whose only memory is its target (`offsetStore: database`)."""
     if stored is None or stored.end is None:
+        if stored is not None and stored.forgot:
+            raise _forgot_its_end(stream)
         return Start("fresh", "the target holds nothing of this stream")
     remarks = check_topics(stream, stored.topic_ids, topic_ids)
     return Start("resume", "on at the target's end", stored.end, remarks)
@@ -149,6 +157,8 @@ def check_offsets(stream: str, start: Offsets, earliest: Offsets, latest: Offset
 
 def _without_a_position(stream: str, checkpoint: Checkpoint | None, stored: Stored | None) -> Start:
     if checkpoint is None or (checkpoint.last_batch is None and checkpoint.initial is None):
+        if stored is not None and stored.forgot:
+            raise _forgot_its_end(stream)
         return Start("fresh", "neither a plan in a checkpoint nor a position of this stream")
     is_claimed = stored is not None and stored.query_id == checkpoint.query_id
     if is_claimed and checkpoint.last_commit is None:
@@ -163,6 +173,18 @@ def _without_a_position(stream: str, checkpoint: Checkpoint | None, stored: Stor
         state=UNTOUCHED,
         next=f"floodmark stream adopt {stream} (the target holds all of these batches), or"
         f" floodmark stream reset {stream} --to earliest --yes (begin anew)",
+    )
+
+
+def _forgot_its_end(stream: str) -> StreamError:
+    return StreamError(
+        "FM-STREAM-034",
+        "the target does not tell where the batches end that it was given",
+        where=f"stream {stream}",
+        found="receipts or notes of batches, without the offsets of the last one; no checkpoint",
+        state=UNTOUCHED,
+        next=f"floodmark stream reset {stream} --to OFFSETS --yes (where the rows of the target end),"
+        f" or floodmark stream reset {stream} --to earliest --yes (begin anew)",
     )
 
 
