@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 import pytest
@@ -165,8 +165,8 @@ def _refusal(writer: Writer, number: int) -> FloodmarkError | None:
 class ReceiptContract:
     """Subclasses give the fixture `writer`, and what they expect of each attack in `EXPECTED`."""
 
-    EXPECTED: dict[Attack, str]
-    WITHOUT_A_WAY_OUT: tuple[Attack, ...] = (checkpoint_gone,)
+    EXPECTED: ClassVar[dict[Attack, str]]
+    WITHOUT_A_WAY_OUT: ClassVar[tuple[Attack, ...]] = (checkpoint_gone,)
     """Here a file has to come back first, by hand."""
 
     @pytest.mark.parametrize("attack", [*COPIES, *OF_THE_LOG])

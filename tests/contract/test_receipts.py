@@ -251,8 +251,16 @@ class DeltaStream(DeltaFolder):
         """A copy of the runner, with a copy of the notes: as the other process left them."""
         app_id, batch_id = self.written[number]
         start, end = offsets(number - 1).to_json(), offsets(number).to_json()
-        said = {"start_offsets": start, "end_offsets": end, "claim_id": "of a copy"}
-        metadata = commit_metadata("stream", f"{app_id}/{batch_id}", batch_id, "s", {}, **said)
+        metadata = commit_metadata(
+            "stream",
+            f"{app_id}/{batch_id}",
+            batch_id,
+            "s",
+            {},
+            start_offsets=start,
+            end_offsets=end,
+            claim_id="of a copy",
+        )
         properties = CommitProperties(
             custom_metadata={"userMetadata": metadata},
             app_transactions=[Transaction(app_id, batch_id)],

@@ -141,7 +141,7 @@ class MergedStream(DeltaFolder):
         try:
             merge(self._spark.createDataFrame([(n,) for n in numbers], "n long"), batch_id)
         finally:
-            context.setLocalProperty(QUERY_ID, None)
+            context.setLocalProperty(QUERY_ID, cast("Any", None))
 
 
 class TestStreamMerge(ReceiptContract):

@@ -123,7 +123,7 @@ class DeltaTarget:
             or self._copied(log, facts, receipt)
             or lost.loss(known, facts, others, receipt)
             or self._anonymous(log, receipt)
-            or self._untold(facts, known, receipt)
+            or self._untold(log, facts, known, receipt)
             or self._mixed_meanwhile(log, receipt)
         )
 
@@ -142,11 +142,16 @@ class DeltaTarget:
             return None
         return lost.copied(known, commit, receipt)
 
-    def _untold(self, facts: TableFacts, known: SinkDone, receipt: Receipt) -> SinkError | None:
+    def _untold(
+        self, log: DeltaLog, facts: TableFacts, known: SinkDone, receipt: Receipt
+    ) -> SinkError | None:
         """Commits since our last write are gone from the log: one of them may have been a RESTORE."""
         first = known.checked_version + 1
         if self.is_rebuilt or not known.table_id or first >= facts.earliest_version:
             return None
+        stored = log.transaction_version(known.app_id)
+        if stored is not None and known.seq is not None and stored > known.seq:
+            return None  # another copy of the store was here: FM-SINK-015, whatever the log tells
         return lost.untold(known, facts.earliest_version, receipt)
 
     def _anonymous(self, log: DeltaLog, receipt: Receipt) -> SinkError | None:

@@ -139,7 +139,7 @@ class SimTarget(DeltaTarget):
     def _refuse_unknown_writes(self, last: VersionFacts, receipt: Receipt) -> None:
         """There is one control store here, and runs that a removal left behind may write late."""
 
-    def _refuse_unknown_receipt(self, stored: int | None, receipt: Receipt) -> None:
+    def _refuse_unknown_receipt(self, stored: int | None) -> None:
         """See `_refuse_unknown_writes`."""
 
 
