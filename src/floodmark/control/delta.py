@@ -10,7 +10,7 @@ import io
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,12 +18,25 @@ import pyarrow.parquet as pq
 from floodmark import failpoints
 from floodmark.control import columns
 from floodmark.control.events import Event, decode, encode
-from floodmark.control.journal import FORMAT_VERSION, CommitConflict, CommitUnknown, Tail
+from floodmark.control.journal import (
+    FORMAT_VERSION,
+    CommitConflict,
+    CommitReplaced,
+    CommitUnknown,
+    Tail,
+)
+from floodmark.control.owners import refuse_obstacles
 from floodmark.deltalog import Storage, is_local, make_private, write_problem
 from floodmark.errors import ControlError
 
+if TYPE_CHECKING:
+    from deltalake import CommitProperties
+
 JOURNAL = "_journal"
 FORMAT_PROPERTY = "floodmark.formatVersion"
+LAST_EVENT = "floodmark-journal"
+"""The transaction id under which each commit says the number of its last event: a RESTORE takes
+events away, and leaves it standing."""
 COMPACTION_MARK = "floodmarkCompaction"
 """In the commit info of a compaction: its rows stand for events that were there before."""
 
@@ -50,6 +63,8 @@ class DeltaEventLog:
         self._table: Any = None
         self._outran = False
         """Set when the table proved newer than what the commit files had shown."""
+        self._last: tuple[int, frozenset[str]] | None = None
+        """The newest commit that was read or made here, and the files that it adds."""
         self.file_count = 0
         """How many data files a fresh reader would have to open, as far as this one has seen."""
 
@@ -105,31 +120,40 @@ class DeltaEventLog:
     def append(self, events: Sequence[Event], position: int) -> None:
         """See EventLog.append."""
         table = self._table_at(position)
+        self._refuse_replaced(position)
         action = self._write_data_file(events)
         failpoints.reached("journal.after_data_file")
-        self._commit(table, position, action, "append", {})
+        self._commit(table, position, action, "append", _properties(events))
+        self._last = (position + 1, frozenset((action.path,)))
         self.file_count += 1
         failpoints.reached("journal.after_commit")
 
     def replace(self, events: Sequence[Event], position: int) -> None:
         """Put `events` in the place of all rows, as one commit if the log is at `position`."""
         table = self._table_at(position)
+        self._refuse_replaced(position)
         action = self._write_data_file(events)
         failpoints.reached("compact.before_commit")
-        self._commit(table, position, action, "overwrite", {COMPACTION_MARK: True})
+        mark = {COMPACTION_MARK: True}
+        self._commit(table, position, action, "overwrite", _properties(events, mark))
+        self._last = (position + 1, frozenset((action.path,)))
         self.file_count = 1
         failpoints.reached("compact.after_commit")
 
     def _read_commits(self, after: int) -> Tail | None:
         """What the commit files after a position hold, None if a data file of theirs is gone.
 
+        None too where somebody else has changed rows: what is left is then read whole.
         A log whose commit files were cleaned away reads as one with no news; the first attempt to
         commit shows that it is newer, and then it is read whole.
         """
         events: list[Event] = []
         position = after
         while (commit := self._commit_file(position + 1)) is not None:
+            self._refuse_replaced(position)
             added = self._added_files(commit)
+            if added is None:
+                return None
             self.file_count = self.file_count + len(added) if added else 1
             for path in added:
                 rows = self._read_data_file(path)
@@ -137,9 +161,24 @@ class DeltaEventLog:
                     return None
                 events += rows
             position += 1
+            self._last = (position, frozenset(added))
         return Tail(sorted(events, key=_seq), position, is_whole=False)
 
-    def _added_files(self, commit: str) -> list[str]:
+    def _refuse_replaced(self, position: int) -> None:
+        """Raise CommitReplaced if the newest commit known here is not in the log as it was.
+
+        On a local disk Spark publishes a commit by renaming a file over what is there.
+        """
+        if self._last is None or self._last[0] != position:
+            return
+        commit = self._commit_file(position)
+        added = None if commit is None else self._added_files(commit)
+        if commit is None or frozenset(added or ()) == self._last[1]:
+            return  # cleaned up by somebody's retention: the next commit of ours finds out
+        self._last = self._table = None
+        raise CommitReplaced(f"{self.path} version {position}")
+
+    def _added_files(self, commit: str) -> list[str] | None:
         try:
             return added_files(commit)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -150,8 +189,9 @@ class DeltaEventLog:
         # A newest commit that a crash of the machine left empty would hide the last events: a
         # hole further back shows in their numbers, this one would not.
         newest = self._commit_file(table.version())
+        self._last = None
         if newest is not None:
-            self._added_files(newest)
+            self._last = (table.version(), frozenset(self._added_files(newest) or ()))
         events: list[Event] = []
         paths = _active_files(table)
         self.file_count = len(paths)
@@ -161,7 +201,37 @@ class DeltaEventLog:
                 raise unreadable(self.path, FileNotFoundError(path))
             events += rows
         self._outran = False
+        self._refuse_taken_back(table, max(map(_seq, events), default=0))
         return Tail(sorted(events, key=_seq), table.version(), is_whole=True)
+
+    def _refuse_taken_back(self, table: Any, last_seq: int) -> None:
+        """Raise FM-CONTROL-028 if the journal has had more events than it holds."""
+        had = table.transaction_version(LAST_EVENT)
+        if had is None or last_seq >= had:
+            return
+        whole = self._last_whole_version(table.version())
+        back = f"RESTORE TABLE delta.`{self.path}` TO VERSION AS OF {whole}"
+        raise ControlError(
+            "FM-CONTROL-028",
+            "somebody else has taken events out of the journal, by RESTORE or DELETE",
+            where=self.path,
+            found=f"events through {last_seq}",
+            allowed=f"events through {had}, as the journal's commits say",
+            state="nothing was read or written; the events are in the older versions of the table",
+            next=f"with Spark: {back}"
+            if whole is not None
+            else "put the folder back from a backup",
+        )
+
+    def _last_whole_version(self, latest: int) -> int | None:
+        """The newest version that a commit of ours made, as far as commit files are there."""
+        for version in range(latest, -1, -1):
+            commit = self._commit_file(version)
+            if commit is None:
+                return None
+            if f'"{LAST_EVENT}"' in commit:
+                return version
+        return None
 
     def _commit_file(self, version: int) -> str | None:
         try:
@@ -203,19 +273,19 @@ class DeltaEventLog:
         )
 
     def _commit(
-        self, table: Any, position: int, action: Any, mode: str, metadata: Mapping[str, Any]
+        self, table: Any, position: int, action: Any, mode: str, properties: CommitProperties
     ) -> None:
-        from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         if table.version() != position:
             raise CommitConflict  # somebody who shares this handle moved it on
-        properties = CommitProperties(custom_metadata=dict(metadata), max_commit_retries=0)
         try:
             table.create_write_transaction([action], mode, SCHEMA, commit_properties=properties)
         except CommitFailedError as error:
+            refuse_obstacles(table, self.path, error, rewrites=mode == "overwrite")
             raise CommitConflict from error
         except (DeltaError, OSError) as error:
+            refuse_obstacles(table, self.path, error, rewrites=mode == "overwrite")
             raise CommitUnknown from error
 
     def _table_at(self, position: int) -> Any:
@@ -248,6 +318,19 @@ class DeltaEventLog:
         refuse_newer_format(self.path, table.metadata().configuration)
         self._table = table
         return table
+
+
+def _properties(
+    events: Sequence[Event], metadata: Mapping[str, Any] | None = None
+) -> CommitProperties:
+    """What a commit of ours says beside its rows: it is tried once, and names its last event."""
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(
+        custom_metadata=dict(metadata or {}),
+        max_commit_retries=0,
+        app_transactions=[Transaction(LAST_EVENT, events[-1].seq)],
+    )
 
 
 def refuse_newer_format(path: str, configuration: Mapping[str, str]) -> None:
@@ -299,17 +382,21 @@ def events_of(table: pa.Table) -> list[Event]:
     ]
 
 
-def added_files(commit: str) -> list[str]:
-    """The data files that a commit adds; none for a compaction, which adds no event.
+def added_files(commit: str) -> list[str] | None:
+    """The data files with new events that a commit adds; none for a compaction, which adds no event.
 
-    Raises ValueError for a commit that is empty or no JSON.
+    Files that somebody else has only put together (OPTIMIZE) hold nothing new. None where somebody
+    else has changed rows. Raises ValueError for a commit that is empty or no JSON.
     """
     actions = [json.loads(line) for line in commit.splitlines() if line]
     if not actions:
         raise ValueError("it is empty")
     if any(COMPACTION_MARK in action.get("commitInfo", {}) for action in actions):
         return []
-    return [action["add"]["path"] for action in actions if "add" in action]
+    if any(action["remove"].get("dataChange", True) for action in actions if "remove" in action):
+        return None
+    adds = [action["add"] for action in actions if "add" in action]
+    return [add["path"] for add in adds if add.get("dataChange", True)]
 
 
 def _active_files(table: Any) -> list[str]:

@@ -32,6 +32,10 @@ class CommitUnknown(Exception):
     """The commit may or may not have landed; only a look at the log can tell."""
 
 
+class CommitReplaced(Exception):
+    """A commit that was read, or acknowledged, is not in the log any more: another is in its place."""
+
+
 UNKNOWN_LIMIT = 3
 """How often a commit is tried again after it failed for another reason than a conflict."""
 
@@ -52,14 +56,15 @@ class EventLog(Protocol):
     def read(self, after: int | None) -> Tail:
         """Everything after a position seen before, or the whole log for None.
 
-        May return the whole log when the part asked for can no longer be told apart.
+        May return the whole log when the part asked for can no longer be told apart. Raises
+        CommitReplaced if what was read or appended here before is not there any more.
         """
 
     def append(self, events: Sequence[Event], position: int) -> None:
         """Append as one commit if the log is still at `position`.
 
         Raises CommitConflict if it is not (nothing was written), CommitUnknown if the answer was
-        lost.
+        lost, CommitReplaced as `read` does (nothing was written).
         """
 
 
@@ -143,6 +148,8 @@ class Journal:
             self._log.append(events, position)
         except (CommitConflict, CommitUnknown) as failure:
             return failure
+        except CommitReplaced as error:
+            raise self._parted(error) from error
         self._position = position + 1
         self._take(events)
         return None
@@ -156,12 +163,31 @@ class Journal:
 
     def _catch_up(self) -> Sequence[Event]:
         """Fold what is new and return it."""
-        tail = self._log.read(self._position)
+        try:
+            tail = self._log.read(self._position)
+        except CommitReplaced as error:
+            raise self._parted(error) from error
         if tail.is_whole:
             self._state = NOTHING_KNOWN
         self._take(tail.events)
         self._position = tail.position
         return tail.events
+
+    def _parted(self, error: CommitReplaced) -> ControlError:
+        """The error for a journal in which an operation known here is not; the next call reads it anew."""
+        self._position = None
+        return ControlError(
+            "FM-CONTROL-027",
+            "an operation that was journaled is no longer in the journal",
+            where=str(error),
+            found="a commit of another program in its place: on a local disk Spark renames over it",
+            allowed="commits by floodmark only",
+            state="nothing was written; what the lost operation said is as if the process had been"
+            " killed before it, and targets still hold their receipts",
+            next="let nobody but floodmark write to that table; then run the same command again, and"
+            " after it: floodmark state rebuild",
+            retryable=True,
+        )
 
     def _take(self, events: Sequence[Event]) -> None:
         for event in events:

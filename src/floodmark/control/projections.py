@@ -24,9 +24,10 @@ import pyarrow as pa
 from floodmark import failpoints
 from floodmark.control import tables
 from floodmark.control.events import Event
+from floodmark.control.owners import changed_by_others, refuse_obstacles
 from floodmark.control.reading import read_published
 from floodmark.control.tables import PublishedTable
-from floodmark.deltalog import Storage, is_local, write_problem
+from floodmark.deltalog import DeltaLog, Storage, is_local, write_problem
 from floodmark.errors import ControlError
 from floodmark.model.state import State
 
@@ -72,6 +73,8 @@ class Projector:
     _pending: list[Pending] = field(default_factory=list)
     _seen: int = 0
     _has_tables: bool = False
+    _ours: dict[str, int] = field(default_factory=dict)
+    """The version of each table that this projector made last."""
     _guard: threading.RLock = field(default_factory=threading.RLock)
     """Threads of one coordinator observe and refresh at the same time."""
 
@@ -202,7 +205,10 @@ class Projector:
         for table in tables.TABLES:
             handle = self._open(table) if table.grows_by else None
             files = _small_files(handle, table) if handle else []
-            if len(files) > many and self._write(partial(self._join, table, handle, min(files))):
+            if len(files) <= many:
+                continue
+            self._refuse_changed(table, handle)
+            if self._write(partial(self._join, table, handle, min(files)), handle):
                 joined[table.name] = len(files)
         return joined
 
@@ -225,9 +231,25 @@ class Projector:
             handle = self._open(table) or self._create(table)
             shown = int(handle.transaction_version(MARKER) or 0)
             news = [p for p in self._pending if shown < p.seq <= state.seq]
-            if not news or self._write(partial(self._publish, table, handle, news, state)):
+            if not news:
+                return
+            self._refuse_changed(table, handle)
+            if self._write(partial(self._publish, table, handle, news, state), handle):
+                self._ours[table.name] = handle.version()
                 return
         raise self._stuck(table)
+
+    def _refuse_changed(self, table: PublishedTable, handle: Any) -> None:
+        """Raise FM-CONTROL-015 if somebody else has changed rows since the last commit of ours.
+
+        The marker stands after a RESTORE, so rows that it took away would be missing for good.
+        """
+        if self._ours.get(table.name) == handle.version():
+            return
+        path = self._path(table)
+        what = changed_by_others(DeltaLog(path, self.storage), handle.version(), MARKER)
+        if what is not None:
+            raise changed(path, what)
 
     def _is_ahead(self, table: PublishedTable, seq: int) -> bool:
         try:
@@ -247,7 +269,8 @@ class Projector:
                     raise
                 self.storage.delete_dir(self._path(table))
                 handle = self._create(table)
-            if self._write(partial(self._commit, handle, table.of(rows), seq, mode="overwrite")):
+            write = partial(self._commit, handle, table.of(rows), seq, mode="overwrite")
+            if self._write(write, handle):
                 return
         raise self._stuck(table)
 
@@ -294,17 +317,23 @@ class Projector:
         properties = CommitProperties(app_transactions=[marker], max_commit_retries=0)
         write_deltalake(handle, rows, commit_properties=properties, **options)
 
-    def _write(self, action: Callable[[], object]) -> bool:
-        """Do one commit; False if another projector came first."""
+    def _write(self, action: Callable[[], object], handle: Any = None) -> bool:
+        """Do one commit on `handle`; False if another projector came first."""
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         try:
             action()
-        except CommitFailedError:
+        except CommitFailedError as error:
+            self._refuse_obstacles(handle, error)
             return False
         except (DeltaError, OSError) as error:
+            self._refuse_obstacles(handle, error)
             raise lagging(self.control, error) from error
         return True
+
+    def _refuse_obstacles(self, handle: Any, error: BaseException) -> None:
+        if handle is not None:
+            refuse_obstacles(handle, str(handle.table_uri).rstrip("/"), error, rewrites=True)
 
     def _open(self, table: PublishedTable) -> Any:
         from deltalake import DeltaTable
@@ -365,6 +394,19 @@ def lagging(path: str, error: BaseException) -> ControlError:
         state="the journal is complete and right; only the table lags behind it",
         next="mend the cause (permissions, space), then: floodmark state rebuild",
         retryable=isinstance(error, OSError),
+    )
+
+
+def changed(path: str, what: str) -> ControlError:
+    """A published table that others have changed: what it shows is no longer what was journaled."""
+    return ControlError(
+        "FM-CONTROL-015",
+        "a published table cannot be refreshed: somebody else has changed its rows",
+        where=path,
+        found=what,
+        allowed="commits by floodmark, and those that change no row (OPTIMIZE, VACUUM, properties)",
+        state="the journal is complete and right; only the table shows something else",
+        next="floodmark state rebuild, which writes the table from the journal",
     )
 
 

@@ -7,7 +7,7 @@ a mistake in those is found here. It is also the oracle of the crash and soak te
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -287,9 +287,36 @@ def exactly_once_in_sinks(evidence: Evidence) -> Iterator[str]:
     for target, commits in evidence.commits.items():
         written = [sink.version for _, sink in evidence.sinks() if sink.target == target]
         since = max(min(written), accepted.get(target, -1))
-        for commit in commits:
-            if commit.operation == "RESTORE" and commit.version > since:
-                yield f"{target} was restored by version {commit.version}: rows may be gone"
+        yield from _restored(target, commits, written, since)
+
+
+def _restored(
+    target: str, commits: Sequence[VersionFacts], written: Sequence[int], since: int
+) -> Iterator[str]:
+    """Each RESTORE after a version that has taken rows of ours away."""
+    kept = _kept(commits)
+    for commit in commits:
+        if commit.operation != "RESTORE" or commit.version <= since:
+            continue
+        earlier = {version for version in written if since <= version < commit.version}
+        if not earlier <= kept:
+            yield f"{target} was restored by version {commit.version}: rows may be gone"
+
+
+def _kept(commits: Sequence[VersionFacts]) -> set[int]:
+    """The versions whose rows the newest one still builds on: a RESTORE may have been taken back."""
+    by_version = {commit.version: commit for commit in commits}
+    kept: set[int] = set()
+    at = commits[-1].version if commits else -1
+    while at in by_version:
+        commit = by_version[at]
+        if commit.operation == "RESTORE":
+            back_to = commit.parameters.get("version", "")
+            at = int(back_to) if back_to.isdigit() else -1
+        else:
+            kept.add(at)
+            at -= 1
+    return kept
 
 
 def _holds(commits: list[VersionFacts], sink: SinkDone, seq: int) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from floodmark.errors import SinkError
 from floodmark.model.delta import TableFacts, VersionFacts
-from floodmark.model.receipt import Receipt, batch_of, metadata_of
+from floodmark.model.receipt import Receipt, app_id_root, batch_of, metadata_of
 from floodmark.model.state import SinkDone
 
 RESTORE = "RESTORE"
@@ -54,18 +54,34 @@ def loss(
 
     `commits` are those since then, `receipt` is of the write that wants to know. A DELETE with a
     condition, an UPDATE or rows that somebody else adds are the owner's business: rows of ours
-    were changed by name, not lost.
+    were changed by name, not lost. A RESTORE that was taken back by another one lost nothing.
     """
     if previous.settled and not previous.table_id:
         return None  # there was no table, and that was accepted
     if facts is None or facts.table_id != previous.table_id:
         return _not_the_table(previous, facts, receipt)
+    if _all_survive(previous, commits):
+        return None
     for commit in commits:
         if commit.operation == RESTORE:
             return _restored(previous, commit, receipt)
         if removes_all_rows(commit):
             return _emptied(previous, commit, receipt)
     return None
+
+
+def _all_survive(previous: SinkDone, commits: Sequence[VersionFacts]) -> bool:
+    """Whether our last write is still there, and each one since that nothing has recorded."""
+    ours = app_id_root(previous.app_id)
+    unrecorded = [
+        commit.version
+        for commit in commits
+        if any(app_id.startswith(ours) for app_id in commit.transactions)
+    ]
+    return all(
+        survives(version, [commit for commit in commits if commit.version > version])
+        for version in (previous.checked_version, *unrecorded)
+    )
 
 
 def removes_all_rows(commit: VersionFacts) -> bool:
@@ -90,7 +106,9 @@ def survives(version: int, commits: Sequence[VersionFacts]) -> bool | None:
     by_version = {commit.version: commit for commit in commits}
     at = commits[-1].version if commits else version
     while at > version:
-        commit = by_version[at]
+        commit = by_version.get(at)
+        if commit is None:
+            return None
         if removes_all_rows(commit):
             return False
         if commit.operation == RESTORE:

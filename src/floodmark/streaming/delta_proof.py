@@ -99,7 +99,7 @@ class Target:
             )
             raise problem
         if known + 1 < self.facts.earliest_version:
-            raise self._untold(known, end, called)
+            raise self._untold(end, called)
 
     def _refuse_copied(self, noted: Noted, end: Offsets | None, called: str) -> None:
         if noted.last is None:
@@ -128,20 +128,20 @@ class Target:
             next=f"put the newer table back; or {_on_at(called, end)}",
         )
 
-    def _untold(self, known: int, end: Offsets | None, called: str) -> StreamError:
+    def _untold(self, end: Offsets | None, called: str) -> StreamError:
         to = "OFFSETS" if end is None else f"'{end.to_json()}'"
-        adopt = f" or floodmark stream adopt {called} (it holds all that its checkpoint committed),"
+        reset = f"floodmark stream reset {called} --to {to} --yes"
+        adopt = f"floodmark stream adopt {called} (it holds all that its checkpoint committed), or "
         return StreamError(
             "FM-STREAM-047",
             "the log of the target no longer tells what happened since the stream's last batch",
             where=f"stream {self.stream_id}, {self.facts.path}",
             found=f"commit files from version {self.facts.earliest_version} on; older ones were"
             " cleaned up",
-            allowed=f"every commit after version {known}: a RESTORE among them would have taken rows"
-            " of the stream away",
+            allowed="every commit since the stream's last batch: a RESTORE among them would have taken"
+            " rows of the stream away",
             state=_STATE,
-            next=f"if nobody restored or emptied the table:{adopt if end is None else ''} floodmark"
-            f" stream reset {called} --to {to} --yes",
+            next=f"if nobody restored or emptied the table: {adopt if end is None else ''}{reset}",
         )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import CommitProperties
 
 import floodmark as fm
 from floodmark.control import upkeep
@@ -76,8 +77,9 @@ def test_a_handle_that_moved_on_is_not_a_compare_and_swap(coordinator: fm.Coordi
     table = log._table_at(tail.position)
     table.update_incremental()
 
+    action = log._write_data_file(tail.events)
     with pytest.raises(CommitConflict):
-        log._commit(table, tail.position, log._write_data_file(tail.events), "overwrite", {})
+        log._commit(table, tail.position, action, "overwrite", CommitProperties())
 
     assert set(fm.Coordinator(coordinator.control).state().pipelines) == {"p", "q"}
 
