@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -20,7 +21,7 @@ from floodmark.engines import jvm
 from floodmark.errors import ConfigError, SinkError
 from floodmark.model.receipt import Receipt
 from floodmark.model.write import WriteSpec
-from floodmark.sinks.delta import DeltaSink
+from floodmark.sinks.delta import DeltaSink, refuse_unsafe_log
 from floodmark.sinks.streams import QUERY_ID, _metadata, last_write
 from floodmark.testing import crash
 from floodmark.testing.arrow import ArrowSink
@@ -200,3 +201,21 @@ def test_a_session_that_cannot_write_receipts_is_refused_before_the_first_write(
     assert connect.value.code == other.value.code == "FM-SINK-046"
     assert "local_session()" in str(other.value.next)
     assert not (tmp_lake / "out").exists()
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+def test_spark_writes_to_s3_only_where_no_commit_can_be_lost(
+    spark: SparkSession, scheme: str
+) -> None:
+    receipt = Receipt("floodmark/c/p/out/0", 1, _metadata("s", "batch_1", 1))
+    spec = WriteSpec(f"{scheme}://bucket/out", "append", "out")
+    safe = spark.newSession()
+    safe.conf.set(f"spark.delta.logStore.{scheme}.impl", "io.delta.storage.S3DynamoDBLogStore")
+
+    with pytest.raises(SinkError) as caught:
+        DeltaSink(spark, spec, ()).write(spark.range(1), receipt)
+
+    assert caught.value.code == "FM-SINK-048"
+    assert "allow_single_writer" in str(caught.value.next)
+    refuse_unsafe_log(spark, replace(spec, allow_single_writer=True), receipt)
+    refuse_unsafe_log(safe, spec, receipt)

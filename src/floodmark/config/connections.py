@@ -164,6 +164,10 @@ class LakeConnection(Settings):
     type: Literal["lake"] = Field(description="The kind of connection.")
     root: TablePath = Field(description="A folder of the project, or s3://, abfss://, gs://.")
     storage_options: Options = Field(default_factory=dict, description="As delta-rs takes them.")
+    allow_single_writer: bool = Field(
+        default=False,
+        description="Spark may write to S3: nothing else writes to these tables meanwhile.",
+    )
 
 
 class FilesConnection(Settings):

@@ -41,6 +41,13 @@ def target_of(write: WriteSettings, settings: ProjectSettings) -> str | None:
     return path if "/" in path else f"./{path}"
 
 
+def allows_single_writer(write: WriteSettings, settings: ProjectSettings) -> bool:
+    """Whether the user says that nothing else writes to the target, by the write or its lake."""
+    connection = settings.connections.get(write.connection or "")
+    by_lake = isinstance(connection, LakeConnection) and connection.allow_single_writer
+    return write.allow_single_writer or by_lake
+
+
 def is_at_least_once(write: WriteSettings, settings: ProjectSettings) -> bool:
     """Whether nothing in the target tells what was written: files; plug-ins may know better."""
     connection = settings.connections.get(write.connection or "")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from floodmark.config.connections import DIALECTS
+from floodmark.config.connections import DIALECTS, LakeConnection
 from floodmark.config.cursors import implied_cursor, needs_cursor
 from floodmark.config.declared import undeclared_columns
 from floodmark.config.findings import (
@@ -19,6 +19,7 @@ from floodmark.config.findings import (
     MISSING,
     RISK,
     UNKNOWN,
+    UNSAFE_ON_S3,
     Finding,
 )
 from floodmark.config.graph import graph_of
@@ -35,6 +36,7 @@ from floodmark.config.reads import (
 )
 from floodmark.config.writes import MODES, WriteOptions, WriteSettings
 from floodmark.model import durations
+from floodmark.model.names import is_on_s3
 
 _DEFAULT_FORMATS = {
     "lake": "delta",
@@ -55,6 +57,8 @@ class Surroundings:
     transforms: tuple[str, ...] = TRANSFORMS
     has_plugins: bool = False
     """Modules and packages may add formats and transforms that are only known once imported."""
+    roots: Mapping[str, str] = field(default_factory=dict)
+    """Where lakes are of which nobody says that they have a single writer."""
 
 
 def surroundings_of(settings: ProjectSettings, connections: Mapping[str, str]) -> Surroundings:
@@ -67,6 +71,11 @@ def surroundings_of(settings: ProjectSettings, connections: Mapping[str, str]) -
         (*FORMATS, *formats),
         (*TRANSFORMS, *transforms),
         has_plugins=bool(settings.plugins or formats or transforms),
+        roots={
+            name: lake.root
+            for name, lake in settings.connections.items()
+            if isinstance(lake, LakeConnection) and not lake.allow_single_writer
+        },
     )
 
 
@@ -248,6 +257,7 @@ def _write(write: WriteSettings, around: Surroundings) -> Iterator[Finding]:
         title = "a plug-in writes at least once, unless it keeps receipts"
         allowed = "a sink with seen(receipt); format delta or a table of postgres"
         yield Finding(("connection",), AT_LEAST_ONCE, title, "a connection of type plugin", allowed)
+    yield from _single_writer(write, name, around)
     yield from (each.below("options") for each in _layout(write.options))
 
 
@@ -276,6 +286,18 @@ def _mode(write: WriteSettings) -> Iterator[Finding]:
         yield Finding(
             ("changes",), CONFLICT, "the latest change is found by key", "no keys", "keys"
         )
+
+
+def _single_writer(
+    write: WriteSettings, format_name: str | None, around: Surroundings
+) -> Iterator[Finding]:
+    """A Delta table on S3 that Spark writes; the run refuses it, unless its log store is safe."""
+    place = around.roots.get(write.connection or "") if write.connection else write.path
+    is_delta = format_name in (None, "delta")
+    if is_delta and not write.allow_single_writer and is_on_s3(place or ""):
+        title = "two Spark drivers that write to S3 at once lose acknowledged commits"
+        allowed = "allow_single_writer: true if nothing else writes there; or a safe log store"
+        yield Finding(("path",), UNSAFE_ON_S3, title, f"a table at {place}", allowed)
 
 
 def _only_with(key: str, allowed: str, mode: str) -> Finding:

@@ -131,6 +131,11 @@ class LoadSettings(Settings):
     create_table: Flag = Field(
         default=False, alias="createTable", description="Create the table if it is not there."
     )
+    allow_single_writer: Flag = Field(
+        default=False,
+        alias="allowSingleWriter",
+        description="Spark may write to a Delta table on S3: nothing else writes to it meanwhile.",
+    )
     evolve_table: Flag = Field(
         default=False, alias="evolveTable", description="Add columns that are missing."
     )

@@ -93,6 +93,10 @@ class WriteSettings(Settings):
         default=False,
         description="Modes `overwrite` and `replace_where` may get only what is new of a read.",
     )
+    allow_single_writer: bool = Field(
+        default=False,
+        description="Spark may write to S3: nothing else writes to this table meanwhile.",
+    )
     merge: MergeSettings | None = Field(default=None, description="How mode `merge` merges.")
     changes: Annotated[str | None, one_of("latest", "log", "handled")] = Field(
         default=None,

@@ -56,6 +56,11 @@ def has_delta_transactions(spark: SparkSession) -> bool:
     return False
 
 
+def is_on_databricks(spark: SparkSession) -> bool:
+    """Whether the runtime is that of Databricks, whose commits to S3 go through a service."""
+    return bool(spark.conf.get("spark.databricks.clusterUsageTags.clusterId", ""))
+
+
 def child_session(spark: SparkSession) -> SparkSession:
     """A session with settings of its own on the same Spark; a new one at each call.
 

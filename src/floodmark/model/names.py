@@ -37,6 +37,21 @@ def connection_of(name: str) -> str | None:
     return None if match is None or is_path else match[1]
 
 
+def scheme_of(place: str) -> str:
+    """The scheme of a URI, in small letters; empty for a path.
+
+    >>> scheme_of("s3a://lake/orders"), scheme_of("/lake/orders")
+    ('s3a', '')
+    """
+    scheme, separator, _ = place.partition("://")
+    return scheme.lower() if separator else ""
+
+
+def is_on_s3(place: str) -> bool:
+    """Whether a place is in S3, by the schemes that Hadoop and delta-rs know it by."""
+    return scheme_of(place) in ("s3", "s3a", "s3n")
+
+
 DATABASE = "sql://"
 """How the stored names of upstreams of databases begin: sql://<connection>/<table>."""
 

@@ -68,3 +68,6 @@ class WriteSpec:
     """Whether no value of a row may be shown as an example: a column is declared sensitive."""
     is_aside: bool = False
     """Whether it holds the rows that checks set aside, which are no part of what a run wrote."""
+    allow_single_writer: bool = False
+    """Whether Spark may write to S3 with a log store that loses a commit when two write at once: the
+    user says that nobody else does."""

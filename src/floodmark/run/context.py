@@ -134,6 +134,7 @@ class Run:
         partition_by: Sequence[str] = (),
         replace_where: str | None = None,
         upstreams: str | Sequence[str] | None = None,
+        allow_single_writer: bool = False,
     ) -> WriteResult:
         """Write a frame to a Delta table, or one of PostgreSQL, exactly once for this batch.
 
@@ -142,7 +143,8 @@ class Run:
         earlier attempt of this run already wrote it, nothing is written and the earlier result
         comes back. Two writes of one run need two names; the default is the target as it is
         written. `upstreams` are those that the rows come from, where they are not all that the
-        pipeline reads: the rules for snapshots and changes then look at these alone. See
+        pipeline reads: the rules for snapshots and changes then look at these alone.
+        `allow_single_writer` says that nothing else writes to a target on S3 meanwhile. See
         docs/guides/coordinator.md for the options.
         """
         spec = WriteSpec(
@@ -158,6 +160,7 @@ class Run:
             allow_partial=allow_partial,
             partition_by=tuple(partition_by),
             replace_where=replace_where,
+            allow_single_writer=allow_single_writer,
         )
         if upstreams is None:
             return self.write_spec(spec, lambda: frame)
@@ -347,11 +350,24 @@ class Run:
         return Edges(self._landing.control, self._landing.storage)
 
     def _once(self, path: str, name: str, mode: WriteMode = "append") -> _Once:
-        spec = WriteSpec(path, mode, name, changes="handled", allow_partial=mode == "overwrite")
+        spec = WriteSpec(
+            path,
+            mode,
+            name,
+            changes="handled",
+            allow_partial=mode == "overwrite",
+            allow_single_writer=True,  # a table of this run's own, under its lease
+        )
         return _Once(self._engine.sink(spec, (), None), self._receipt(WriteSpec("", mode, name)))
 
     def _landing_sink(self, folder: str, number: int, windows: Sequence[Window]) -> Sink:
-        spec = WriteSpec(f"{folder}/{number}", "append", "landing", changes="handled")
+        spec = WriteSpec(
+            f"{folder}/{number}",
+            "append",
+            "landing",
+            changes="handled",
+            allow_single_writer=True,  # a table of this attempt's own, under its lease
+        )
         return self._engine.sink(spec, tuple(windows), None)
 
     def _landed(self, write_name: str) -> Receipt:

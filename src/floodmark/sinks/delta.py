@@ -14,20 +14,21 @@ from floodmark.engines.jvm import (
     file_lock,
     has_delta_transactions,
     is_connect,
+    is_on_databricks,
     java_errors,
     session_like,
 )
 from floodmark.errors import SinkError
 from floodmark.model.clock import epoch_micros
-from floodmark.model.names import matching, quoted
-from floodmark.model.receipt import Receipt, WriteResult
+from floodmark.model.names import is_on_s3, matching, quoted, scheme_of
+from floodmark.model.receipt import Receipt, WriteResult, batch_of
 from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import HIDDEN_VALUES, WriteSpec
 from floodmark.sinks import changes, rules
 from floodmark.sinks.origins import origins
 from floodmark.sinks.rules import Target
-from floodmark.sinks.target import DeltaTarget, not_written
+from floodmark.sinks.target import NOTHING_WRITTEN, DeltaTarget, not_written
 
 if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder
@@ -43,6 +44,7 @@ _UNFIT_FOR_PARQUET = frozenset(" ,;{}()\n\t=")
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_SAFE_STORES = frozenset(("S3DynamoDBLogStore", "ConditionalPutLogStore"))
 _STORAGE_ERRORS = frozenset(
     (
         "java.io.IOException",
@@ -117,6 +119,7 @@ class DeltaSink:
         """
         # 1.
         refuse_without_receipts(self._spark, self._spec.target)
+        refuse_unsafe_log(self._spark, self._spec, receipt)
         earlier = self.committed(receipt)
         if earlier is not None:
             return earlier
@@ -428,6 +431,34 @@ def refuse_without_receipts(spark: SparkSession, target: str) -> None:
         state="nothing was written; without receipts every retry would append the rows again",
         next="pass such a session to fm.Coordinator, say spark=fm.local_session(); then:"
         " floodmark retry BATCH",
+    )
+
+
+def refuse_unsafe_log(spark: SparkSession, spec: WriteSpec, receipt: Receipt) -> None:
+    """Raise FM-SINK-048 for a target on S3 whose log store may lose an acknowledged commit.
+
+    Delta's own store for S3 looks whether a commit is there and then writes it: of two drivers at
+    once one replaces the other's commit. Stores that put a commit only where there is none are safe,
+    and so is the one of Databricks.
+    """
+    scheme = scheme_of(spec.target)
+    if not is_on_s3(spec.target) or spec.allow_single_writer:
+        return
+    keys = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
+    stores = {str(spark.conf.get(key, "") or "").rpartition(".")[2] for key in keys}
+    if stores & _SAFE_STORES or is_on_databricks(spark):
+        return
+    raise SinkError(
+        "FM-SINK-048",
+        "two Spark drivers that write to S3 at once lose acknowledged commits",
+        where=spec.target,
+        found="Delta's log store for S3, which is made for a single driver",
+        allowed="io.delta.storage.S3DynamoDBLogStore as"
+        f" {keys[0]}; or a table to which nothing else writes, said by allow_single_writer",
+        state=NOTHING_WRITTEN,
+        next="if nothing else writes to the table: allow_single_writer: true in the node's write or"
+        " its lake connection, run.write(..., allow_single_writer=True); then: floodmark retry"
+        f" {batch_of(receipt.user_metadata)}",
     )
 
 

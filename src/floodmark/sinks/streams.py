@@ -45,6 +45,7 @@ def stream_merge(
     add_columns: bool = False,
     storage_options: Mapping[str, str] | None = None,
     allow_gaps: bool = False,
+    allow_single_writer: bool = False,
 ) -> ApplyBatch:
     """What `writeStream.foreachBatch` calls to merge each micro-batch into a Delta table.
 
@@ -81,6 +82,7 @@ def stream_merge(
         created_at=created_at,
         updated_at=updated_at,
         adds_columns=add_columns,
+        allow_single_writer=allow_single_writer,
     )
 
     def apply(frame: DataFrame, batch_id: int) -> None:

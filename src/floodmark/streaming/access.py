@@ -142,6 +142,12 @@ class Access:
         said = connection.storage_options
         return connection.root, {key: self._shown(value) for key, value in said.items()}
 
+    @property
+    def lake_has_single_writer(self) -> bool:
+        """Whether the user says of the lake that nothing else writes to its tables."""
+        connection = self.connections.get(self.stream.settings.load.connection or "")
+        return isinstance(connection, LakeConnection) and connection.allow_single_writer
+
     def _shown(self, value: Any) -> str:
         return self._vault.reveal(value) if isinstance(value, Secret) else str(value)
 

@@ -147,7 +147,12 @@ class DeltaWriter:
         # 2.
         spark = rows.sparkSession
         if letters:
-            beside = WriteSpec(f"{self.spec.target}{DEAD_LETTERS}", "append", self.stream_id)
+            beside = WriteSpec(
+                f"{self.spec.target}{DEAD_LETTERS}",
+                "append",
+                self.stream_id,
+                allow_single_writer=self.spec.allow_single_writer,
+            )
             receipt = self.ledger.receipt(claim, batch, counts, of="/dead_letters")
             frame = spark.createDataFrame(_table_of(self.stream_id, batch.batch_id, letters))
             self._saved(spark, beside, frame, receipt)

@@ -199,6 +199,7 @@ def _delta_writer(access: Access) -> DeltaWriter:
         name,
         keys=stream.settings.keys,
         adds_columns=load.evolve_table,
+        allow_single_writer=load.allow_single_writer or access.lake_has_single_writer,
     )
     return DeltaWriter(stream, DeltaLedger(path, name, Storage(options)), spec)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from floodmark.config.models import PipelineSettings, ProjectSettings
-from floodmark.config.node_writes import file_format, target_of
+from floodmark.config.node_writes import allows_single_writer, file_format, target_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.writes import MergeSettings, WriteOptions, WriteSettings
 from floodmark.model.names import connection_of
@@ -33,6 +33,7 @@ def write_of(node: NodeSettings, settings: ProjectSettings) -> WriteSpec | None:
         hides_values=_has_sensitive_columns(settings),
         replace_where=write.replace_where,
         allow_partial=write.allow_partial,
+        allow_single_writer=allows_single_writer(write, settings),
         **_format(_format_of(write, settings), write.options),
         **_keys(write),
         **_layout(write.options),
@@ -80,6 +81,7 @@ def quarantine_of(spec: WriteSpec, *, replaces: bool) -> WriteSpec:
         adds_columns=spec.format == DELTA,
         is_node=True,
         is_aside=True,
+        allow_single_writer=spec.allow_single_writer,
     )
 
 
