@@ -9,6 +9,8 @@ from floodmark.errors import ControlError
 
 OUR_WRITER_VERSION = 2
 """Of every table that we create; delta-rs names no feature for it."""
+_OURS = frozenset(("appendOnly", "invariants"))
+"""What that version means, in the words of later ones."""
 
 
 def refuse_obstacles(table: Any, path: str, error: BaseException, *, rewrites: bool) -> None:
@@ -37,7 +39,9 @@ def refuse_obstacles(table: Any, path: str, error: BaseException, *, rewrites: b
 
 def raised(path: str, protocol: Any, error: BaseException) -> ControlError:
     """FM-CONTROL-030, with the features that are more than ours."""
-    features = sorted({*(protocol.writer_features or ()), *(protocol.reader_features or ())})
+    every = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    # Others depend on domainMetadata, so it can only be dropped behind them.
+    features = sorted(every - _OURS, key=lambda name: (name == "domainMetadata", name))
     drop = "; ".join(f"ALTER TABLE delta.`{path}` DROP FEATURE {name}" for name in features)
     return ControlError(
         "FM-CONTROL-030",
@@ -47,8 +51,8 @@ def raised(path: str, protocol: Any, error: BaseException) -> ControlError:
         f" {str(error)[:300]}",
         allowed=f"writer version {OUR_WRITER_VERSION}, as floodmark creates its tables",
         state="nothing was written; the journal is complete",
-        next=f"with Spark, the feature that is named in the error: {drop or 'set the property back'};"
-        " then run the same command again",
+        next=f"with Spark, in this order: {drop or 'set the property back'}; then run the same command"
+        " again",
     )
 
 
