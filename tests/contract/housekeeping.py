@@ -75,7 +75,7 @@ class Coordinated:
         run.write(inputs[self.source], self.target, mode="append")
 
     def reopen(self) -> None:
-        self.coordinator = fm.Coordinator(self.control, actor="t", lease_ttl=2)
+        self.coordinator = fm.Coordinator(self.control, actor="t")
         self.coordinator._engine = ArrowEngine()
 
     def check(self) -> None:

@@ -20,29 +20,12 @@ Statement = Callable[[str], list[str]]
 """The SQL of an operation on the table at a path."""
 
 
-def everyday(path: str) -> list[str]:
-    """What jobs do to every table of a lake, one after the other: work has to go on."""
-    properties = "'team' = 'lake', 'delta.logRetentionDuration' = 'interval 1 days'"
-    return [
-        f"OPTIMIZE delta.`{path}`",
-        f"VACUUM delta.`{path}` RETAIN 0 HOURS",
-        f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({properties})",
-        f"ANALYZE TABLE delta.`{path}` COMPUTE DELTA STATISTICS",
-        f"REORG TABLE delta.`{path}` APPLY (PURGE)",
-        f"CREATE TABLE delta.`{path}_clone` SHALLOW CLONE delta.`{path}`",
-    ]
-
-
 def restore(path: str) -> list[str]:
     return [f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {_latest(path) - 1}"]
 
 
 def append_only(path: str) -> list[str]:
     return [f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.appendOnly' = 'true')"]
-
-
-def raised(path: str) -> list[str]:
-    return [f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')"]
 
 
 def _latest(path: str) -> int:
@@ -56,26 +39,11 @@ def mend_restore(spark: SparkSession) -> Callable[[Any, str], None]:
     return mend
 
 
-def mend_protocol(spark: SparkSession) -> Callable[[Any, str], None]:
-    def mend(_: Any, path: str) -> None:
-        table = f"ALTER TABLE delta.`{path}`"
-        spark.sql(f"{table} SET TBLPROPERTIES ('delta.enableRowTracking' = 'false')")
-        spark.sql(f"{table} DROP FEATURE rowTracking")
-        spark.sql(f"{table} DROP FEATURE domainMetadata")
-
-    return mend
-
-
 CELLS: list[tuple[str, str, Statement, str]] = [
-    ("batches", "journal", everyday, WORKS),
     ("batches", "journal", restore, "FM-CONTROL-028"),
     ("batches", "journal", append_only, WORKS),
-    ("batches", "published", everyday, WORKS),
-    ("batches", "target", everyday, WORKS),
     ("batches", "target", restore, "FM-SINK-009"),
-    ("stream", "notes", everyday, WORKS),
     ("stream", "notes", restore, WORKS),
-    ("stream", "target", everyday, WORKS),
     ("stream", "target", restore, "FM-SINK-009"),
 ]
 
@@ -94,15 +62,3 @@ def test_work_goes_on_or_is_refused_with_a_way_out(
             session.sql(statement).collect()
 
     assert outcome(place, of, operation, mend_restore(session)) == expected
-
-
-def test_a_protocol_that_spark_raised_is_refused_until_its_feature_is_dropped(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    place = Coordinated(tmp_path)
-
-    def operation(path: str) -> None:
-        for statement in raised(path):
-            spark.sql(statement)
-
-    assert outcome(place, "journal", operation, mend_protocol(spark)) == "FM-CONTROL-030"
