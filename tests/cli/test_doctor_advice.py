@@ -135,3 +135,82 @@ def test_a_log_that_was_cleaned_under_an_open_batch(copied: Path, floodmark: Com
 
     assert ids(copied / "lake/copy") == [0, 1, 2, 3, 4, 5]
     assert is_healthy(floodmark, "lake/orders")
+
+
+def test_outside_of_a_project_the_machine_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, floodmark: Command
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    found = floodmark("doctor", "--json")
+    named = floodmark("--project", str(tmp_path), "doctor", "--json")
+
+    names = [each["name"] for each in found.document["findings"]]
+    assert names == ["pyspark", "java", "jars", "project"]
+    assert named.document["error"]["code"] == "FM-CONFIG-001"
+
+
+@pytest.mark.parametrize("how", ["garbage", "gone", "log"])
+@pytest.mark.parametrize("table", ["watermarks", "committed_watermarks", "history"])
+def test_a_damaged_published_table_is_seen_and_mended(
+    copied: Path, floodmark: Command, table: str, how: str
+) -> None:
+    folder = next(copied.rglob(f"_control/{table}"))
+    for file in (
+        (folder / "_delta_log").glob("*.json") if how == "log" else folder.rglob("*.parquet")
+    ):
+        if how == "gone":
+            file.unlink()
+        else:
+            file.write_bytes(b"{")
+
+    verified = floodmark("verify", "--json")
+    told = [f for f in verified.document["findings"] if not f["ok"]]
+    assert [f["name"] for f in told] == ["tables"]
+    command = advice(floodmark, table)
+    if how != "log":  # a log that is gone is mended by taking the folder away first
+        follow(floodmark, command)
+        assert floodmark("verify").code == 0
+
+
+def test_a_damaged_journal_ends_in_a_way_out_and_not_in_doctor_again(
+    copied: Path, floodmark: Command
+) -> None:
+    for file in next(copied.rglob("_control/_journal")).rglob("*.json"):
+        file.write_bytes(b"{")
+
+    refused = floodmark("status", "--json").document["error"]
+    assert (refused["code"], refused["next"]) == ("FM-CONTROL-002", "floodmark doctor")
+
+    assert "floodmark state rebuild --from-targets" in advice(floodmark, "control store")
+
+
+def test_tables_that_lag_behind_a_killed_command_are_no_problem(
+    copied: Path, floodmark: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr("floodmark.control.projections.Projector.refresh", lambda *_, **__: None)
+        add_version(copied / "lake/orders", 7)
+        assert floodmark("run").code == 0
+
+    found = {f["name"]: f for f in floodmark("verify", "--json").document["findings"]}
+
+    assert found["tables"]["ok"]
+    assert "events ago; the next run brings them up to date" in found["tables"]["text"]
+    assert all(f["ok"] for f in found.values())
+    add_version(copied / "lake/orders", 8)
+    assert floodmark("run").code == 0
+    assert "events ago" not in floodmark("verify").out
+
+
+def test_two_names_of_one_table_name_who_reads_each(copied: Path, floodmark: Command) -> None:
+    (copied / "lake/alias").symlink_to(copied / "lake/orders")
+    entry = "  - {{pipeline: {0}, scope: s, upstreams: [lake/{1}], function: jobs:process}}\n"
+    pipelines = entry.format("first", "orders") + entry.format("second", "alias")
+    (copied / "floodmark.yaml").write_text(f"project: shop\npipelines:\n{pipelines}")
+
+    error = floodmark("plan", "--json").document["error"]
+
+    assert error["code"] == "FM-PLAN-003"
+    assert "lake/orders (read by first)" in error["found"]
+    assert "lake/alias (read by second)" in error["found"]

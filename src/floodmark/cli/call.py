@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from floodmark.cli.screen import Screen
-from floodmark.errors import ConfigErrors, FloodmarkError
+from floodmark.errors import ConfigError, ConfigErrors, FloodmarkError
 from floodmark.observe import configure_logging, visible
 from floodmark.secrecy import masked
 
@@ -46,6 +46,19 @@ class Call:
         from floodmark.project import Project
 
         return Project.load(self._folder, env=self._env)
+
+    @property
+    def has_project(self) -> bool:
+        """Whether there is a project to work on: one that is named has to be there."""
+        from floodmark.config import find_project_file
+
+        if self._folder is not None:
+            return True
+        try:
+            find_project_file()
+        except ConfigError:
+            return False
+        return True
 
     def checked_project(self, *, connect: bool = False, watcher: Watcher | None = None) -> Project:
         """The project, if nothing is wrong with it; raises every error of it at once."""

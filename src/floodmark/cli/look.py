@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -148,12 +148,24 @@ def verify(call: Call) -> int:
 
 
 def doctor(call: Call) -> int:
-    """Look for what will hurt: the machine, the store, the upstreams."""
+    """Look for what will hurt: the machine, the store, the upstreams.
+
+    Outside of a project only the machine is looked at.
+    """
+    from floodmark.engines.environment import examine_machine
     from floodmark.model.results import good
 
+    if not call.has_project:
+        text = "none here: only the machine was looked at; to begin one: floodmark init"
+        return _show_findings(call, [*examine_machine(), good("project", text)])
     project = call.project
-    found = project.coordinator.doctor(project.upstreams())
-    found += [good(name, NOT_RESOLVED) for name in project.unresolved()]
+
+    def upstreams() -> Iterator[str]:
+        yield from project.upstreams()
+
+    found = project.coordinator.doctor(upstreams())
+    if all(each.ok for each in found if each.name == "control store"):
+        found += [good(name, NOT_RESOLVED) for name in project.unresolved()]
     return _show_findings(call, found)
 
 

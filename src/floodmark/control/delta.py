@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -407,12 +408,17 @@ def _seq(event: Event) -> int:
     return event.seq
 
 
+_FRAME = re.compile(r"\s*\d+: ")
+
+
 def unreadable(path: str, error: BaseException) -> ControlError:
+    # delta-rs may append its own stack to a message.
+    lines = [line for line in str(error).splitlines() if not _FRAME.match(line)]
     return ControlError(
         "FM-CONTROL-002",
         "the control store cannot be read",
         where=path,
-        found=f"{type(error).__name__}: {error}",
+        found="\n".join([f"{type(error).__name__}: {lines[0] if lines else ''}", *lines[1:]]),
         state="nothing was changed",
         next="floodmark doctor",
         retryable=isinstance(error, OSError),

@@ -25,13 +25,12 @@ from floodmark import failpoints
 from floodmark.control import tables
 from floodmark.control.events import Event
 from floodmark.control.owners import changed_by_others, refuse_obstacles
-from floodmark.control.reading import read_published
+from floodmark.control.reading import MARKER, read_published
 from floodmark.control.tables import PublishedTable
 from floodmark.deltalog import DeltaLog, Storage, is_local, write_problem
 from floodmark.errors import ControlError
 from floodmark.model.state import State
 
-MARKER = "projection"
 ATTEMPTS = 20
 REGISTRY_EVENTS = ("REGISTER", "PAUSE", "RESUME", "REMOVE", "RENAME", "REBUILD")
 MARK_EVENTS = ("ADVANCE", "RESET", "REBUILD")

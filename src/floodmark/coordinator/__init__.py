@@ -10,8 +10,10 @@ from floodmark.coordinator.looking import Looking
 from floodmark.coordinator.operating import Operating
 from floodmark.coordinator.planning import Planning
 from floodmark.coordinator.running import Running
+from floodmark.model.arguments import checks_arguments
 
 
+@checks_arguments
 class Coordinator(Planning, Running, Operating, Looking):
     """Plans batches over versioned upstreams, runs pipelines on them, advances watermarks.
 

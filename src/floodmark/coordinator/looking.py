@@ -127,16 +127,22 @@ class Looking(Store):
         )
 
     def doctor(self, upstreams: Iterable[str] = ()) -> list[Finding]:
-        """Look for what will hurt: the machine, the store, the upstreams. Changes nothing."""
+        """Look for what will hurt: the machine, the store, the upstreams. Changes nothing.
+
+        `upstreams` are asked for only once the store could be read.
+        """
         from floodmark.engines.environment import examine_machine
         from floodmark.report import doctor
         from floodmark.report.lag import lag_of
+        from floodmark.report.published import examine_tables
 
         reader = self._reader_or_empty()
         store = doctor.examine_store(reader, self.control, self.storage)
         findings = [*examine_machine(), *store]
         if not store[0].ok:
             return findings  # a store that cannot be read tells nothing of the rest
+        if reader.state().control_id:
+            findings += examine_tables(reader, self.control, self.storage)
         state, lags = (
             reader.state(),
             lag_of(reader, self.storage, self._clock.now(), self._look_time),

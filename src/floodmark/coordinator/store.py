@@ -70,7 +70,7 @@ class Store:
 
     def __init__(
         self,
-        control: str,
+        control: str | os.PathLike[str],
         spark: Any = None,
         actor: str | None = None,
         storage_options: Mapping[str, str] | None = None,

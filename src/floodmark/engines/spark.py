@@ -14,7 +14,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from floodmark.engines import class_archive, jars, java, spawnless
+from floodmark.engines import class_archive, jars, java, screen, spawnless
 from floodmark.engines.jvm import spark_condition
 from floodmark.errors import SetupError
 
@@ -166,7 +166,10 @@ def _start(settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    screen.keep_quiet()
+    screen.cancel_on_interrupt(session)
+    return session
 
 
 def _active_session() -> SparkSession | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from floodmark.model.names import quoted
@@ -23,6 +24,10 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _PLAIN = re.compile(r"[^\W\d]\w*")
+
+
+MAX_DEPTH = 100
+"""Types within types: Spark reads no deeper ones either, and Python would run out of its stack."""
 
 
 class DdlError(ValueError):
@@ -88,6 +93,7 @@ class _Reader:
         self._words = [token[1] for token in tokens]
         self._positions = [*(token.start() for token in tokens), len(text)]
         self._at = 0
+        self._depth = 0
         self._types = types
 
     def columns(self, closing: str) -> Iterator[Column]:
@@ -131,13 +137,23 @@ class _Reader:
         position, word = self._position, self._take()
         kind = word.lower()
         if kind in ("array", "map"):
-            return Kind(word, position, tuple(self._parts(1 if kind == "array" else 2)))
+            with self._deeper(position):
+                return Kind(word, position, tuple(self._parts(1 if kind == "array" else 2)))
         if kind == "struct":
             self._expect("<")
-            return Kind(word, position, columns=tuple(self.columns(">")))
+            with self._deeper(position):
+                return Kind(word, position, columns=tuple(self.columns(">")))
         if kind == "interval":
             return Kind(" ".join([word, *self._interval()]), position)
         return Kind(word + self._numbers(), position)
+
+    @contextmanager
+    def _deeper(self, position: int) -> Iterator[None]:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise DdlError(f"types are nested deeper than {MAX_DEPTH}", position)
+        yield
+        self._depth -= 1
 
     def _check_type(self, word: str) -> None:
         nested = ("array", "map", "struct", "interval")

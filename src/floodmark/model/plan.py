@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from floodmark.model.cursor_marks import MarkType
@@ -56,6 +57,10 @@ class TimeFacts:
     """How it was learned, where that is worth a word."""
     warning: Caution | None = None
     """What was seen beside the news."""
+    items: int | None = None
+    """How many are new, of things that are counted: files, records of an answer."""
+    since: datetime | None = None
+    """Since when the oldest of them is there."""
 
 
 @dataclass(frozen=True, slots=True)

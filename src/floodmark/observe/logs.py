@@ -20,6 +20,11 @@ def configure_logging(*, is_verbose: bool = False, as_json: bool = False) -> Non
     logger.handlers[:] = [handler]
     logger.setLevel(logging.DEBUG if is_verbose else logging.INFO)
     logger.propagate = False
+    root = logging.getLogger()
+    if not is_verbose and not root.handlers:
+        # Libraries log what they also raise (py4j each interrupt, with its traceback); without a
+        # handler Python would print it.
+        root.addHandler(logging.NullHandler())
 
 
 class PlainLines(logging.Formatter):

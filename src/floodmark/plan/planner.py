@@ -113,12 +113,18 @@ def refuse_two_names(state: State, scope: str, probes: Mapping[str, Probe]) -> N
             raise PlanError(
                 "FM-PLAN-003",
                 "one table has two names",
-                found=f"{other} and {upstream} are both table {probe.facts.table_id}",
+                found=f"{_with_readers(state, scope, other)} and {_with_readers(state, scope, upstream)}"
+                f" are both table {probe.facts.table_id}",
                 allowed="one name for a table within a scope",
                 state="nothing was planned",
                 next=f"use {other} everywhere, or plan {upstream} in a scope of its own; if the lake "
                 "was copied or moved, give it a control store of its own, with new targets",
             )
+
+
+def _with_readers(state: State, scope: str, upstream: str) -> str:
+    readers = [p.name for p in state.pipelines_in(scope) if upstream in p.upstreams]
+    return f"{upstream} (read by {', '.join(readers)})" if readers else upstream
 
 
 def refuse_repeated(upstreams: Iterable[str]) -> None:

@@ -39,6 +39,7 @@ from floodmark.errors import (
     UnknownNameError,
 )
 from floodmark.model import durations
+from floodmark.model.arguments import checks_arguments
 from floodmark.model.results import Batch, Finding, batch_view
 from floodmark.model.state import OnLostTarget, PlannedBatch
 from floodmark.model.upstream import Upstream
@@ -101,6 +102,7 @@ def _has_active_session() -> bool:
     return pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
 
 
+@checks_arguments
 class Project:
     """The pipelines of a project file and the coordinator they share.
 

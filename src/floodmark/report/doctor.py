@@ -48,7 +48,8 @@ def examine_store(reader: ControlReader, control: str, storage: Storage) -> list
         state = reader.state()
         unfolded = sum(event.kind != "SNAPSHOT" for event in reader.events())
     except FloodmarkError as error:
-        return [bad("control store", error.title, error.next)]
+        text = f"{error.title}: {error.found}" if error.found else error.title
+        return [bad("control store", text, _way_out(error, control))]
     if not state.control_id:
         return [good("control store", f"none yet at {control}; the first run creates it")]
     findings = [good("control store", f"{control}, {state.seq} events")]
@@ -57,6 +58,17 @@ def examine_store(reader: ControlReader, control: str, storage: Storage) -> list
         text = f"{unfolded} events were not folded: every command reads all of them"
         findings.append(bad("journal", text, "floodmark upkeep"))
     return [*findings, *_open_batches(state)]
+
+
+def _way_out(error: FloodmarkError, control: str) -> str:
+    if error.code != "FM-CONTROL-002":
+        return error.next or ""
+    if error.retryable:
+        return "mend what the text names, then: floodmark doctor"
+    return (
+        f"put {control}/_journal back from the newest copy; without one move {control} away, then:"
+        " floodmark state rebuild --from-targets TARGET..."
+    )
 
 
 def _writable(control: str, storage: Storage) -> Iterator[Finding]:
@@ -113,7 +125,7 @@ def _examine_by_marks(upstream: str, lags: Sequence[Lag]) -> list[Finding]:
     seen = {lag.warning: None for lag in lags if lag.warning}
     if seen:
         return [bad(upstream, caution.text, caution.next) for caution in seen]
-    text = "has no versions that are used: read by a list, or a time or cursor column"
+    text = "has no versions: new rows are found by a list of files, or by a time or cursor column"
     if not lags:
         return [good(upstream, "no plan has looked at it yet; to look: floodmark plan")]
     if any(lag.is_known for lag in lags):

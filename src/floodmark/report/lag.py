@@ -47,11 +47,17 @@ def lags_in(
 
 
 def is_above(lag: Lag, versions: int | None, seconds: float | None) -> bool:
-    """Whether a lag is above a threshold; one that is not known is, unless nobody may ask."""
+    """Whether a lag is above a threshold; one that is not known is, unless nobody may ask.
+
+    `versions` are files where an upstream is a list of files.
+    """
     if is_of_source(lag.upstream):
         return False
+    # Of a cursor nobody counts what is new: that there is something counts as one.
     is_unknown = lag.versions_behind is None and not lag.is_known
-    if versions is not None and (is_unknown or (lag.versions_behind or 0) > versions):
+    has_news = lag.latest_mark != lag.committed_mark
+    behind = int(has_news) if lag.versions_behind is None else lag.versions_behind
+    if versions is not None and (is_unknown or behind > versions):
         return True
     return seconds is not None and (lag.seconds_behind is None or lag.seconds_behind > seconds)
 
@@ -124,10 +130,18 @@ def _time_lag(
         return replace(unknown, reason=reason or f"only {who}")
     unknown = replace(unknown, warning=found.warning)
     if found.newest is None:
-        return replace(unknown, seconds_behind=0.0, latest_mark=committed, reason=reason)
-    oldest = found.oldest.instant if found.oldest else None
+        counted = 0 if kind == "files" else None
+        return replace(
+            unknown,
+            versions_behind=counted,
+            seconds_behind=0.0,
+            latest_mark=committed,
+            reason=reason,
+        )
+    oldest = found.oldest.instant if found.oldest else found.since
     return replace(
         unknown,
+        versions_behind=found.items,
         seconds_behind=max(0.0, (now - oldest).total_seconds()) if oldest else None,
         latest_mark=found.newest.encoded(),
         reason=reason or _not_planned(state, key),

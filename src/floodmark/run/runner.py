@@ -12,6 +12,7 @@ from floodmark.control import ControlStore
 from floodmark.control.events import Failed, Succeeded
 from floodmark.control.heartbeats import PulseFactory
 from floodmark.errors import MAX_TEXT, FencedError, FloodmarkError, RunError, SourceError
+from floodmark.model.arguments import fits
 from floodmark.model.clock import Clock
 from floodmark.model.results import ALREADY_APPLIED, NULL_COLUMNS, TIES, Metrics, RunResult
 from floodmark.model.state import OnLostTarget
@@ -244,19 +245,26 @@ class Inputs(dict[str, Any]):
         )
 
 
+_COUNTED = tuple[int | None, int | None, Mapping[str, object] | None]
+
+
 def metrics_of(run: Run, returned: Any) -> Metrics:
-    """What the function says about itself: a mapping, fm.Metrics, or nothing."""
+    """What the function says about itself: a mapping, fm.Metrics, (rows read, rows written, metrics),
+    or nothing.
+    """
     if returned is None:
         return Metrics()
     if isinstance(returned, Metrics):
         return returned
     if isinstance(returned, Mapping):
         return Metrics(metrics=returned)
+    if isinstance(returned, tuple) and len(returned) == 3 and fits(returned, _COUNTED):
+        return Metrics(*returned[:2], metrics=returned[2] or {})
     raise RunError(
         "FM-RUN-002",
         f"the function of pipeline {run.pipeline} returned {type(returned).__name__}",
         where=f"batch {run.batch.batch_id}",
-        allowed="None, a mapping of metrics, or fm.Metrics",
+        allowed="None, a mapping of metrics, fm.Metrics, or a tuple (rows read, rows written, metrics)",
         state="what it wrote with run.write stands and is not repeated by a retry",
         next=f"correct the function, then: floodmark retry {run.batch.batch_id}",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.deltalog import Storage
@@ -106,7 +106,14 @@ class FileReader:
         if not taken:
             return seen
         mark = self.lists.keep(self.upstream, {**known, **taken})
-        return replace(seen, newest=mark, bytes=sum(facts.size for facts in taken.values()))
+        oldest_ms = min(facts.modified_ms for facts in taken.values())
+        return replace(
+            seen,
+            newest=mark,
+            bytes=sum(facts.size for facts in taken.values()),
+            items=len(taken),
+            since=datetime.fromtimestamp(oldest_ms / 1000, UTC) if oldest_ms else None,
+        )
 
     def _caution(self, found: Files, known: Files) -> Caution | None:
         """Files that changed after they were read: nobody reads what was added to them."""

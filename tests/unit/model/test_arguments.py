@@ -1,0 +1,148 @@
+"""Whatever is handed to a public call, the error is one of floodmark."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+import floodmark as fm
+from floodmark.errors import FloodmarkError, RunError
+from floodmark.model.arguments import fits
+from floodmark.run.runner import metrics_of
+
+UNKNOWN = {("Project", "__init__", "file"), ("Project", "run_batches", "batches")}
+"""Parameters whose types only a type checker knows."""
+
+
+def public_calls() -> Iterator[tuple[str, str, str, Any]]:
+    for cls in (fm.Coordinator, fm.Project):
+        for name, function in inspect.getmembers(cls, callable):
+            if name.startswith("_") and name != "__init__":
+                continue
+            for parameter in inspect.signature(function).parameters.values():
+                if parameter.name != "self" and str(parameter.annotation) not in ("Any", "object"):
+                    yield cls.__name__, name, parameter.name, parameter
+
+
+CALLS = list(public_calls())
+
+
+def call_with(
+    cls: str, name: str, parameter: inspect.Parameter, value: Any, tmp_path: Path
+) -> None:
+    """Call a method with one wrong argument; nothing else of it may matter."""
+    kind = getattr(fm, cls)
+    target = kind if name == "__init__" else inspect.getattr_static(kind, name)
+    if isinstance(target, classmethod):
+        function, first = getattr(kind, name), []
+    elif name == "__init__":
+        function, first = kind, []
+    else:
+        (tmp_path / "floodmark.yaml").write_text("project: x\npipelines: []\n")
+        made = fm.Project.load(tmp_path)
+        function, first = getattr(made if cls == "Project" else made.coordinator, name), []
+    positional: list[Any] = list(first)
+    keywords: dict[str, Any] = {}
+    for each in inspect.signature(function).parameters.values():
+        if each.name == parameter.name:
+            if each.kind is each.VAR_POSITIONAL:
+                positional.append(value)
+            else:
+                keywords[each.name] = value
+        elif each.default is each.empty and each.kind not in (
+            each.VAR_POSITIONAL,
+            each.VAR_KEYWORD,
+        ):
+            keywords[each.name] = "x" if "str" in str(each.annotation) else None
+    function(*positional, **keywords)
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "_", "parameter"), CALLS, ids=[f"{c}.{n}-{p}" for c, n, p, _ in CALLS]
+)
+def test_an_object_of_no_use_is_a_typed_error(
+    cls: str, name: str, _: str, parameter: inspect.Parameter, tmp_path: Path
+) -> None:
+    if (cls, name, parameter.name) in UNKNOWN or parameter.kind is parameter.VAR_KEYWORD:
+        return
+    annotation = str(parameter.annotation)
+    wrong: list[Any] = (
+        [object()] if "Any" not in annotation and "Callable" not in annotation else []
+    )
+    if "None" not in annotation and "Any" not in annotation:
+        wrong.append(None)
+    if any(word in annotation for word in ("Sequence[str", "Iterable[str")):
+        wrong += [[None], [["x"]], 3]
+    for value in wrong:
+        with pytest.raises(FloodmarkError):
+            call_with(cls, name, parameter, value, tmp_path)
+
+
+def test_public_calls_are_found() -> None:
+    assert len(CALLS) > 100
+    assert {("Coordinator", "create_batch", "upstreams")} <= {each[:3] for each in CALLS}
+
+
+def test_an_argument_too_many_is_a_typed_error(tmp_path: Path) -> None:
+    with pytest.raises(FloodmarkError) as caught:
+        fm.Coordinator(str(tmp_path / "c")).finalize_batch("a", "b")  # type: ignore[call-arg]
+
+    assert caught.value.code == "FM-CONFIG-007"
+    assert caught.value.title.startswith("Coordinator.finalize_batch: ")
+
+
+def test_what_was_always_taken_is_taken(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "orders"), pa.table({"id": [1]}))
+    coordinator = fm.Coordinator(tmp_path / "c")
+    coordinator.register("p", (str(tmp_path / "orders"),))
+    batch = coordinator.create_batch(str(tmp_path / "orders"), max_versions=1)
+
+    assert coordinator.finalize_batch(batch_id=str(batch.batch_id)) == ()
+    assert next(coordinator.doctor(name for name in ["x"]).__iter__()).name == "pyspark"
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "is_fit"),
+    [
+        (1, int, True),
+        (True, int, False),
+        (1, float, True),
+        ("x", "str | None", True),
+        (None, str | None, True),
+        (b"x", str, False),
+        ({"a": 1}, Mapping[str, int], True),
+        ({"a": None}, Mapping[str, int], False),
+        ((1, "a"), tuple[int, str], True),
+        ((1, 2), tuple[int, str], False),
+        (len, Callable[..., Any], True),
+        (3, Callable[..., Any], False),
+    ],
+)
+def test_types_as_annotations_say_them(value: Any, annotation: Any, is_fit: bool) -> None:
+    assert fits(value, annotation) is is_fit
+
+
+class FakeRun:
+    pipeline = "p"
+
+    class batch:  # noqa: N801
+        batch_id = "b"
+
+
+def test_a_function_may_return_its_counts_as_a_tuple() -> None:
+    run: Any = FakeRun()
+
+    made = metrics_of(run, (7, None, {"late": 2}))
+
+    assert (made.rows_read, made.rows_written, made.metrics) == (7, None, {"late": 2})
+    assert metrics_of(run, (1, 2, None)).metrics == {}
+    for wrong in ((1, 2), ("1", 2, {}), (1, 2, {}, 3), 5, [1, 2, {}]):
+        with pytest.raises(RunError) as caught:
+            metrics_of(run, wrong)
+        assert caught.value.code == "FM-RUN-002"
