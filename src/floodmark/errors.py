@@ -29,6 +29,8 @@ from floodmark.secrecy import masked
 AGAIN = "again"
 """The label that tells people whether the same command may succeed; machines read `retryable`."""
 
+NO_USE = "retrying will not help until you change something"
+
 MAX_TEXT = 4_000
 """No field of an error is longer: errors go into tables, reports and terminals."""
 
@@ -306,7 +308,7 @@ class FloodmarkError(Exception):
         lines = [(label, _bounded(text)) for label, text in named if text]
         return [
             *lines,
-            (AGAIN, "may succeed as it is" if self.retryable else "only after a change"),
+            (AGAIN, "safe to retry now" if self.retryable else NO_USE),
         ]
 
     def as_dict(self) -> dict[str, object]:

@@ -51,7 +51,7 @@ def test_a_project_of_nodes_is_validated_planned_run_and_looked_at(
     assert floodmark("validate").code == 0
     screen = floodmark("plan").out
     assert "would run report" in screen
-    assert "after orders: what it writes is read here, and planned then" in screen
+    assert "after orders: what is read here is known once orders has run" in screen
     plans = {plan["scope"]: plan for plan in floodmark("plan", "--json").document["plans"]}
     assert (plans["report"]["after"], plans["report"]["windows"]) == (["orders"], [])
 

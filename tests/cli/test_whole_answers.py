@@ -262,7 +262,7 @@ def test_people_read_again_and_machines_read_retryable(shop: Path, floodmark: Co
     text = floodmark("plan", "dayly").err
     error = floodmark("plan", "dayly", "--json").document["error"]
 
-    assert "  again    only after a change" in text
+    assert "  again    retrying will not help until you change something" in text
     assert "  retry " not in text
     assert error["retryable"] is False
     assert "again" not in error

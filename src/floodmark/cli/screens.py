@@ -65,7 +65,7 @@ def _plan(screen: Screen, call: Call, batch: Batch) -> None:
     for node in call.project.file_writers(batch.pipelines if batch.status != "NOOP" else ()):
         screen.line(f"  node {node} writes files: at least once")
     for name in batch.after:
-        screen.line(f"  after {name}: what it writes is read here, and planned then")
+        screen.line(f"  after {name}: what is read here is known once {name} has run")
     for name in batch.seeds:
         screen.line(f"  {name} is seeded first: it has not seen all that is committed")
     for upstream in batch.unplanned:

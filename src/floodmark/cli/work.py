@@ -222,8 +222,8 @@ def retry(
 
     With --on-lost-range a range that an upstream no longer has is read as the whole table at the
     planned end (snapshot), or what is left of it (accept); that is journaled. With --on-lost-target
-    a target that was dropped, restored or emptied is written anew as a first run would (rebuild),
-    or taken as it is (accept); that is journaled too.
+    a target that was dropped, restored or emptied is made again from its inputs as they were for
+    this batch (rebuild), or taken as it is (accept); that is journaled too.
     """
     at_least(1, "--jobs", jobs)
     with Progress(call) as progress:

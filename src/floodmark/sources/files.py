@@ -348,7 +348,8 @@ def _changed(window: Window, files: Mapping[str, FileFacts | None]) -> SourceErr
     ((path, now),) = files.items()
     return SourceError(
         "FM-SOURCE-041",
-        "a file is no longer what was planned",
+        f"{path.rpartition('/')[2]} was in this batch and has been"
+        f" {'deleted' if now is None else 'changed'} since",
         where=f"{window.upstream}: {path}",
         found="it is gone" if now is None else "it was written again",
         allowed="files that stay as they are once they are there",

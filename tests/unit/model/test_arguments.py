@@ -40,14 +40,14 @@ def call_with(
     kind = getattr(fm, cls)
     target = kind if name == "__init__" else inspect.getattr_static(kind, name)
     if isinstance(target, classmethod):
-        function, first = getattr(kind, name), []
+        function = getattr(kind, name)
     elif name == "__init__":
-        function, first = kind, []
+        function = kind
     else:
         (tmp_path / "floodmark.yaml").write_text("project: x\npipelines: []\n")
         made = fm.Project.load(tmp_path)
-        function, first = getattr(made if cls == "Project" else made.coordinator, name), []
-    positional: list[Any] = list(first)
+        function = getattr(made if cls == "Project" else made.coordinator, name)
+    positional: list[Any] = []
     keywords: dict[str, Any] = {}
     for each in inspect.signature(function).parameters.values():
         if each.name == parameter.name:
@@ -142,7 +142,8 @@ def test_a_function_may_return_its_counts_as_a_tuple() -> None:
 
     assert (made.rows_read, made.rows_written, made.metrics) == (7, None, {"late": 2})
     assert metrics_of(run, (1, 2, None)).metrics == {}
-    for wrong in ((1, 2), ("1", 2, {}), (1, 2, {}, 3), 5, [1, 2, {}]):
+    outcomes: list[Any] = [(1, 2), ("1", 2, {}), (1, 2, {}, 3), 5, [1, 2, {}]]
+    for wrong in outcomes:
         with pytest.raises(RunError) as caught:
             metrics_of(run, wrong)
         assert caught.value.code == "FM-RUN-002"

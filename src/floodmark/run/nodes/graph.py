@@ -114,15 +114,14 @@ class NodeFunction:
 
     def _failed(self, error: Exception, node: str, run: Run) -> RunError:
         """An error of the engine; its text may hold values, which sensitive columns forbid."""
-        kind = type(error).__name__
-        text = "" if self._hides_values else f": {_cause(error)}"
+        kind, cause = _cause(error)
+        text = "" if self._hides_values else f": {cause}"
         failure = RunError(
             "FM-RUN-005",
             f"node {node} failed with {kind}",
             where=self.place_of(node, None),
             found=f"{kind}{text}"[:MAX_FOUND],
-            state="this node wrote nothing, unless its receipt tells the retry otherwise; earlier"
-            " writes of this run stand and are not repeated",
+            state="nothing was written by this node; a retry skips the nodes that finished",
             next=f"correct the cause, then: floodmark retry {run.batch.batch_id}",
         )
         failure.hides_cause = self._hides_values
@@ -140,12 +139,12 @@ def hide_values(error: FloodmarkError) -> None:
     error.hides_cause = True
 
 
-def _cause(error: Exception) -> str:
-    """What went wrong in the first place: Spark wraps it in several layers of its own."""
+def _cause(error: Exception) -> tuple[str, str]:
+    """The kind and text of what went wrong first: Spark and py4j wrap it in layers of their own."""
     from floodmark.engines.jvm import java_errors
 
-    *_, (_, message) = [("", str(error)), *java_errors(error)]
-    return message.strip()
+    *_, (kind, message) = [(type(error).__name__, str(error)), *java_errors(error)]
+    return kind.rpartition(".")[2], message.strip()
 
 
 def node_function(
