@@ -168,7 +168,6 @@ def _start(settings: Mapping[str, str]) -> SparkSession:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     screen.keep_quiet()
-    screen.cancel_on_interrupt(session)
     return session
 
 
