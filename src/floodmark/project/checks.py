@@ -31,6 +31,7 @@ from floodmark.sources.cursors import reader_of
 from floodmark.sources.logs import log_of
 from floodmark.sources.times import probe_place
 
+_ABSENT = ("FM-PLAN-001", "FM-PLAN-030")
 _OF_PLUGINS = ("FM-TRANSFORM-012", "FM-TRANSFORM-013")
 """Errors of modules with transforms, whoever uses them."""
 
@@ -89,7 +90,8 @@ class Checks:
     def take_plans(self, plans: Sequence[ScopePlan]) -> None:
         """What planning refuses is refused here too, with its own way out."""
         for plan in plans:
-            if plan.error is None:
+            # What is not there was told before, unless a node of the project writes it.
+            if plan.error is None or plan.error.code in _ABSENT:
                 continue
             of_scope = (p for p, each in self._pipelines() if each.shared_scope == plan.scope)
             self._add(("pipelines", next(of_scope)), plan.error)
@@ -251,7 +253,7 @@ class Checks:
         except FloodmarkError as error:
             if error.code == "FM-PLAN-030" and self.coordinator.spark is None:
                 return  # only Spark can tell: it is shown, not refused
-            is_absent = error.code in ("FM-PLAN-001", "FM-PLAN-030")
+            is_absent = error.code in _ABSENT
             may_come = table_name(upstream) in self._to_come or not self._targets_are_known
             if not (is_absent and may_come):
                 self._add(path, error)
