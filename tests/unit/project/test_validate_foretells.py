@@ -334,6 +334,7 @@ CANNOT_BE_KNOWN = {
         *("FM-SINK-021", "FM-SINK-022", "FM-SINK-018", "FM-SOURCE-010", "FM-SOURCE-055"),
     ],
     "a warning": [
+        "FM-CONFIG-041",
         *("FM-CONFIG-017", "FM-CONFIG-018", "FM-CONFIG-024", "FM-CONFIG-028", "FM-CONFIG-029"),
         *("FM-CONFIG-042",),
     ],
@@ -348,11 +349,13 @@ CANNOT_BE_KNOWN = {
         *("FM-SOURCE-042", "FM-SOURCE-045"),
     ],
     "what a target holds, which the graph does not tell": [
+        *("FM-SINK-042", "FM-SINK-043", "FM-SINK-044", "FM-SINK-045", "FM-SINK-047"),
         *("FM-SINK-002", "FM-SINK-007", "FM-SINK-008", "FM-SINK-009", "FM-SINK-010"),
         *("FM-SINK-012", "FM-SINK-014", "FM-SINK-015", "FM-SINK-016", "FM-SINK-017"),
         *("FM-SINK-019", "FM-SINK-023", "FM-SINK-024", "FM-SINK-025", "FM-SINK-031"),
         *("FM-SINK-032", "FM-SINK-035"),
     ],
+    "the Spark session of the run": ["FM-SINK-046", "FM-SINK-048", "FM-SOURCE-063"],
     "what happens to upstreams between the plan and the read": [
         *("FM-SOURCE-001", "FM-SOURCE-002", "FM-SOURCE-003", "FM-SOURCE-004", "FM-SOURCE-005"),
         *("FM-SOURCE-006", "FM-SOURCE-007", "FM-SOURCE-011", "FM-SOURCE-037", "FM-SOURCE-041"),
