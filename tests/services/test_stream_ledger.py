@@ -705,7 +705,7 @@ def test_the_columns_of_the_seed_are_there_by_their_names() -> None:
         "checkpoint_location",
     ]
     assert TRACKER.key == "pipeline_id, batch_id"
-    assert len(TABLES) == 4
+    assert len(TABLES) == 5
 
 
 def test_a_server_that_does_not_answer_is_never_a_fresh_stream() -> None:

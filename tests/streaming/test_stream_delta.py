@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ from floodmark.model.receipt import metadata_of
 from floodmark.streaming.batches import claim_of
 from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS
 from floodmark.streaming.parts import access_of, ledger_of, runner_of
-from floodmark.testing.streams import Place, Run, event
+from floodmark.testing.streams import Place, Run, event, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -315,3 +316,23 @@ def test_windows_are_merged_into_their_table(place: Place, run: Run, spark: Spar
     assert code == 0
     rows = spark.read.format("delta").load(table_of(place)).collect()
     assert sorted((row["kind"], row["n"]) for row in rows) == [("k0", 3), ("k1", 1)]
+
+
+@pytest.mark.slow
+def test_stop_reaches_a_runner_of_another_machine(
+    place: Place, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.send(*map(event, range(5)))
+    path = delta(place, triggerMode="continuous")
+    running = place.started(path)
+    until(lambda: run("status", path)[1]["streams"][0]["records"].get("written") == 5)
+
+    monkeypatch.setattr(socket, "gethostname", lambda: "another-machine")
+    code, stopped = run("stop", path)
+    again, nobody = run("stop", path)
+    out, _ = running.communicate(timeout=300)
+
+    assert (code, again, running.returncode) == (0, 0, 0)
+    assert (stopped["was_running"], stopped["has_ended"]) == (True, True)
+    assert not nobody["was_running"]
+    assert json.loads(out)["streams"][0]["written"] == 5

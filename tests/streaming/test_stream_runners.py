@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -195,6 +196,31 @@ def test_stop_ends_a_continuous_stream_after_its_batch(place: Place, run: Run) -
     assert nobody["was_running"] is False
     breakers = [each["streams"][0]["breaker"] for each in (told, told_later)]
     assert breakers == ["closed", None]
+    assert json.loads(out)["streams"][0]["written"] == 5
+
+
+@pytest.mark.slow
+def test_stop_reaches_a_runner_of_another_machine_and_no_later_one(
+    place: Place, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.send(*map(event, range(5)))
+    path = place.checkpointed(triggerMode="continuous")
+    running = place.started(path)
+    until(lambda: place.ask("SELECT to_regclass('$schema.events')::text") != [(None,)])
+    until(lambda: place.ask("SELECT count(*) FROM $schema.events") == [(5,)])
+
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(socket, "gethostname", lambda: "another-machine")
+        late = run("stop", path, "--wait", "0s")
+        code, stopped = run("stop", path)
+        again, nobody = run("stop", path)
+    out, _ = running.communicate(timeout=300)
+    following, _ = run("run", place.write())
+
+    assert late[0] in {0, 1}  # it may have answered at once
+    assert (code, again, running.returncode, following) == (0, 0, 0, 0)
+    assert stopped["has_ended"]
+    assert not nobody["was_running"]
     assert json.loads(out)["streams"][0]["written"] == 5
 
 

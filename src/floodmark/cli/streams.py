@@ -356,7 +356,7 @@ def stop(
         str, typer.Option("--wait", metavar="TIME", help="How long to wait for its end.")
     ] = "60s",
 ) -> int:
-    """End the runner of a stream after the batch that is under way."""
+    """End the runner of a stream, on whatever machine it is, after the batch that is under way."""
     from floodmark.streaming.stopping import stop_runner
     from floodmark.streaming.telling import errors_of
 
@@ -370,7 +370,9 @@ def stop(
         "was_running": outcome.was_running,
         "has_ended": outcome.has_ended,
     }
-    ended = "has ended" if outcome.has_ended else f"is still at work after {wait}"
+    ended = (
+        "has ended" if outcome.has_ended else f"was asked to end, and has not answered after {wait}"
+    )
     text = f"{outcome.holder} {ended}" if outcome.was_running else "no runner is at work"
     call.show(document, lambda screen: screen.line(f"{name}: {text}"))
     return 0 if outcome.has_ended else 1

@@ -44,6 +44,8 @@ from floodmark.streaming.refusals import broken, fenced, moved
 BESIDE = ".floodmark_stream"
 """What the name of the table with claims and decisions ends with."""
 DEAD_LETTERS = ".floodmark_dead_letters"
+REQUESTS = "_requests"
+"""A folder in the table beside the target, with a small file for each request and each answer."""
 LOOKED_AT = 1_000
 """So many commits of the target are looked at for a status."""
 _ROWS = pa.schema([("stream_id", pa.string()), ("at", pa.timestamp("us", "UTC")),
@@ -79,8 +81,41 @@ class DeltaLedger:
     def _beside(self) -> str:
         return f"{self.path}{BESIDE}"
 
+    def twin(self) -> DeltaLedger:
+        """It keeps nothing between two calls, so any thread may use it."""
+        return self
+
     def close(self) -> None:
         """Nothing is held open."""
+
+    def ask_to_stop(self, claim_id: str, by: str) -> None:
+        """See requests.Requests."""
+        self._note(f"stop-{claim_id}", by)
+
+    def is_asked_to_stop(self, claim_id: str) -> bool:
+        """See requests.Requests."""
+        return self._is_noted(f"stop-{claim_id}")
+
+    def note_end(self, claim_id: str) -> None:
+        """See requests.Requests."""
+        self._note(f"ended-{claim_id}", "")
+
+    def has_ended(self, claim_id: str) -> bool:
+        """See requests.Requests."""
+        return self._is_noted(f"ended-{claim_id}")
+
+    def _note(self, name: str, by: str) -> None:
+        said = {"stream_id": self.stream_id, "at": datetime.now(UTC).isoformat(), "by": by}
+        try:
+            self.storage.write(f"{self._beside}/{REQUESTS}/{name}", json.dumps(said).encode())
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _is_noted(self, name: str) -> bool:
+        try:
+            return self.storage.exists(f"{self._beside}/{REQUESTS}/{name}")
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def ensure(self, *, creates: bool = True) -> None:
         """See that the table beside the target is there; raises FM-STREAM-004 if it cannot be."""

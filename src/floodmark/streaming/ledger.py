@@ -54,7 +54,15 @@ from floodmark.streaming.refusals import (
     parted,
     unknown,
 )
-from floodmark.streaming.tables import DEAD_LETTERS, OUTBOX, STREAM, TABLES, TRACKER, StreamTable
+from floodmark.streaming.tables import (
+    DEAD_LETTERS,
+    OUTBOX,
+    REQUESTS,
+    STREAM,
+    TABLES,
+    TRACKER,
+    StreamTable,
+)
 
 if TYPE_CHECKING:
     from floodmark.engines.postgres import Connection, Cursor
@@ -89,6 +97,10 @@ class Ledger:
         self._kept: Connection | None = None
         self._stream = self._named(STREAM)
         self._tracker = self._named(TRACKER)
+
+    def twin(self) -> Ledger:
+        """Another ledger of the same stream, for another thread."""
+        return Ledger(self._connect, self.stream_id, self.schema)
 
     def close(self) -> None:
         """Give the connection back; the next call opens one."""
@@ -239,6 +251,37 @@ class Ledger:
         """Raise FM-STREAM-001 unless the stream is still this claim's; changes nothing."""
         with self._transaction() as connection:
             self._held(cursor_of(connection), claim)
+
+    def ask_to_stop(self, claim_id: str, by: str) -> None:
+        """See requests.Requests."""
+        said = "stop_claim_id = $2, asked_by = $3, asked_at = now()"
+        self._request(
+            f"INSERT INTO {{0}} (stream_id, stop_claim_id, asked_by, asked_at) VALUES ($1, $2, $3,"
+            f" now()) ON CONFLICT (stream_id) DO UPDATE SET {said}",
+            (self.stream_id, claim_id, by),
+        )
+
+    def is_asked_to_stop(self, claim_id: str) -> bool:
+        """See requests.Requests."""
+        asked = "SELECT 1 FROM {0} WHERE stream_id = $1 AND stop_claim_id = $2"
+        return bool(self._request(asked, (self.stream_id, claim_id)))
+
+    def note_end(self, claim_id: str) -> None:
+        """See requests.Requests."""
+        said = "UPDATE {0} SET ended_claim_id = $2, ended_at = now() WHERE stream_id = $1"
+        self._request(said, (self.stream_id, claim_id))
+
+    def has_ended(self, claim_id: str) -> bool:
+        """See requests.Requests."""
+        asked = "SELECT 1 FROM {0} WHERE stream_id = $1 AND ended_claim_id = $2"
+        return bool(self._request(asked, (self.stream_id, claim_id)))
+
+    def _request(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        with self._transaction() as connection:
+            done = run(cursor_of(connection), statement.format(self._named(REQUESTS)), values)
+            rows = done.fetchall() if done.description else []
+            connection.commit()
+        return rows
 
     def is_processed(self, batch_id: int) -> bool:
         """Whether a batch was committed; true also after its row of the tracker was cleaned up."""

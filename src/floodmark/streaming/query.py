@@ -83,7 +83,7 @@ class StreamQuery(Runner):
         between them are counted, as those of a batch are.
         """
         failed = batches = 0
-        with suppress(Stopped):
+        with suppress(Stopped), self.listening():
             self.again(self.ledger.ensure)
             while (error := self._ended()) is not None:
                 failed = failed + 1 if self.totals.batches == batches else 1
@@ -130,7 +130,7 @@ class StreamQuery(Runner):
             query_id = begin_checkpoint(folder, self.stream.called)
         facts = self.facts(ids, query_id=query_id, checkpoint=folder, begins_incarnation=begins)
         claim, self._folder = self.ledger.claim(facts, row), folder
-        self.watcher.claimed(claim)
+        self.taken(claim)
         self._claim = self.begun_at_settings(claim) if start.kind == "fresh" else claim
         return start.offsets or end_of(self._claim)
 

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,6 +30,7 @@ from floodmark.streaming.holding import facts_of
 from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.outbox import Relay
 from floodmark.streaming.read import batch_records
+from floodmark.streaming.requests import Listener
 from floodmark.streaming.retry import Retrying, RetryPolicy, Strategy
 from floodmark.streaming.source import KafkaSource, Next, skipped, told
 from floodmark.streaming.watching import BatchDone, Nobody, RunTotals, StreamWatcher
@@ -65,6 +66,20 @@ class Runner:
     """Sends the messages of the outbox, where there may be some."""
     totals: RunTotals = field(default_factory=RunTotals)
     _spark: Any = None
+    _listener: Listener | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Heed requests of other commands for as long as the block runs."""
+        self._listener = Listener(self.ledger.twin(), self.stop, self.stream_id)
+        with self._listener.listening():
+            yield
+
+    def taken(self, claim: Claim) -> None:
+        """The stream is ours: requests to this claim are for us."""
+        if self._listener is not None:
+            self._listener.claim_id = claim.claim_id
+        self.watcher.claimed(claim)
 
     @property
     def stream(self) -> LoadedStream:
@@ -184,7 +199,7 @@ class StreamRunner(Runner):
         A stop ends it after the batch that is under way. Raises StreamError; everything that was
         committed stays, and the next run goes on behind it.
         """
-        with suppress(Stopped):
+        with suppress(Stopped), self.listening():
             self.again(self.ledger.ensure)
             claim = self.again(self.claimed)
             self.tidied(claim)
@@ -201,7 +216,7 @@ class StreamRunner(Runner):
         row = self.ledger.trusted(self.stream.called)
         ids = self.source.refuse_recreated(row.topic_ids if row is not None else {})
         claim = self.ledger.claim(self.facts(ids), row)
-        self.watcher.claimed(claim)
+        self.taken(claim)
         claim = claim if claim.end_offsets is not None else self.begun_at_settings(claim)
         return self.skipped(claim) if self.skips_to_earliest else claim
 

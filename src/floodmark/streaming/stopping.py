@@ -1,20 +1,22 @@
-"""Ending a runner that runs in another process of this machine."""
+"""Ending a runner that runs in another process, on this machine or another one."""
 
 from __future__ import annotations
 
 import os
-import signal
+import socket
 import subprocess
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from floodmark.errors import StreamError
 from floodmark.streaming.access import Access
+from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.holding import process_of
+from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.parts import ledger_of
 
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.5
 ASK_SECONDS = 10.0
 
 
@@ -28,31 +30,25 @@ class StopOutcome:
 
 
 def stop_runner(access: Access, wait_seconds: float) -> StopOutcome:
-    """Ask the runner of a stream to end after its batch, and wait for it.
+    """Ask the runner of a stream to end after its batch, wherever it runs, and wait for it.
 
-    A process that runs several streams ends with all of them. Nothing happens where none runs;
-    called twice the second one finds none. Raises FM-STREAM-043 for a runner that no signal of ours
-    reaches.
+    The request is kept in the ledger of the stream and names the claim of that runner; other streams
+    of its process go on. Nothing happens where none runs; called twice the second one finds none.
+    A runner of another machine that was killed never answers.
     """
-    ledger = ledger_of(access)
-    try:
+    with closing(ledger_of(access)) as ledger:
         row = ledger.stored()
-    finally:
-        ledger.close()
-    holder = row.holder if row is not None else None
-    if is_elsewhere(holder):
-        raise _unreachable(access.stream.called, str(holder), "the stream runs on another machine")
-    pid = runner_here(holder)
-    if pid is None:
-        return StopOutcome(holder, was_running=False, has_ended=True)
-    try:
-        os.kill(pid, signal.SIGTERM)
-    except PermissionError as error:
-        title = "the stream is run by another user"
-        raise _unreachable(access.stream.called, str(holder), title) from error
-    except ProcessLookupError:
-        return StopOutcome(holder, was_running=True, has_ended=True)
-    return StopOutcome(holder, was_running=True, has_ended=_has_ended(pid, wait_seconds))
+        holder, claim_id = (row.holder, row.claim_id) if row is not None else (None, None)
+        pid = runner_here(holder)
+        is_reachable = pid is not None or is_elsewhere(holder)
+        if claim_id is None or not is_reachable:
+            return StopOutcome(holder, was_running=False, has_ended=True)
+        ledger.ensure()
+        if ledger.has_ended(claim_id):
+            return StopOutcome(holder, was_running=False, has_ended=True)
+        ledger.ask_to_stop(claim_id, f"{socket.gethostname()}, process {os.getpid()}")
+        has_ended = _has_ended(ledger, claim_id, pid, wait_seconds)
+    return StopOutcome(holder, was_running=True, has_ended=has_ended)
 
 
 def runner_here(holder: str | None) -> int | None:
@@ -69,9 +65,15 @@ def is_elsewhere(holder: str | None) -> bool:
     return process is not None and not process.is_here
 
 
-def _has_ended(pid: int, wait_seconds: float) -> bool:
+def _has_ended(
+    ledger: Ledger | DeltaLedger, claim_id: str, pid: int | None, wait_seconds: float
+) -> bool:
+    """Wait until a runner answers, is gone from this machine, or has lost the stream to another."""
     deadline = time.monotonic() + wait_seconds
-    while _is_runner(pid):
+    while not ledger.has_ended(claim_id):
+        row = ledger.stored()
+        if row is None or row.claim_id != claim_id or (pid is not None and not _is_runner(pid)):
+            return True
         if time.monotonic() > deadline:
             return False
         time.sleep(LOOK_SECONDS)
@@ -99,15 +101,3 @@ def _described(pid: int) -> str:
         return f"{state} {(entry / 'cmdline').read_text().replace(chr(0), ' ')}"
     except (FileNotFoundError, ProcessLookupError):
         return ""
-
-
-def _unreachable(stream: str, holder: str, title: str) -> StreamError:
-    return StreamError(
-        "FM-STREAM-043",
-        title,
-        where=f"stream {stream}",
-        found=holder,
-        allowed="a runner of this machine and this user",
-        state="nothing was changed",
-        next="send SIGTERM to that process; or start the stream here, which fences it",
-    )

@@ -121,7 +121,22 @@ OUTBOX = StreamTable(
     "SELECT, INSERT, DELETE",
 )
 
-TABLES = (STREAM, TRACKER, DEAD_LETTERS, OUTBOX)
+# Not columns of floodmark_stream: a batch holds that row for as long as it takes.
+REQUESTS = StreamTable(
+    "floodmark_stream_requests",
+    (
+        ("stream_id", "text"),
+        ("stop_claim_id", "text"),
+        ("asked_by", "text"),
+        ("asked_at", "timestamptz"),
+        ("ended_claim_id", "text"),
+        ("ended_at", "timestamptz"),
+    ),
+    "stream_id",
+    "SELECT, INSERT, UPDATE",
+)
+
+TABLES = (STREAM, TRACKER, DEAD_LETTERS, OUTBOX, REQUESTS)
 
 
 RESET = "reset to"
