@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from floodmark.engines.postgres import cursor_of
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.ledger import Ledger
@@ -95,7 +96,7 @@ def test_a_batch_that_is_under_way_does_not_hold_up_the_request(
     claim = runner.claim(ME, runner.stored())
 
     with runner._transaction() as connection:
-        runner._held(connection.cursor(), claim)
+        runner._held(cursor_of(connection), claim)
         asker.ask_to_stop(str(claim.claim_id), "me")
 
     assert asker.is_asked_to_stop(str(claim.claim_id))
