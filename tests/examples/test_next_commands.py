@@ -23,7 +23,10 @@ COMMAND = re.compile(
 )
 LATER = {"story", "diag", "ui"}
 """Verbs that the pages name as not there yet."""
-PROSE = {"itself", "journal", "function", "expectation", "creates", "staging", "tests"}
+PROSE = {"itself", "journal", "function", "expectation", "creates", "staging", "tests"} | {
+    "lets",
+    "proves",
+}
 """Words that follow the name where it is no command."""
 
 
