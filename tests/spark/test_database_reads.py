@@ -4,103 +4,17 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
+from tests.spark.database_shop import Shop, shop
 
-from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import FloodmarkError
 from floodmark.failpoints import FailpointReached
-from floodmark.project import Project, RunSummary
+from floodmark.project import Project
 from floodmark.testing import crash
-from floodmark.testing.node_projects import table_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
-
-HEAD = """\
-project: shop
-lease_ttl: 1s
-jobs: 1
-connections:
-  lake: {{type: lake, root: lake}}
-  erp: {{type: postgres, host: {host}, port: {port}, database: {database}, user: {user},
-        password: "${{env:ERP_PASSWORD}}"}}
-pipelines:
-"""
-
-
-class Shop:
-    """A project over a schema of the test's own."""
-
-    def __init__(
-        self, root: Path, server: PostgresServer, schema: str, spark: SparkSession
-    ) -> None:
-        self.root, self.server, self.schema, self.spark = root, server, schema, spark
-
-    def run_sql(self, text: str) -> None:
-        with psycopg.connect(self.server.dsn, autocommit=True) as connection:
-            quoted = self.schema.replace('"', '""')
-            connection.execute(f'SET search_path TO "{quoted}"'.encode())
-            connection.execute(text.encode())
-
-    @property
-    def orders(self) -> str:
-        """The table as SQL and YAML write it."""
-        quoted = self.schema.replace('"', '""')
-        return f'"{quoted}".orders'
-
-    def node(self, read: str, write: str = "mode: append", query: str = "table: 'ORDERS'") -> None:
-        """A project with one pipeline of one node."""
-        self.write(
-            "  - pipeline: orders\n    nodes:\n      - name: load\n        read:\n"
-            f"          connection: erp\n          {query}\n          {read}\n"
-            f"        write: {{connection: lake, path: orders, {write}}}\n"
-        )
-
-    def write(self, pipelines: str) -> None:
-        said = {
-            "host": self.server.host,
-            "port": self.server.port,
-            "database": self.server.database,
-            "user": self.server.user,
-        }
-        text = HEAD.format(**said) + pipelines.replace("ORDERS", self.orders)
-        (self.root / "floodmark.yaml").write_text(text)
-
-    @property
-    def project(self) -> Project:
-        project = Project.load(self.root)
-        project._session = lambda: self.spark
-        project.coordinator._lease_ttl = 0.2
-        return project
-
-    def run(self, **options: Any) -> RunSummary:
-        summary = self.project.run(**options)
-        errors = [o.error for o in summary.outcomes if o.error] + list(summary.refused)
-        for error in errors:
-            raise error
-        return summary
-
-    def rows(self, path: str = "lake/orders", *columns: str) -> list[tuple[Any, ...]]:
-        return table_rows(self.root / path, ", ".join(columns) or "*")
-
-
-@pytest.fixture
-def shop(
-    tmp_path: Path,
-    postgres: PostgresServer,
-    pg_schema: str,
-    spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Shop:
-    monkeypatch.setenv("ERP_PASSWORD", postgres.password)
-    return Shop(tmp_path, postgres, pg_schema, spark)
-
+__all__ = ["shop"]
 
 BY_ID = "incremental: {cursor: id}"
 

@@ -112,8 +112,8 @@ def test_columns_in_another_order_are_an_error_that_a_corrected_file_mends(inbox
     inbox.put("b.csv", "id,v\n2,two\n", at=1_800_000_000)
     with pytest.raises(FloodmarkError) as caught:
         inbox.run()
-    assert caught.value.code == "FM-RUN-005"
-    assert "CSV header does not conform to the schema" in (caught.value.found or "")
+    assert caught.value.code == "FM-SOURCE-057"
+    assert caught.value.found == "another order or a name twice: v, id"
     inbox.put("a.csv", "id,v\n1,one\n", at=1_800_000_001)
     with pytest.raises(FloodmarkError) as caught:
         inbox.run()
@@ -130,7 +130,7 @@ def test_a_file_that_does_not_fit_is_an_error_and_can_be_left_out(inbox: Inbox) 
     inbox.put("b.csv", "id,v\n2,two\n")
     with pytest.raises(FloodmarkError) as caught:
         inbox.run()
-    assert caught.value.code == "FM-RUN-005"
+    assert caught.value.code == "FM-SOURCE-059"
     assert not list((inbox.root / "lake/rows/_delta_log").glob("*.json"))
     (inbox.root / "in/a.csv").unlink()
     (batch,) = inbox.project.coordinator.state().batches

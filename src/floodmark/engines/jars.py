@@ -25,8 +25,10 @@ from floodmark.errors import SetupError
 
 FETCH_TIMEOUT_SECONDS = 600
 
-ON_REQUEST = ("kafka", "kafka-broker")
-"""Groups that only streams need: fetched and verified where they are named."""
+FOR_TESTS = ("h2",)
+"""Groups that only tests of floodmark need."""
+ON_REQUEST = ("kafka", "kafka-broker", *FOR_TESTS)
+"""Groups that are fetched and verified where they are named: those that only streams need, too."""
 
 # Without `bundle` Ivy leaves out jars that are packaged as OSGi bundles.
 _IVY_TYPES = ("jar", "bundle")
@@ -115,7 +117,8 @@ def fetch(group: str) -> tuple[Jar, ...]:
 def export(folder: Path) -> list[Path]:
     """Copy the verified jars of every group into `folder`, for a machine without a network."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [Path(shutil.copy2(path, folder)) for group in groups() for path in paths(group)]
+    wanted = [group for group in groups() if group not in FOR_TESTS]
+    return [Path(shutil.copy2(path, folder)) for group in wanted for path in paths(group)]
 
 
 def _retrieve(group: str, wanted: tuple[Jar, ...], folder: Path) -> None:

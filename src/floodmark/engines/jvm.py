@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import defaultdict
@@ -27,6 +28,8 @@ _DELTA_OPTIONS = (
     "org.apache.spark.sql.delta.DeltaOptions",
     "com.databricks.sql.transaction.tahoe.DeltaOptions",
 )
+_FIXED_ZONE = re.compile(r"Z|UTC|UCT|GMT|UT|Zulu|Universal|Greenwich|Etc/.*|(UTC|GMT|UT)?[+-]\d.*")
+"""Names of zones without summer time, now and ever; all others have a past with transitions."""
 
 _thread_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -141,6 +144,15 @@ def spark_condition(error: BaseException) -> str:
     return next((str(java.getCondition()) for java in _causes(error) if _is_sparks(java)), "")
 
 
+def unread_file(error: BaseException) -> str | None:
+    """The path or URI of the file that Spark could not read, if that is what an error says."""
+    for java in _causes(error):
+        if _is_sparks(java) and str(java.getCondition()).startswith("FAILED_READ_FILE"):
+            path = java.getMessageParameters().get("path")
+            return None if path is None else str(path)
+    return None
+
+
 def _is_sparks(java: Any) -> bool:
     return any(method.getName() == "getCondition" for method in java.getClass().getMethods())
 
@@ -160,6 +172,24 @@ def _causes(error: BaseException) -> Iterator[Any]:
             return
         yield java
         java = java.getCause()
+
+
+def has_fixed_zone(spark: SparkSession) -> bool:
+    """Whether the JVMs of a session keep one distance from UTC: no wall time is skipped in theirs.
+
+    Of a cluster one that runs tasks is asked. False where nobody answers.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        if not is_connect(spark) and str(spark.conf.get("spark.master", "")).startswith("local"):
+            zone = _jvm(spark).java.time.ZoneId.systemDefault().getId()
+        else:
+            asked = "java_method('java.time.ZoneId', 'systemDefault') AS zone"
+            zone = spark.range(1).selectExpr(asked).collect()[0]["zone"]
+    except PySparkException:
+        return False
+    return _FIXED_ZONE.fullmatch(str(zone)) is not None
 
 
 def local_path(location: str) -> Path | None:

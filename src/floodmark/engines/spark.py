@@ -31,6 +31,8 @@ MAX_DRIVER_MEMORY_MB = 4096
 _NO_SOURCE = ("DATA_SOURCE_NOT_FOUND", "_LEGACY_ERROR_TEMP_1140")
 """Spark's conditions for a format that it does not have; Kafka's has one of its own."""
 _WAREHOUSE = "floodmark-warehouse-"
+_ZONE = "-Duser.timezone=UTC"
+"""JDBC hands wall times through the zone of the JVM: one with summer time skips an hour a year."""
 
 
 def local_session(
@@ -56,6 +58,8 @@ def local_session(
         **(conf or {}),
     }
     settings["spark.driver.extraJavaOptions"] = _java_options(conf or {})
+    of_user = (conf or {}).get("spark.executor.extraJavaOptions", "")
+    settings["spark.executor.extraJavaOptions"] = f"{_ZONE} {of_user}".strip()
     settings |= spawnless.settings(settings)
     if "spark.jars" not in (conf or {}):
         settings |= _archived(settings)
@@ -203,6 +207,7 @@ def _java_options(conf: Mapping[str, str]) -> str:
         ours = f"-Dlog4j2.configurationFile={path.as_uri()}"
     if logging.getLogger("floodmark").isEnabledFor(logging.DEBUG):
         ours += " -Dfloodmark.tasks=error"
+    ours += f" {_ZONE}"
     return f"{ours} {conf.get('spark.driver.extraJavaOptions', '')}".strip()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from floodmark.model import cursor_marks
@@ -21,6 +21,8 @@ class FilesMark:
     count: int
     what: Literal["files", "records"] = "files"
     """records: it is one whole answer, not a list."""
+    defaults: int = field(default=0, compare=False)
+    """By which defaults of the CSV reader the files were read; 0 where nobody wrote that down."""
 
     @property
     def type(self) -> Literal["files"]:
@@ -38,7 +40,9 @@ class FilesMark:
 
     def encoded(self) -> str:
         """The JSON text under which the mark is stored."""
-        said = {"type": self.type, "value": self.id, self.what: self.count}
+        said: dict[str, object] = {"type": self.type, "value": self.id, self.what: self.count}
+        if self.defaults:
+            said["defaults"] = self.defaults
         return json.dumps(said, separators=(",", ":"))
 
 
@@ -56,6 +60,7 @@ def any_mark(text: str | None) -> AnyMark | None:
     try:
         if "records" in said:
             return FilesMark(str(said["value"]), int(said["records"]), "records")
-        return FilesMark(str(said["value"]), int(said["files"]))
+        defaults = int(said.get("defaults", 0))
+        return FilesMark(str(said["value"]), int(said["files"]), defaults=defaults)
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a mark of files: {text[:200]!r}") from error

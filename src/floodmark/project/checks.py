@@ -24,6 +24,7 @@ from floodmark.errors import ConfigError, ControlError, FloodmarkError
 from floodmark.model.names import is_asked, is_of_project
 from floodmark.model.results import Finding, bad
 from floodmark.model.state import State
+from floodmark.project.older_csv import OLDER_CSV, read_by_older_rules
 from floodmark.project.outcomes import ScopePlan
 from floodmark.project.plugged import plugin_problems
 from floodmark.run.nodes.support import unsupported
@@ -55,6 +56,7 @@ class Checks:
             elif pipeline.function:
                 self._check_function(position, pipeline)
         self._check_upstreams()
+        self._check_csv()
         self._check_place()
 
     @property
@@ -288,6 +290,23 @@ class Checks:
             reader.refuse_no_folder()
         except FloodmarkError as error:
             self._add(path, error)
+
+    def _check_csv(self) -> None:
+        """Name the targets that an older version has filled from CSV by other rules."""
+        if not self._has_store_at_hand:
+            return
+        for place, found in read_by_older_rules(self.file, self.coordinator.state_if_any()):
+            path = self.file.written(place)
+            self.report.warn(
+                OLDER_CSV,
+                "rows of CSV files were loaded by the rules of an older version",
+                self.file.place(*path),
+                key=self.file.key(*path),
+                found=found,
+                allowed="files loaded again: floodmark state reset --upstream UPSTREAM --yes, then"
+                " floodmark run --full-refresh PIPELINE; or the older rules for good: options:"
+                ' {escape: "\\", nullValue: "", multiLine: false}',
+            )
 
     def _path_of(
         self, position: int, pipeline: PipelineSettings, index: int

@@ -22,6 +22,7 @@ from floodmark.model.receipt import (
     commit_metadata,
     forward_app_id,
     marks_of,
+    metadata_of,
 )
 from floodmark.model.state import OnLostTarget, PlannedBatch, SinkDone, State
 from floodmark.model.upstream import UpstreamOptions
@@ -30,7 +31,7 @@ from floodmark.model.write import DELTA, Changes, Deletes, Missing, WriteMode, W
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.edges import Edges
 from floodmark.run.engine import Engine
-from floodmark.run.landing import Landing, has_files
+from floodmark.run.landing import Attempt, Landing, attempt_in_force, has_files
 from floodmark.run.leases import Lease
 from floodmark.run.lost_targets import (
     OtherPass,
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
 NameOf = Callable[[str], str]
 """Turns a name as the user writes it into the stored one."""
+
+Notes = Mapping[str, str]
+"""What a commit of floodmark's own tells beside its batch."""
 
 
 class Run:
@@ -104,6 +108,7 @@ class Run:
         self._seen_seq = -1
         self._guard = threading.Lock()
         self._under_way: set[str] = set()
+        self._turns: dict[str, threading.Lock] = {}
         self._left_behind: frozenset[str] = frozenset()
         self.writes: dict[str, WriteResult] = {}
         self.aside: set[str] = set()
@@ -304,33 +309,70 @@ class Run:
         return landed
 
     def land_once(
-        self, name: str, version: str, make: Callable[[], Any], readers: Sequence[WriteSpec]
+        self,
+        name: str,
+        way: str,
+        version: str,
+        make: Callable[[], Any],
+        *,
+        readers: Sequence[WriteSpec],
+        bounds: Callable[[], str] = str,
     ) -> WriteResult:
         """Put rows aside that cannot be read again, once for all attempts of this batch.
 
-        `version` tells one way of reading from another: what was corrected is read anew, unless a
-        write has taken the rows of an earlier attempt.
+        `way` and `version` tell what is read: see `landing.attempt_in_force`. `bounds` are decided
+        by the attempt that reads, and kept in the commit of its rows: see `bounds_of`.
         """
         if self._landing is None:
             raise ValueError("this run has no place for landing")
         self._see(self._lease.ensure_held())
-        folder = self._landing.folder(self.batch.batch_id, self.pipeline, name)
-        earlier = self._landing.names(folder)
-        if version not in earlier and any(self._is_committed(spec) for spec in readers):
-            for other in earlier:
-                found = self._once(f"{folder}/{other}", f"{name}.{other}").committed()
-                if found is not None:
-                    return found
-        landed = self._once(f"{folder}/{version}", f"{name}.{version}").write(make)
+
+        def is_taken() -> bool:
+            return any(self._is_committed(spec) for spec in readers)
+
+        # Nodes that read one upstream side by side get the rows of one attempt.
+        with self._turn(name):
+            found = dict(self._complete_attempts(name))
+            chosen = attempt_in_force(list(found), way, version, is_taken)
+            if chosen is not None:
+                return found[chosen]
+            last = max((attempt.number for attempt in self._attempts(name)), default=0)
+            once = self._attempted(name, Attempt(last + 1, way, version), {"bounds": bounds()})
+            landed = once.write(make)
         failpoints.reached("landing.after_write")
         return landed
 
-    def has_landed(self, name: str, version: str) -> bool:
-        """Whether an attempt of this batch has begun to put these rows aside."""
+    def _attempts(self, name: str) -> list[Attempt]:
+        """All attempts of this batch to put rows aside under a name, complete or not."""
         if self._landing is None:
-            return False
+            return []
         folder = self._landing.folder(self.batch.batch_id, self.pipeline, name)
-        return version in self._landing.names(folder)
+        return [Attempt.of(each) for each in self._landing.names(folder)]
+
+    def _complete_attempts(self, name: str) -> Iterator[tuple[Attempt, WriteResult]]:
+        for attempt in self._attempts(name):
+            result = self._attempted(name, attempt).committed()
+            if result is not None:
+                yield attempt, result
+
+    def _attempted(self, name: str, attempt: Attempt, notes: Notes | None = None) -> _Once:
+        assert self._landing is not None  # noqa: S101  (whoever attempts has a place)
+        folder = self._landing.folder(self.batch.batch_id, self.pipeline, name)
+        path, write_name = f"{folder}/{attempt.folder}", f"{name}.{attempt.folder}"
+        return self._once(path, write_name, notes=notes)
+
+    def _turn(self, name: str) -> threading.Lock:
+        with self._guard:
+            return self._turns.setdefault(name, threading.Lock())
+
+    def bounds_of(self, landed: WriteResult) -> str | None:
+        """The bounds that were kept with landed rows; None of rows that an older version landed."""
+        (commit,) = self.log_of(landed.target).versions(landed.version, landed.version)
+        return metadata_of(commit.user_metadata).get("bounds") or None
+
+    def has_landed(self, name: str, way: str, version: str) -> bool:
+        """Whether an attempt of this batch has begun to put these rows aside."""
+        return any(attempt.reads(way, version) for attempt in self._attempts(name))
 
     def keep_edge(self, upstream: str, step: int, name: str, make: Callable[[], Any]) -> None:
         """Keep what the window after a step of an upstream has to know; see `run.edges`."""
@@ -349,7 +391,9 @@ class Run:
             raise ValueError("this run has no place for edges")
         return Edges(self._landing.control, self._landing.storage)
 
-    def _once(self, path: str, name: str, mode: WriteMode = "append") -> _Once:
+    def _once(
+        self, path: str, name: str, mode: WriteMode = "append", notes: Notes | None = None
+    ) -> _Once:
         spec = WriteSpec(
             path,
             mode,
@@ -358,7 +402,8 @@ class Run:
             allow_partial=mode == "overwrite",
             allow_single_writer=True,  # a table of this run's own, under its lease
         )
-        return _Once(self._engine.sink(spec, (), None), self._receipt(WriteSpec("", mode, name)))
+        receipt = self._receipt(WriteSpec("", mode, name), notes)
+        return _Once(self._engine.sink(spec, (), None), receipt)
 
     def _landing_sink(self, folder: str, number: int, windows: Sequence[Window]) -> Sink:
         spec = WriteSpec(
@@ -580,7 +625,7 @@ class Run:
         run = self._lease.run
         self._lease.record(lambda _: SinkWritten(run.batch_id, run.pipeline, run.epoch, done))
 
-    def _receipt(self, spec: WriteSpec) -> Receipt:
+    def _receipt(self, spec: WriteSpec, notes: Notes | None = None) -> Receipt:
         return Receipt(
             app_id=self._app_id(spec),
             seq=self.batch.seq,
@@ -593,6 +638,7 @@ class Run:
                 marks=self._marks,
                 scope=self.batch.scope,
                 kind=self.batch.kind,
+                **(notes or {}),
             ),
             left_behind=self._left_behind,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from floodmark import failpoints
@@ -20,6 +20,51 @@ RANGES = "ranges"
 def ranges_folder(control: str) -> str:
     """Where ranges lie that Spark does not read itself, for every batch that needs them."""
     return f"{control}/{FOLDER}/{RANGES}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Attempt:
+    """One try to put rows aside that must be read once: a folder `<number>.<way>.<version>`.
+
+    Older versions of floodmark wrote `<version>`; an open batch may still have such a folder.
+    """
+
+    number: int
+    way: str
+    """How the rows are read: by the query of a first run, or by that of all others."""
+    version: str
+    """What is read: another one after a correction of the query."""
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder."""
+        return f"{self.number}.{self.way}.{self.version}" if self.way else self.version
+
+    @classmethod
+    def of(cls, folder: str) -> Attempt:
+        """The attempt of a folder's name."""
+        number, _, rest = folder.partition(".")
+        way, _, version = rest.partition(".")
+        return cls(int(number), way, version) if version else cls(0, "", folder)
+
+    def reads(self, way: str, version: str) -> bool:
+        """Whether it reads the same rows, as far as its name tells."""
+        return self.version == version and self.way in (way, "")
+
+
+def attempt_in_force(
+    complete: Sequence[Attempt], way: str, version: str, is_taken: Callable[[], bool]
+) -> Attempt | None:
+    """The attempt whose rows everybody reads; None if they are to be put aside anew.
+
+    What was corrected since is read anew, unless a write has taken rows: it took those of the newest
+    attempt, and all others have to see the same ones.
+    """
+    same_way = [attempt for attempt in complete if attempt.way in (way, "")]
+    newest = max(same_way or complete, default=None)
+    if newest is None or newest.reads(way, version):
+        return newest
+    return newest if is_taken() else None
 
 
 @dataclass(frozen=True, slots=True)

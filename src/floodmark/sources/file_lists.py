@@ -28,6 +28,8 @@ NewFiles = Literal["list", "modified"]
 
 FOLDER = "files"
 """Where lists are, below the control store."""
+CORRECTIONS = ".corrected.json"
+"""Files of a list that were read as they were later, after `--on-lost-range snapshot`."""
 
 _WILD = frozenset("*?[")
 _EVERYTHING = "**"
@@ -76,7 +78,28 @@ class FileLists:
             lines = json.loads(self._storage.read(path))
         except FileNotFoundError as error:
             raise _list_gone(upstream, path) from error
+        lines |= self._corrections(upstream, mark)
         return {name: FileFacts(size, modified) for name, (size, modified) in lines.items()}
+
+    def correct(self, upstream: str, mark: FilesMark, files: Files) -> None:
+        """Keep how files of a mark are now, since that is how they are read; twice is once.
+
+        The list itself never changes: it is kept beside it, and goes where the list goes.
+        """
+        lines = {path: [facts.size, facts.modified_ms] for path, facts in files.items()}
+        content = json.dumps({**self._corrections(upstream, mark), **lines}, ensure_ascii=False)
+        self._storage.write(self._place_of_corrections(upstream, mark), content.encode())
+
+    def _corrections(self, upstream: str, mark: FilesMark) -> dict[str, list[int]]:
+        path = self._place_of_corrections(upstream, mark)
+        try:
+            corrections: dict[str, list[int]] = json.loads(self._storage.read(path))
+        except FileNotFoundError:
+            return {}
+        return corrections
+
+    def _place_of_corrections(self, upstream: str, mark: FilesMark) -> str:
+        return self.place(upstream, mark).removesuffix(".json") + CORRECTIONS
 
     def sweep(self, marks: Iterable[str], before: datetime) -> int:
         """Remove the lists that none of these marks is and that are older; returns how many.
@@ -88,7 +111,7 @@ class FileLists:
         old = [
             path
             for path, entry in self._all()
-            if entry.name.removesuffix(".json") not in wanted and entry.modified_ms < latest_ms
+            if entry.name.partition(".")[0] not in wanted and entry.modified_ms < latest_ms
         ]
         for path in old:
             self._storage.delete(f"{self._folder}/{path}")
@@ -99,9 +122,7 @@ class FileLists:
         wanted = _ids_of(marks, what="files")
         found = self._all() if wanted else ()
         return [
-            f"{FOLDER}/{path}"
-            for path, entry in found
-            if entry.name.removesuffix(".json") in wanted
+            f"{FOLDER}/{path}" for path, entry in found if entry.name.partition(".")[0] in wanted
         ]
 
     def _all(self) -> Iterator[tuple[str, Entry]]:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import csv
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
+from floodmark.model.ddl import columns_of
 from floodmark.model.delta import TableFacts
 from floodmark.model.file_marks import FilesMark, any_mark
 from floodmark.model.plan import TimeFacts
 from floodmark.model.window import NOTHING_PROCESSED, Caution, Settlement, Window
 from floodmark.sources import headers, times
+from floodmark.sources.csv_files import (
+    DEFAULTS_VERSION,
+    DELIMITED,
+    CsvFile,
+    Dialect,
+    Look,
+    refuse_other_columns,
+)
 from floodmark.sources.cursors import Readers, reader_of
 from floodmark.sources.file_lists import (
     FileFacts,
@@ -34,17 +47,17 @@ ReadWith = Callable[["SparkSession", list[str], Mapping[str, Any], str | None], 
 """Session, absolute paths, options and declared columns in, rows out."""
 
 _SPARK_FORMATS = {"tsv": "csv", "binary": "binaryFile"}
-# Spark's own defaults turn what it cannot read into NULLs, and columns by position; neither says so.
-_CAREFUL = {"mode": "FAILFAST", "header": "true", "enforceSchema": "false"}
+_OF_LINES = (*DELIMITED, "json", "text", "xml", "binary")
+"""Formats in which an empty file has no rows; in others it is a file that was not finished."""
+_OWN_COLUMNS = {"text": "value STRING"}
+_MOST_LOOKS = 16
+# Spark's own defaults turn what it cannot read into NULLs and do not say so.
 _DEFAULTS: dict[str, dict[str, str]] = {
-    "csv": _CAREFUL,
-    "tsv": {**_CAREFUL, "sep": "\t"},
     "json": {"mode": "FAILFAST"},
     "xml": {"mode": "FAILFAST"},
     "parquet": {"mergeSchema": "true"},
     "orc": {"mergeSchema": "true"},
 }
-_DELIMITED = ("csv", "tsv")
 _GLOB = str.maketrans({character: f"\\{character}" for character in "\\*?[]{}"})
 
 
@@ -106,6 +119,7 @@ class FileReader:
         if not taken:
             return seen
         mark = self.lists.keep(self.upstream, {**known, **taken})
+        mark = replace(mark, defaults=self._defaults_after(files_mark(window.start_mark)))
         oldest_ms = min(facts.modified_ms for facts in taken.values())
         return replace(
             seen,
@@ -131,6 +145,11 @@ class FileReader:
             f"put new rows into a new file; or load every file again: {again}; or say new_files:"
             " modified, with a merge, in the node: files that change are then read again as a whole",
         )
+
+    def _defaults_after(self, start: FilesMark | None) -> int:
+        """By which defaults all files up to a mark were read: the oldest of them."""
+        mine = DEFAULTS_VERSION if self.format in DELIMITED else 0
+        return mine if start is None else min(mine, start.defaults)
 
     def _is_settled(self, facts: FileFacts, now: datetime) -> bool:
         return not self.settle or facts.modified_ms <= (now.timestamp() - self.settle) * 1000
@@ -176,28 +195,123 @@ class FileReader:
             raise times.out_of_reach(path, error) from error
         return None if entry is None else FileFacts(entry.size, entry.modified_ms)
 
+    def correct(self, window: Window, changed: Mapping[str, FileFacts | None]) -> None:
+        """Remember how the files of a window are now: later windows do not take them for changed."""
+        mark = files_mark(window.end_mark)
+        now = {path: facts for path, facts in changed.items() if facts is not None}
+        if mark is not None and now:
+            self.lists.correct(self.upstream, mark, now)
+
     def frame(self, spark: SparkSession, files: Files) -> DataFrame:
         """The rows of files, of which there is one at least."""
         if self.read_with is not None:
             paths = [self._absolute(path) for path in files]
             return self.read_with(spark, paths, self.options, self.ddl)
-        options = {**_DEFAULTS.get(self.format, {}), **self.options}
-        base = split_pattern(self._absolute(self.pattern))[0]
-        if any("=" in path.rpartition("/")[0] for path in files):
-            options["basePath"] = base  # so that folders named column=value count
+        for path in files:
+            if not files[path].size and self.format not in _OF_LINES:
+                raise self._unreadable(path, f"0 bytes, which is no {self.format}")
+        if self.format in DELIMITED:
+            return self._delimited(spark, files)
+        with_rows = [path for path in files if files[path].size or self.format == "binary"]
+        if not with_rows:
+            return self._nothing(spark, files)
+        options = {**_DEFAULTS.get(self.format, {}), **self.options, **self._base_of(with_rows)}
+        return self._loaded(spark, list(map(self._absolute, with_rows)), options, self.ddl)
 
-        def load(paths: Sequence[str], ddl: str | None) -> DataFrame:
-            reader = spark.read.format(_SPARK_FORMATS.get(self.format, self.format))
-            reader = reader.options(**options)
-            reader = reader if ddl is None else reader.schema(ddl)
-            frame = reader.load([escaped(path) for path in paths])
-            return frame if self.file_column is None else self._named(frame)
+    def _delimited(self, spark: SparkSession, files: Iterable[str]) -> DataFrame:
+        """The rows of CSV files, each looked at first: see `csv_files`."""
+        dialect, paths = self._dialect, [self._absolute(path) for path in files]
+        with ThreadPoolExecutor(_MOST_LOOKS) as pool:
+            looks = dict(zip(paths, pool.map(self._look, paths), strict=True))
+        looks = {path: look for path, look in looks.items() if look.has_rows}
+        if not looks:
+            return self._nothing(spark, files)
+        base = self._base_of(files)
 
-        paths = [self._absolute(path) for path in files]
-        has_header = self.format in _DELIMITED and options.get("header", "").lower() == "true"
-        if not (self.takes_new_columns and has_header):
-            return load(paths, self.ddl)
-        return headers.loaded(load, headers.by_header(paths, self.storage, options), self.ddl)
+        def load(some: Sequence[str], ddl: str | None) -> DataFrame:
+            frames = []
+            # Those without line breaks in their values can be read in parts.
+            for spans_lines, group in _by_line_breaks(some, looks, together=bool(base)).items():
+                options = {**dialect.reader_options(spans_lines=spans_lines), **base}
+                frames.append(self._loaded(spark, group, options, ddl))
+            return reduce(lambda one, other: one.union(other), frames)
+
+        if dialect.checks_header:
+            self._refuse_other_columns(looks)
+        if not (self.takes_new_columns and dialect.has_header):
+            return load(list(looks), self.ddl)
+        groups = headers.grouped({path: look.header for path, look in looks.items()})
+        return headers.loaded(load, groups, self.ddl)
+
+    @property
+    def _dialect(self) -> Dialect:
+        return Dialect.of(self.options, is_tabbed=self.format == "tsv")
+
+    def _look(self, path: str) -> Look:
+        try:
+            return CsvFile(path, self._dialect, self.storage).look()
+        except OSError as error:
+            raise times.out_of_reach(path, error) from error
+
+    def _refuse_other_columns(self, looks: Mapping[str, Look]) -> None:
+        """Raise FM-SOURCE-057 for the first file whose columns are not those of the node.
+
+        Where every write takes new columns, only a name that the schema does not have is refused.
+        """
+        named = {path: look.header for path, look in looks.items() if look.header is not None}
+        wanted: Sequence[str] = next(iter(named.values()), ())
+        if self.ddl is not None:
+            wanted = list(columns_of(self.ddl))
+        elif self.takes_new_columns:
+            return
+        for path, header in named.items():
+            in_file = [name for name in wanted if f"/{name}=" not in path]
+            if self.takes_new_columns and {n.casefold() for n in header} <= {
+                n.casefold() for n in in_file
+            }:
+                continue
+            refuse_other_columns(path, header, in_file)
+
+    def _base_of(self, files: Iterable[str]) -> dict[str, str]:
+        """The option by which folders named column=value count."""
+        if not any("=" in path.rpartition("/")[0] for path in files):
+            return {}
+        return {"basePath": split_pattern(self._absolute(self.pattern))[0]}
+
+    def _nothing(self, spark: SparkSession, files: Iterable[str]) -> DataFrame:
+        """No rows, of files that have none."""
+        ddl = self.ddl or _OWN_COLUMNS.get(self.format)
+        if ddl is None:
+            raise no_columns(self.upstream, f"only empty files ({', '.join(list(files)[:3])})")
+        empty = spark.createDataFrame([], ddl)
+        return empty if self.file_column is None else _with_text(empty, self.file_column)
+
+    def _loaded(
+        self,
+        spark: SparkSession,
+        paths: Sequence[str],
+        options: Mapping[str, str],
+        ddl: str | None,
+    ) -> DataFrame:
+        reader = spark.read.format(_SPARK_FORMATS.get(self.format, self.format)).options(**options)
+        reader = reader if ddl is None else reader.schema(ddl)
+        frame = reader.load([escaped(path) for path in paths])
+        return frame if self.file_column is None else self._named(frame)
+
+    def misfit(self, path: str) -> str | None:
+        """Where and why a file cannot be read, as far as that is found without Spark."""
+        kinds = {} if self.ddl is None else columns_of(self.ddl)
+        try:
+            if self.format in DELIMITED:
+                return CsvFile(path, self._dialect, self.storage).misfit(kinds)
+            if self.format == "json" and "multiline" not in map(str.lower, self.options):
+                return _broken_line(self.storage.read(path))
+        except (OSError, csv.Error) as error:
+            return f"{type(error).__name__}"
+        return None
+
+    def _unreadable(self, path: str, found: str) -> SourceError:
+        return unreadable(self._absolute(path), found)
 
     def _named(self, frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions as fn
@@ -206,17 +320,17 @@ class FileReader:
 
     def no_rows(self, spark: SparkSession, window: Window) -> DataFrame:
         """No rows, with the columns of the files; raises FM-SOURCE-042 if there was none yet."""
-        if self.ddl is not None:
-            empty = spark.createDataFrame([], self.ddl)
-            return empty if self.file_column is None else _with_text(empty, self.file_column)
+        if self.ddl is not None or self.format in _OWN_COLUMNS:
+            return self._nothing(spark, ())
         try:
             known = self.lists.read(self.upstream, files_mark(window.end_mark))
         except ListGone:
             known = self._found()
-        there = (path for path in reversed(known) if self.storage.exists(self._absolute(path)))
+        with_rows = (path for path in reversed(known) if known[path].size)
+        there = (path for path in with_rows if self.storage.exists(self._absolute(path)))
         example = next(there, None)
         if example is None:
-            raise _no_columns(window)
+            raise no_columns(window.upstream, "no file, and no schema")
         return self.frame(spark, {example: known[example]}).limit(0)
 
 
@@ -240,6 +354,9 @@ class ListReader(Protocol):
 
     def changed(self, files: Files) -> Mapping[str, FileFacts | None]:
         """The files that are not as planned, as they are now; None for one that is gone."""
+
+    def correct(self, window: Window, changed: Mapping[str, FileFacts | None]) -> None:
+        """Remember how the files of a window are now, since they are read so."""
 
     def frame(self, spark: SparkSession, files: Files) -> DataFrame:
         """The rows of files, of which there is one at least."""
@@ -283,6 +400,7 @@ class FileSource:
             return replace(window, method="lost", reason=reason, bytes=None)
         amended = replace(window, method="snapshot", reason=f"{names}: read as now, as asked for")
         reader.readable(amended, reader.files_of(window))
+        reader.correct(window, changed)
         return amended if window.method != "snapshot" else None
 
     def read(self, window: Window) -> DataFrame:
@@ -360,14 +478,53 @@ def _changed(window: Window, files: Mapping[str, FileFacts | None]) -> SourceErr
     )
 
 
-def _no_columns(window: Window) -> SourceError:
+def no_columns(upstream: str, found: str) -> SourceError:
+    """The error for rows whose columns nothing tells."""
     return SourceError(
         "FM-SOURCE-042",
         "the columns of files are not known before the first one is there",
-        where=window.upstream,
-        found="no file, and no schema",
-        allowed='a schema in the node: read: {schema: "id LONG, name STRING"}; or one file',
+        where=upstream,
+        found=found,
+        allowed='a schema in the node: read: {schema: "id LONG, name STRING"}; or one file with rows',
         state="nothing was read or written",
         next="say the schema, or put a file there, then run the same command again",
         retryable=True,
     )
+
+
+def unreadable(path: str, found: str) -> SourceError:
+    """The error for a file that Spark cannot read as the node says."""
+    return SourceError(
+        "FM-SOURCE-059",
+        "a file cannot be read as the node says",
+        where=path,
+        found=found,
+        allowed="files that fit format, schema and options of the node",
+        state="nothing of this node was written; the committed watermark stays",
+        next="correct the file in its place, then: floodmark retry BATCH --on-lost-range snapshot; or"
+        " correct the node, then: floodmark retry BATCH; or go on without the file: take it away,"
+        " then: floodmark retry BATCH --on-lost-range accept",
+    )
+
+
+def _broken_line(content: bytes) -> str | None:
+    for number, line in enumerate(content.splitlines(), 1):
+        try:
+            if line.strip():
+                json.loads(line.removeprefix(b"\xef\xbb\xbf"))
+        except ValueError:
+            return f"line {number:,} is no JSON"
+    return None
+
+
+def _by_line_breaks(
+    paths: Sequence[str], looks: Mapping[str, Look], *, together: bool
+) -> dict[bool, list[str]]:
+    """The files by whether a value may have a line break. Folders whose names are columns stay
+    together: the types of those are inferred from all of them.
+    """
+    any_spans = any(looks[path].spans_lines for path in paths)
+    groups: dict[bool, list[str]] = {}
+    for path in paths:
+        groups.setdefault(any_spans if together else looks[path].spans_lines, []).append(path)
+    return groups

@@ -2,73 +2,32 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
-import pyarrow as pa
-
-from floodmark.deltalog import Storage
 from floodmark.model.names import matching
-from floodmark.sources import times
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 log = logging.getLogger("floodmark")
 
-HEADER_BYTES = 65_536
-"""As much of a file is read to find its header; one that is longer is left to Spark."""
-
-_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-
 Header = tuple[str, ...]
 Load = Callable[[Sequence[str], str | None], "DataFrame"]
 """Paths, and the declared columns in the order of their headers; rows out."""
 
 
-def by_header(
-    paths: Iterable[str], storage: Storage, options: Mapping[str, str]
-) -> dict[Header, list[str]]:
+def grouped(headers: Mapping[str, Header | None]) -> dict[Header, list[str]]:
     """The files by their header; those of which none could be told are with the first ones."""
     groups: dict[Header, list[str]] = {}
-    unknown = []
-    for path in paths:
-        header = header_of(path, storage, options)
+    for path, header in headers.items():
         if header:
             groups.setdefault(header, []).append(path)
-        else:
-            unknown.append(path)
+    unknown = [path for path, header in headers.items() if not header]
     if unknown:
         groups.setdefault(next(iter(groups), ()), []).extend(unknown)
     return groups
-
-
-def header_of(path: str, storage: Storage, options: Mapping[str, str]) -> Header:
-    """The names in the first line of a file; empty for a file without one."""
-    try:
-        with storage.open(path) as opened:
-            start = _plain(path, opened).read(HEADER_BYTES)
-    except OSError as error:
-        raise times.out_of_reach(path, error) from error
-    encoding = options.get("encoding", options.get("charset", "utf-8"))
-    text = start.decode(encoding, errors="replace").removeprefix("\ufeff")
-    quote = options.get("quote", '"') or None
-    rows = csv.reader(
-        io.StringIO(text, newline=""),
-        delimiter=options.get("sep", options.get("delimiter", ",")),
-        quotechar=quote,
-        quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
-    )
-    return tuple(next((row for row in rows if row), ()))
-
-
-def _plain(path: str, opened: Any) -> Any:
-    """The stream of a file without its compression, which Spark too knows by the name."""
-    codec = next((name for end, name in _COMPRESSIONS.items() if path.endswith(end)), None)
-    return opened if codec is None else pa.CompressedInputStream(opened, codec)
 
 
 def loaded(load: Load, groups: Mapping[Header, list[str]], ddl: str | None) -> DataFrame:

@@ -81,6 +81,9 @@ class AnswerReader:
         """The answers that are gone; none ever changes."""
         return {name: None for name in files if not self.answers.has(_mark(name))}
 
+    def correct(self, window: Window, changed: Mapping[str, FileFacts | None]) -> None:
+        """Nothing: an answer is kept under its content, and never changes."""
+
     def frame(self, spark: SparkSession, files: Files) -> DataFrame:
         """The records of the answer."""
         (name,) = files

@@ -16,6 +16,7 @@ from floodmark.model.sql_names import SqlDialect
 from floodmark.sources.sql.parts import Parts
 from floodmark.sources.sql.probes import Probe, seen, unasked
 from floodmark.sources.sql.queries import SqlRelation, probe_query
+from floodmark.sources.sql.wall_times import cast_back, wall_times, with_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,10 +106,24 @@ def read(
 ) -> DataFrame:
     """The rows of `query` as a frame; the database is asked for their types at once.
 
-    With `conditions` there is one connection for each, and the rows are those of all of them.
+    With `conditions` there is one connection for each, and the rows are those of all of them. Times
+    without a zone come as the database has them, whatever the zone of the JVM: see `wall_times`.
     Raises FM-SETUP-008 if the session has no driver for the database. A frame that is computed twice
     asks the database twice: land it first where both answers have to be the same.
     """
+    from floodmark.engines.jvm import has_fixed_zone
+
+    frame = _loaded(spark, connection, query, conditions)
+    if "timestamp_ntz" not in frame.schema.simpleString() or has_fixed_zone(spark):
+        return frame
+    columns = wall_times(frame)
+    texts = _loaded(spark, connection, with_texts(connection.dialect, query, columns), conditions)
+    return cast_back(texts, frame.columns, columns)
+
+
+def _loaded(
+    spark: SparkSession, connection: JdbcConnection, query: str, conditions: Sequence[str]
+) -> DataFrame:
     from pyspark.errors import PySparkException
 
     options = read_options(connection, query)

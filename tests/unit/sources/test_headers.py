@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from floodmark.deltalog import Storage
-from floodmark.sources.headers import by_header, header_of
+from floodmark.sources.csv_files import CsvFile, Dialect
+from floodmark.sources.headers import grouped
+
+
+def header_of(path: str, options: dict[str, str]) -> tuple[str, ...] | None:
+    return CsvFile(path, Dialect.of(options, is_tabbed=False), Storage()).look().header
 
 
 @pytest.mark.parametrize(
@@ -20,16 +25,16 @@ from floodmark.sources.headers import by_header, header_of
         (b"\n\nid;v", {"sep": ";"}, ("id", "v")),
         ("größe,v\n".encode("latin-1"), {"encoding": "latin-1"}, ("größe", "v")),
         ("id,v\n".encode("utf-16"), {"encoding": "utf-16"}, ("id", "v")),
-        (b"", {}, ()),
+        (b"", {}, None),
     ],
 )
 def test_a_header_is_read_by_the_options_of_the_reader(
-    tmp_path: Path, data: bytes, options: dict[str, str], header: tuple[str, ...]
+    tmp_path: Path, data: bytes, options: dict[str, str], header: tuple[str, ...] | None
 ) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(data)
 
-    assert header_of(str(path), Storage(), options) == header
+    assert header_of(str(path), options) == header
 
 
 def test_files_are_grouped_and_one_without_a_header_is_with_the_first(tmp_path: Path) -> None:
@@ -39,14 +44,11 @@ def test_files_are_grouped_and_one_without_a_header_is_with_the_first(tmp_path: 
     (tmp_path / "e.csv.gz").write_bytes(gzip.compress(b"v,id\nx,1\n"))
     paths = sorted(map(str, tmp_path.iterdir()))
 
-    groups = by_header(paths, Storage(), {})
+    groups = grouped({path: header_of(path, {}) for path in paths})
 
     names = {h: "".join(Path(p).name[0] for p in group) for h, group in groups.items()}
     assert names == {("id", "v"): "adc", ("v", "id"): "be"}
 
 
-def test_files_without_any_header_are_one_group(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.touch()
-
-    assert by_header([str(path)], Storage(), {}) == {(): [str(path)]}
+def test_files_without_any_header_are_one_group() -> None:
+    assert grouped({"a.csv": None}) == {(): ["a.csv"]}

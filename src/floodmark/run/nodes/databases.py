@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from floodmark import failpoints
 from floodmark.errors import SourceError
-from floodmark.model.cursor_marks import CursorMark, decoded, decoded_if_any, is_after
+from floodmark.model.cursor_marks import CursorMark, decoded, decoded_if_any
 from floodmark.model.names import short_hash
 from floodmark.model.receipt import WriteResult
 from floodmark.model.window import NOTHING_PROCESSED, Window
@@ -17,13 +17,23 @@ from floodmark.model.write import Strategy, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.edges import meets_again
 from floodmark.run.lost_targets import whole_window
+from floodmark.run.nodes.cursor_ranges import (
+    edge_beginning,
+    landed_bounds,
+    near_bounds,
+    older_bounds,
+)
 from floodmark.run.nodes.outputs import Make, Output, once
 from floodmark.sources.cursors import CursorReader, reader_of
 from floodmark.sources.spark_cursors import compared
-from floodmark.sources.sql.queries import Bounds
+from floodmark.sources.sql.queries import Beginning, Bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+FIRST_RUN, LATER_RUN = "first", "later"
+"""The ways to read: by the `first_run_query`, or as all other runs do."""
 
 
 def read_database(
@@ -79,7 +89,8 @@ def look_up_database(run: Run, window: Window, readers: Sequence[WriteSpec]) -> 
 def began_as_first_run(run: Run, upstream: str) -> bool:
     """Whether an earlier attempt of the batch has put rows of a `first_run_query` aside."""
     reader = reader_of(run.readers, upstream, run.pipeline)
-    landed = run.has_landed(f"{short_hash(upstream)}.window", reader.fingerprint(first_run=True))
+    version = reader.fingerprint(first_run=True)
+    landed = run.has_landed(f"{short_hash(upstream)}.window", FIRST_RUN, version)
     return reader.has_first_run_query and landed
 
 
@@ -125,9 +136,9 @@ class DatabaseRows:
     def put_aside(self) -> None:
         """Land the rows of the planned window, and keep its edge; twice is once."""
         if self.planned.has_news and self.planned.end_mark is not None:
-            self._landed()
+            landed = self._landed
             if self.run.batch.is_ordered and self._has_cursor:
-                self._keep_edge()
+                self._keep_edge(landed)
 
     # Rows -----------------------------------------------------------------------------------------
 
@@ -157,43 +168,44 @@ class DatabaseRows:
             return self._shown(self._empty())
         if self._is_first or not self._has_cursor:
             return self._shown(self._rows())
-        near = self._rows() if self.planned.has_news else self._applied(end)
-        older = self._older(decoded_if_any(first.start_mark), end)
-        return self._shown(older.unionByName(near, allowMissingColumns=True))
+        if self.planned.has_news:
+            frame, part, after = self._rows(), self._bounds, self._landed.target.rpartition("/")[2]
+        else:
+            frame, part, after = self._applied(end), self._near(end), ""
+        older = older_bounds(self.reader, part, first.start_mark)
+        if older is None:
+            return self._shown(frame)
+        rows = self._older(older, after)
+        return self._shown(rows.unionByName(frame, allowMissingColumns=True))
 
     def everything(self) -> DataFrame:
         """All rows of a table without a cursor, with news or without: landed once for the batch."""
         return self._shown(self._rows())
 
     def _rows(self) -> DataFrame:
-        return self._at(self._landed())
+        return self._at(self._landed)
 
-    def _older(self, begin: CursorMark | None, end: CursorMark) -> DataFrame:
-        """What lies before the rows that the planned window reads, landed too."""
-        bounds = Bounds(
-            None if begin is None else self.reader.typed(begin, end),
-            self._reach(end),
-            excludes_low=True,
-            excludes_high=True,
-        )
+    def _older(self, bounds: Bounds, landed_attempt: str) -> DataFrame:
+        """What lies before the rows of an attempt, put aside for that attempt."""
 
         def make() -> DataFrame:
             has_own = self.reader.has_first_run_query
             return self.reader.frame(self.run.spark, bounds, first_run=has_own)
 
-        return self._at(self._land("older", make))
+        return self._at(self._land(".".join(filter(None, ("older", landed_attempt))), make))
 
     def _applied(self, end: CursorMark) -> DataFrame:
         """The rows near the mark that windows before have applied; later ones come later."""
         from floodmark.sources.sql.edge_frames import applied_rows
 
-        bounds = Bounds(self._reach(end), end, has_nulls=self.reader.includes_nulls)
-
         def make() -> DataFrame:
-            frame = self.reader.frame(self.run.spark, bounds)
+            frame = self.reader.frame(self.run.spark, self._near(end))
             return applied_rows(frame, self._edge(self.planned.through_version), self._where)
 
         return self._at(self._land("near", make))
+
+    def _near(self, end: CursorMark) -> Bounds:
+        return near_bounds(self.reader, end, self._edge_beginning(self.planned.through_version))
 
     def _empty(self) -> DataFrame:
         """No rows, with their columns."""
@@ -235,57 +247,41 @@ class DatabaseRows:
 
     @cached_property
     def _bounds(self) -> Bounds:
-        """Found once: it takes a look into the edge."""
+        """Those of the landed rows, as they were when the rows were read."""
+        text = self.run.bounds_of(self._landed)
+        return self._bounds_now() if text is None else Bounds.decoded(text)
+
+    def _bounds_now(self) -> Bounds:
+        """The bounds of rows that are not landed yet, by the settings of today."""
         window = self.planned
-        high = decoded(str(window.end_mark))
-        has_nulls = self.reader.includes_nulls and self.run.batch.is_ordered
-        if window.start_mark is None or (self._is_first and self.first_run):
-            return Bounds(None, high, has_nulls=has_nulls)
-        low = self.reader.typed(decoded(window.start_mark), high)
-        reach = self._known_reach(low) if self._meets_again else low
-        floor = decoded_if_any(self.run.baseline_of(window))
-        floor = low if not self._meets_again else floor and self.reader.typed(floor, high)
-        if floor is not None and not is_after(reach, floor):
-            return Bounds(floor, high, excludes_low=True, has_nulls=has_nulls)
-        return Bounds(reach, high, has_nulls=has_nulls)
+        is_after_edge = self._meets_again and window.method != "lost"
+        return landed_bounds(
+            window,
+            self.reader,
+            edge=self._edge_beginning(window.after_version) if is_after_edge else None,
+            baseline=self.run.baseline_of(window),
+            is_first_run=self.first_run,
+            is_ordered=self.run.batch.is_ordered,
+        )
 
-    def _known_reach(self, low: CursorMark) -> CursorMark:
-        """The overlap before the start, as far as the edge knows what was applied there.
+    def _edge_beginning(self, step: int) -> Beginning | None:
+        from floodmark.sources.sql.edge_frames import beginning_of
 
-        An overlap that was made longer reaches further only once windows have read so far.
-        """
-        from floodmark.sources.sql.edge_frames import reach_of
-
-        reach = self.reader.reach(low)
-        if self.planned.method == "lost":
-            return reach
-        known = decoded_if_any(reach_of(self._edge(self.planned.after_version)))
-        known = known and self.reader.typed(known, low)
-        return known if known is not None and is_after(known, reach) else reach
-
-    def _known_from(self, end: CursorMark) -> CursorMark:
-        """From where on the landed rows are all that were applied: the reach of the next window,
-        but not before that of this one.
-        """
-        reach, low = self.reader.reach(end), self._bounds.low
-        return low if low is not None and is_after(low, reach) else reach
-
-    def _reach(self, end: CursorMark) -> CursorMark:
-        """Where the planned window began to read; without news, where the next one will."""
-        start = decoded_if_any(self.planned.start_mark)
-        mark = end if start is None or not self.planned.has_news else self.reader.typed(start, end)
-        return self.reader.reach(mark)
+        return beginning_of(self._edge(step))
 
     # Landing and edges ----------------------------------------------------------------------------
 
+    @cached_property
     def _landed(self) -> WriteResult:
+        bounds = once(self._bounds_now)
+
         def make() -> DataFrame:
-            bounds = self._bounds if self._has_cursor else None
-            frame = self.reader.frame(self.run.spark, bounds, first_run=self._by_first_query)
+            between = bounds() if self._has_cursor else None
+            frame = self.reader.frame(self.run.spark, between, first_run=self._by_first_query)
             self._refuse_unknowable(frame)
             return frame
 
-        return self._land("window", make)
+        return self._land("window", make, lambda: bounds().encoded() if self._has_cursor else "")
 
     def _refuse_unknowable(self, frame: DataFrame) -> None:
         """Before rows are put aside, since they are never read again."""
@@ -294,36 +290,35 @@ class DatabaseRows:
 
             refuse_unknowable(frame, self._edge(self.planned.after_version), self._where)
 
-    def _land(self, part: str, make: Callable[[], DataFrame]) -> WriteResult:
+    def _land(
+        self, part: str, make: Callable[[], DataFrame], bounds: Callable[[], str] = str
+    ) -> WriteResult:
         name = f"{short_hash(self.window.upstream)}.{part}"
+        way = FIRST_RUN if self._by_first_query else LATER_RUN
         version = self.reader.fingerprint(first_run=self._by_first_query)
-        return self.run.land_once(name, version, make, self.readers)
+        return self.run.land_once(name, way, version, make, readers=self.readers, bounds=bounds)
 
     def _at(self, written: WriteResult) -> DataFrame:
         reader = self.run.spark.read.format("delta").option("versionAsOf", written.version)
         frame: DataFrame = reader.load(written.target)
         return frame
 
-    def _keep_edge(self) -> None:
-        landed = self._landed()
-        window = self.planned
+    def _keep_edge(self, landed: WriteResult) -> None:
 
         def make() -> DataFrame:
             from floodmark.sources.sql.edge_frames import edge_left_by
 
             frame = self._at(landed)
             identity = self.reader.identity(frame.columns)
-            reach = self._known_from(decoded(str(window.end_mark)))
-            return edge_left_by(
-                frame, identity, compared(identity.cursor, reach), reach.encoded()
-            ).coalesce(1)
+            begin = edge_beginning(self.reader, self._bounds)
+            is_near = compared(identity.cursor, begin.mark)
+            return edge_left_by(frame, identity, is_near, begin).coalesce(1)
 
-        step = window.through_version
+        step = self.planned.through_version
         # One write for each landing: a step may be written again, by a batch that loads all anew.
         made_from = f"{self.run.batch.seq}.{landed.target.rpartition('/')[2]}"
-        self.run.keep_edge(
-            window.upstream, step, f"edge.{short_hash(window.upstream)}.{made_from}", make
-        )
+        upstream = self.planned.upstream
+        self.run.keep_edge(upstream, step, f"edge.{short_hash(upstream)}.{made_from}", make)
         failpoints.reached("edge.after_write")
 
     def _edge(self, step: int) -> DataFrame:

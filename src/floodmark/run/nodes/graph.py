@@ -9,6 +9,7 @@ from typing import Any
 
 from floodmark.config.graph import Graph, graph_of
 from floodmark.config.models import PipelineSettings, ProjectSettings
+from floodmark.config.node_reads import upstream_of
 from floodmark.config.nodes import NodeSettings
 from floodmark.config.sensitive import hides_values
 from floodmark.engines.postgres_copy import MisfitError
@@ -16,6 +17,7 @@ from floodmark.errors import FloodmarkError, RunError, TransformError
 from floodmark.model.write import HIDDEN_VALUES, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.lost_targets import OtherPass
+from floodmark.run.nodes.file_faults import unread
 from floodmark.run.nodes.node import NodeRun
 from floodmark.run.nodes.outputs import Output
 from floodmark.run.nodes.side_by_side import in_order
@@ -68,6 +70,7 @@ class NodeFunction:
                 siblings=nodes,
                 children=graph.children(name),
                 readers=self._readers(name, graph, nodes),
+                sharers=self._sharers(name, graph, nodes),
                 marks=marks,
             )
             outputs[name] = self._executed(node, metrics)
@@ -85,6 +88,10 @@ class NodeFunction:
             raise self._placed(error, name, run) from error.__cause__
         # The boundary to Spark and to the user's SQL: whatever they raise is told by node.
         except Exception as error:
+            found = unread(error, run, self._text_of(error))
+            if found is not None:
+                found.hides_cause = self._hides_values
+                raise self._placed(found, name, run) from error
             raise self._failed(error, name, run) from error
 
     @property
@@ -100,6 +107,18 @@ class NodeFunction:
             return [own]
         return [spec for n in graph.children(name) for spec in self._readers(n, graph, nodes)]
 
+    def _sharers(
+        self, name: str, graph: Graph, nodes: Mapping[str, NodeSettings]
+    ) -> list[WriteSpec]:
+        """The writes that the rows of all nodes go into that read the same upstream."""
+        upstreams = {
+            each: upstream.name
+            for each, node in nodes.items()
+            if (upstream := upstream_of(node, self.pipeline.pipeline, self.project)) is not None
+        }
+        same = [each for each in upstreams if upstreams[each] == upstreams.get(name)]
+        return [spec for each in same for spec in self._readers(each, graph, nodes)]
+
     def _placed(self, error: FloodmarkError, node: str, run: Run) -> FloodmarkError:
         """The error with the node, and the step, as they stand in the files."""
         step = getattr(error, "step", None)
@@ -114,8 +133,9 @@ class NodeFunction:
 
     def _failed(self, error: Exception, node: str, run: Run) -> RunError:
         """An error of the engine; its text may hold values, which sensitive columns forbid."""
-        kind, cause = _cause(error)
-        text = "" if self._hides_values else f": {cause}"
+        kind, _ = _cause(error)
+        cause = self._text_of(error)
+        text = f": {cause}" if cause else ""
         failure = RunError(
             "FM-RUN-005",
             f"node {node} failed with {kind}",
@@ -126,6 +146,10 @@ class NodeFunction:
         )
         failure.hides_cause = self._hides_values
         return failure
+
+    def _text_of(self, error: Exception) -> str:
+        """What the engine says; nothing where it may hold a value that nobody must see."""
+        return "" if self._hides_values else _cause(error)[1][:MAX_FOUND]
 
 
 def hide_values(error: FloodmarkError) -> None:

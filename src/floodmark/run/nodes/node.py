@@ -61,6 +61,8 @@ class NodeRun:
     children: Sequence[str]
     readers: Sequence[WriteSpec]
     """The writes that its rows go into: its own, or those of the nodes below it."""
+    sharers: Sequence[WriteSpec]
+    """The writes that the rows of all nodes go into that read the same upstream."""
     marks: dict[str, tuple[NodeSettings, int]]
     """What checks raise from inside a plan, of all nodes: one without a write fails in another's."""
 
@@ -182,7 +184,7 @@ class NodeRun:
             return self._looked_up(upstream.name)
         window = self.run.window(upstream.name)
         if window.kind == "cursor":
-            return read_database(self.run, window, self.readers, first_run=self.is_first_run)
+            return read_database(self.run, window, self.sharers, first_run=self.is_first_run)
         is_read_whole = self._is_read_whole(window)
         name = upstream.name
         return read_by(self.run, window, lambda: self.inputs[name], is_read_whole=is_read_whole)

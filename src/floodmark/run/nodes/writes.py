@@ -115,6 +115,8 @@ def _format(name: str | None, options: WriteOptions) -> dict[str, Any]:
     if name is None:
         return {}
     said = {"sep": "\t"} if name == "tsv" else {}
+    if name in ("csv", "tsv"):
+        said["escape"] = '"'  # as RFC 4180 has it, and as files are read by default
     said |= {key: _property(value) for key, value in options.writer.items()}
     return {"format": "csv" if name == "tsv" else name, "writer": tuple(sorted(said.items()))}
 

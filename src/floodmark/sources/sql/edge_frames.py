@@ -11,8 +11,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from floodmark.errors import SourceError
+from floodmark.model.cursor_marks import decoded_if_any
 from floodmark.model.names import quoted
 from floodmark.sources.sql.edges import Identity
+from floodmark.sources.sql.queries import Beginning
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -24,11 +26,11 @@ _NUMBER = "__floodmark_number"
 
 
 def edge_left_by(
-    frame: DataFrame, identity: Identity, is_near: Column, reach: str | None = None
+    frame: DataFrame, identity: Identity, is_near: Column, begin: Beginning | None = None
 ) -> DataFrame:
     """The edge that a window leaves behind, of all rows it read.
 
-    `is_near` holds for the rows that the next window reads again, those from the mark `reach` on.
+    `is_near` holds for the rows that the next window reads again, those from `begin` on.
     The frame must be one that gives the same rows again: landed ones, not a second question to the
     database.
     """
@@ -37,7 +39,14 @@ def edge_left_by(
     kinds = _kinds(frame)
     names = [*identity.keys, identity.cursor] if identity.keys else sorted(frame.columns)
     columns = [(name, kinds[name]) for name in names]
-    made_of = json.dumps({"keys": bool(identity.keys), "columns": columns, "reach": reach})
+    made_of = json.dumps(
+        {
+            "keys": bool(identity.keys),
+            "columns": columns,
+            "reach": None if begin is None else begin.mark.encoded(),
+            "excludes_reach": begin is not None and begin.is_excluded,
+        }
+    )
     cursor = fn.col(quoted(identity.cursor))
     near = frame.where(cursor.isNull() | is_near).select(_identity(columns).alias(_IDENTITY))
     counted = near.groupBy(_IDENTITY).agg(fn.count(fn.lit(1)).alias(_APPLIED))
@@ -48,10 +57,11 @@ def edge_left_by(
     return counted.unionByName(nobody).withColumn(_MADE_OF, fn.lit(made_of))
 
 
-def reach_of(edge: DataFrame) -> str | None:
-    """The mark from which on the edge knows every row that was applied."""
-    reach: str | None = _made_of(edge).get("reach")
-    return reach
+def beginning_of(edge: DataFrame) -> Beginning | None:
+    """From where on the edge knows every row that was applied; older versions did not write it."""
+    made_of = _made_of(edge)
+    mark = decoded_if_any(made_of.get("reach"))
+    return None if mark is None else Beginning(mark, bool(made_of.get("excludes_reach")))
 
 
 def fresh_rows(frame: DataFrame, edge: DataFrame, where: str) -> DataFrame:

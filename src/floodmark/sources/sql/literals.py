@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from floodmark.model.cursor_marks import CursorMark, ValueMark
+from floodmark.model.marks import TimeMark
 from floodmark.model.sql_names import SqlDialect
 
 _DATES = {"sqlserver": "CAST('{}' AS date)"}
@@ -22,6 +23,22 @@ _WALL_TIMES = {
     "snowflake": "CAST('{} {}' AS TIMESTAMP_NTZ)",
     "bigquery": "DATETIME '{} {}'",
 }
+
+
+FINER: dict[SqlDialect, str] = {"sqlserver": "9", "oracle": "999", "snowflake": "999"}
+"""Databases whose times go beyond the microseconds to which Spark cuts them, with the digits of the
+last value in one: `datetime2` has seven digits unless said, the others have up to nine.
+"""
+
+
+def last_literal(dialect: SqlDialect, mark: CursorMark) -> str:
+    """The last value that Spark sees as this mark; for `:window_end` of a query."""
+    if dialect not in FINER or not isinstance(mark, TimeMark) or mark.type == "date":
+        return literal(dialect, mark)
+    # Marks of time are written with all six digits.
+    digits = mark.text.removesuffix("Z")[-6:]
+    text = literal(dialect, mark).replace(f".{digits}", f".{digits}{FINER[dialect]}")
+    return text.replace("(6)", "(7)")
 
 
 def literal(dialect: SqlDialect, mark: CursorMark) -> str:

@@ -7,7 +7,9 @@ The bound is fixed before the read and stored: `low - overlap <= cursor <= high`
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
 from floodmark.model.cursor_marks import (
@@ -15,11 +17,14 @@ from floodmark.model.cursor_marks import (
     Overlap,
     StringOrder,
     ValueMark,
+    decoded,
+    decoded_if_any,
     lowered,
 )
+from floodmark.model.marks import TimeMark
 from floodmark.model.sql_names import SqlDialect, column_name, name_parts, qualified, quoted_for
 from floodmark.model.window import EVERY_ROW
-from floodmark.sources.sql.literals import literal
+from floodmark.sources.sql.literals import FINER, last_literal, literal
 from floodmark.sources.sql.parameters import Parameter, bound, parameters_of, tokens_of, unbound
 
 OnNullCursor = Literal["fail", "ignore", "include"]
@@ -68,6 +73,14 @@ class SqlRelation:
 
 
 @dataclass(frozen=True, slots=True)
+class Beginning:
+    """The first value of a range of rows."""
+
+    mark: CursorMark
+    is_excluded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """Between which values rows are read."""
 
@@ -78,16 +91,67 @@ class Bounds:
     has_nulls: bool = False
     """Whether rows without a value are read too."""
 
+    def encoded(self) -> str:
+        """The JSON text that is kept with the rows."""
+        said = {
+            "low": None if self.low is None else self.low.encoded(),
+            "high": self.high.encoded(),
+            "excludes_low": self.excludes_low,
+            "excludes_high": self.excludes_high,
+            "has_nulls": self.has_nulls,
+        }
+        return json.dumps(said, separators=(",", ":"))
+
+    @classmethod
+    def decoded(cls, text: str) -> Bounds:
+        """The bounds of a stored text; raises ValueError if it is none."""
+        said = json.loads(text)
+        low = decoded_if_any(said.pop("low"))
+        return cls(low, decoded(said.pop("high")), **said)
+
     def conditions(self, relation: SqlRelation) -> str:
         """The bounds as a condition."""
-        below = "<" if self.excludes_high else "<="
-        within = f"{relation.ordered} {below} {literal(relation.dialect, self.high)}"
+        within = before(relation, self.high) if self.excludes_high else through(relation, self.high)
         if self.low is not None:
-            above = ">" if self.excludes_low else ">="
-            within = (
-                f"{relation.ordered} {above} {literal(relation.dialect, self.low)} AND {within}"
-            )
+            begin = after(relation, self.low) if self.excludes_low else since(relation, self.low)
+            within = f"{begin} AND {within}"
         return f"({within} OR {relation.column} IS NULL)" if self.has_nulls else within
+
+
+def through(relation: SqlRelation, mark: CursorMark) -> str:
+    """The rows up to a mark, which stands for all values that Spark sees as this one."""
+    following = _following(relation, mark)
+    if following is None:
+        return f"{relation.ordered} <= {literal(relation.dialect, mark)}"
+    return before(relation, following)
+
+
+def after(relation: SqlRelation, mark: CursorMark) -> str:
+    """The rows behind a mark."""
+    following = _following(relation, mark)
+    if following is None:
+        return f"{relation.ordered} > {literal(relation.dialect, mark)}"
+    return since(relation, following)
+
+
+def before(relation: SqlRelation, mark: CursorMark) -> str:
+    """The rows before a mark, without it."""
+    return f"{relation.ordered} < {literal(relation.dialect, mark)}"
+
+
+def since(relation: SqlRelation, mark: CursorMark) -> str:
+    """The rows from a mark on."""
+    return f"{relation.ordered} >= {literal(relation.dialect, mark)}"
+
+
+def _following(relation: SqlRelation, mark: CursorMark) -> CursorMark | None:
+    """The next microsecond, where the database has values between two of them; Spark cuts those off."""
+    if relation.dialect not in FINER or not isinstance(mark, TimeMark) or mark.type == "date":
+        return None
+    try:
+        return TimeMark(mark.type, mark.value + timedelta(microseconds=1))
+    except OverflowError:
+        return None
 
 
 def window_query(relation: SqlRelation, low: CursorMark | None, high: CursorMark) -> str:
@@ -138,7 +202,7 @@ def probe_query(
     """The newest value, not above `ceiling`, and how many rows have none; one row, two columns."""
     start = None if low is None else lowered(low, relation.overlap)
     rows = _rows(relation, start, ceiling)
-    below = f" WHERE {relation.ordered} <= {literal(relation.dialect, ceiling)}" if ceiling else ""
+    below = f" WHERE {through(relation, ceiling)}" if ceiling else ""
     newest = f"(SELECT MAX({relation.ordered}) FROM {rows}{below})"
     nulls = f"(SELECT COUNT(*) FROM {rows} WHERE {relation.column} IS NULL)"
     from_nothing = " FROM DUAL" if relation.dialect == "oracle" else ""
@@ -160,11 +224,11 @@ def _rows(relation: SqlRelation, start: CursorMark | None, end: CursorMark | Non
 def _wrapped(
     dialect: SqlDialect, query: str, start: CursorMark | None, end: CursorMark | None
 ) -> str:
-    edges: list[tuple[Parameter, CursorMark | None]] = [
-        ("window_start", start),
-        ("window_end", end),
-    ]
-    values = {name: literal(dialect, mark) for name, mark in edges if mark is not None}
+    values: dict[Parameter, str] = {}
+    if start is not None:
+        values["window_start"] = literal(dialect, start)
+    if end is not None:
+        values["window_end"] = last_literal(dialect, end)
     inner = bound(dialect, single_statement(dialect, query), values)
     # On a line of its own: the query may end in a comment.
     return f"(\n{inner}\n) {'' if dialect == 'oracle' else 'AS '}{_ALIAS}"

@@ -1,0 +1,218 @@
+"""Where landed rows begin is decided once: settings may be edited at any moment of a batch."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+
+import pytest
+from tests.spark.database_shop import Shop, shop
+
+from floodmark.errors import FloodmarkError
+from floodmark.failpoints import FailpointReached
+from floodmark.testing import crash
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+__all__ = ["shop"]
+
+READ = """
+        read: {connection: erp, table: 'ORDERS', incremental: {cursor: at, overlap: OVERLAP, KEYS}}
+        write: {connection: lake, path: NAME, mode: append}"""
+SHORT, LONG = 0, 500
+
+
+def nodes(shop: Shop, overlap: int, *names: str, keys: str = "keys: [id]") -> None:
+    """A project whose nodes read one table, each into a target of its own name."""
+    read = READ.replace("OVERLAP", str(overlap)).replace("KEYS", keys)
+    each = [f"      - name: {name}{read.replace('NAME', name)}\n" for name in names]
+    shop.write("  - pipeline: orders\n    nodes:\n" + "".join(each))
+
+
+def insert(shop: Shop, first: int, last: int) -> None:
+    shop.run_sql(f"INSERT INTO orders SELECT n, n FROM generate_series({first}, {last}) n")
+
+
+def ids(shop: Shop, name: str) -> list[int]:
+    return [row[0] for row in shop.rows(f"lake/{name}", "id")]
+
+
+def create(shop: Shop, last: int) -> None:
+    shop.run_sql("CREATE TABLE orders (id int, at int)")
+    insert(shop, 1, last)
+
+
+def rebuild(shop: Shop, name: str) -> None:
+    shutil.rmtree(shop.root / "lake" / name)
+    with pytest.raises(FloodmarkError):
+        shop.run()
+    batches = shop.project.coordinator.current_plan()
+    for batch in batches:
+        assert shop.project.retry(str(batch.batch_id), on_lost_target="rebuild").exit_code == 0
+
+
+def test_a_longer_overlap_loses_nothing_of_a_new_node_or_a_rebuilt_target(shop: Shop) -> None:
+    create(shop, 1000)
+    nodes(shop, SHORT, "one")
+    shop.run()
+    insert(shop, 1001, 1100)
+    nodes(shop, LONG, "one", "two")
+    shop.run()
+    insert(shop, 1101, 1200)
+    rebuild(shop, "one")
+
+    assert ids(shop, "two") == list(range(1, 1201))
+    assert ids(shop, "one") == list(range(1, 1201))
+
+
+@pytest.mark.parametrize(
+    ("overlaps", "point"),
+    [
+        ((SHORT, LONG), "landing.after_write"),
+        ((LONG, SHORT), "edge.after_write"),
+        ((SHORT, LONG), "sink.after_commit:3"),
+    ],
+    ids=["longer_after_landing", "shorter_after_edge", "longer_after_a_write"],
+)
+def test_an_overlap_edited_between_attempts_changes_nothing_of_the_batch(
+    shop: Shop, overlaps: tuple[int, int], point: str
+) -> None:
+    before, after = overlaps
+    create(shop, 1000)
+    nodes(shop, before, "one")
+    shop.run()
+    insert(shop, 1001, 1100)
+    # Node two is new, so it reads everything, beside what is put aside for node one.
+    nodes(shop, before, "one", "two")
+    with crash.armed(point), pytest.raises(FailpointReached):
+        shop.run()
+    insert(shop, 1101, 1150)
+    nodes(shop, after, "one", "two")
+    shop.run()
+    shop.run_sql("INSERT INTO orders VALUES (2000, 1150)")
+    insert(shop, 1151, 1200)
+    shop.run()
+
+    everything = [*range(1, 1201), 2000]
+    assert ids(shop, "two") == everything
+    assert ids(shop, "one") == everything
+
+
+def test_a_query_that_is_corrected_twice_leaves_every_node_the_rows_that_one_has_taken(
+    shop: Shop,
+) -> None:
+    create(shop, 10)
+    nodes(shop, 5, "one")
+    shop.run()
+    insert(shop, 11, 20)
+    nodes(shop, 5, "one", "two")
+    with crash.armed("landing.after_write"), pytest.raises(FailpointReached):
+        shop.run()
+    # Other keys are another way to tell rows apart: the rows are put aside anew, and one takes them.
+    shop.run_sql("INSERT INTO orders VALUES (500, 20)")
+    nodes(shop, 5, "one", "two", keys="keys: [id, at]")
+    with crash.armed("run.after_done"), pytest.raises(FailpointReached):
+        shop.run()
+    nodes(shop, 5, "one", "two")
+    shop.run()
+    insert(shop, 21, 22)
+    shop.run()
+
+    everything = [*range(1, 23), 500]
+    assert ids(shop, "one") == everything
+    assert ids(shop, "two") == everything
+
+
+def test_no_order_of_edits_new_nodes_rebuilds_and_kills_loses_or_doubles_a_row(
+    shop: Shop, full_size: bool
+) -> None:
+    """Random sequences; the source decides what is right. Late rows stay within the overlap."""
+    for seed in range(12 if full_size else 1):
+        history = History(shop, random.Random(seed), f"h{seed}_")
+        history.play(steps=25 if full_size else 8)
+        history.judge()
+
+
+class History:
+    """A project that somebody works on while its batches fail."""
+
+    def __init__(self, shop: Shop, chance: random.Random, prefix: str) -> None:
+        self.shop, self.chance, self.prefix = shop, chance, prefix
+        self.names = [f"{prefix}0"]
+        self.overlap = self.shortest = 0
+        self.last = self.number = 0
+        self.log: list[str] = []
+        shop.run_sql("DROP TABLE IF EXISTS orders; CREATE TABLE orders (id int, at int)")
+        shutil.rmtree(shop.root / "lake", ignore_errors=True)
+        self.add_rows()
+        self.run()
+
+    def play(self, steps: int) -> None:
+        doings: list[Callable[[], None]] = [
+            self.edit_overlap,
+            self.add_node,
+            self.lose_target,
+            self.run_and_die,
+            self.run,
+        ]
+        for _ in range(steps):
+            self.chance.choice(doings)()
+            if self.chance.random() < 0.7:
+                self.add_rows()
+            if self.chance.random() < 0.5:
+                self.run()
+
+    def judge(self) -> None:
+        self.add_rows()
+        self.run()
+        for name in self.names:
+            assert ids(self.shop, name) == list(range(1, self.number + 1)), (name, self.log)
+
+    def note(self, text: str) -> None:
+        self.log.append(text)
+
+    def add_rows(self) -> None:
+        """New ones, and ties with the newest."""
+        ats = [self.last + self.chance.randint(0, 30) for _ in range(self.chance.randint(1, 4))]
+        for at in sorted(ats):
+            self.number += 1
+            self.shop.run_sql(f"INSERT INTO orders VALUES ({self.number}, {at})")
+        self.last = max(self.last, *ats)
+        self.note(f"rows to {self.number} at {self.last}")
+
+    def edit_overlap(self) -> None:
+        self.overlap = self.chance.choice([0, 5, 40, 200])
+        self.note(f"overlap {self.overlap}")
+
+    def add_node(self) -> None:
+        if len(self.names) < 3:
+            self.names.append(f"{self.prefix}{len(self.names)}")
+            self.note("node added")
+
+    def lose_target(self) -> None:
+        shutil.rmtree(self.shop.root / "lake" / self.chance.choice(self.names), ignore_errors=True)
+        self.note("target lost")
+
+    def run_and_die(self) -> None:
+        point = self.chance.choice(
+            [
+                "landing.after_write",
+                "landing.after_write:2",
+                "edge.after_write",
+                "sink.after_commit:3",
+            ]
+        )
+        self.note(f"die at {point}")
+        with crash.armed(point):
+            try:
+                self.once()
+            except FailpointReached:
+                return
+
+    def run(self) -> None:
+        self.note("run")
+        self.once()
+
+    def once(self) -> None:
+        nodes(self.shop, self.overlap, *self.names)
+        self.shop.run(on_lost_target="rebuild")
