@@ -336,7 +336,7 @@ CANNOT_BE_KNOWN = {
     "a warning": [
         "FM-CONFIG-041",
         *("FM-CONFIG-017", "FM-CONFIG-018", "FM-CONFIG-024", "FM-CONFIG-028", "FM-CONFIG-029"),
-        *("FM-CONFIG-042",),
+        *("FM-CONFIG-039", "FM-CONFIG-042"),
     ],
     "only a stream": ["FM-CONFIG-022", "FM-CONFIG-023", "FM-CONFIG-025"],
     "only a function, which says at its run what it reads and writes": [
@@ -346,7 +346,8 @@ CANNOT_BE_KNOWN = {
         *("FM-SINK-011", "FM-SINK-013", "FM-SINK-030", "FM-SINK-034", "FM-SINK-036"),
         *("FM-TRANSFORM-003", "FM-TRANSFORM-004", "FM-TRANSFORM-005", "FM-TRANSFORM-007"),
         *("FM-TRANSFORM-008", "FM-SOURCE-032", "FM-SOURCE-033", "FM-SOURCE-034", "FM-SOURCE-036"),
-        *("FM-SOURCE-042", "FM-SOURCE-045"),
+        *("FM-SOURCE-042", "FM-SOURCE-045", "FM-SOURCE-057", "FM-SOURCE-058", "FM-SOURCE-059"),
+        "FM-SOURCE-060",
     ],
     "what a target holds, which the graph does not tell": [
         *("FM-SINK-042", "FM-SINK-043", "FM-SINK-044", "FM-SINK-045", "FM-SINK-047"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from floodmark import failpoints
@@ -71,7 +71,8 @@ def look_up_database(run: Run, window: Window, readers: Sequence[WriteSpec]) -> 
     def land() -> WriteResult:
         name = f"{short_hash(window.upstream)}.lookup"
         version = reader.fingerprint(first_run=False)
-        return run.land_once(name, version, lambda: reader.frame(run.spark, None), readers)
+        everything = partial(reader.frame, run.spark, None)
+        return run.land_once(name, LATER_RUN, version, everything, readers=readers)
 
     written = once(land)
 
