@@ -110,3 +110,23 @@ def test_a_sweep_keeps_the_lists_that_marks_name_and_those_that_are_young(tmp_pa
 def test_where_a_search_begins() -> None:
     assert split_pattern("s3://bucket/in/*.csv") == ("s3://bucket/in", ["*.csv"])
     assert split_pattern("/in/a.csv") == ("/in/a.csv", [])
+
+
+def test_how_files_were_corrected_is_kept_with_their_list_and_goes_where_it_goes(
+    tmp_path: Path,
+) -> None:
+    lists = FileLists(str(tmp_path), STORAGE)
+    before, now = FileFacts(10, 1), FileFacts(12, 2)
+    mark = lists.keep("files://in", {"a": before, "b": before})
+    other = lists.keep("files://in", {"a": before})
+
+    lists.correct("files://in", mark, {"b": now})
+    lists.correct("files://in", mark, {"a": now})
+
+    assert lists.read("files://in", mark) == {"a": now, "b": now}
+    assert lists.read("files://in", other) == {"a": before}
+    assert sum(".corrected." in path for path in lists.named([mark.encoded()])) == 1
+    assert lists.sweep([mark.encoded()], SOON) == 1
+    assert lists.read("files://in", mark) == {"a": now, "b": now}
+    lists.sweep([], SOON)
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
