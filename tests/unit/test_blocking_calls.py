@@ -37,6 +37,7 @@ LIMITED_BY = {
     "Spark itself, while a plan is made: spark.task.maxFailures, and the timeouts of drivers"
     " (jdbc._PATIENCE) and catalogs; the command shows for what it waits": (
         "engines/catalog.py *",
+        "engines/jvm.py range.collect",
         "sinks/named.py *.sql",
         "sources/catalog_log.py *",
         "sources/jdbc.py *",
