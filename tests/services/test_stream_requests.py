@@ -65,7 +65,7 @@ def test_a_later_runner_does_not_take_the_request_for_its_own(
     second = claimed(ledger)
 
     assert not heard(ledger, second, 0.2)
-    assert not ledger.has_ended(second)
+    assert not ledger.has_ended(first)
 
 
 def test_a_runner_that_ends_by_itself_answers_a_request_that_it_had_not_heard(
@@ -80,11 +80,12 @@ def test_a_runner_that_ends_by_itself_answers_a_request_that_it_had_not_heard(
     assert ledger.has_ended(claim_id)
 
 
-def test_nobody_asked_is_no_end(ledger: Ledger | DeltaLedger) -> None:
+def test_a_runner_that_nobody_asked_says_that_it_has_ended(ledger: Ledger | DeltaLedger) -> None:
     claim_id = claimed(ledger)
+    before = ledger.has_ended(claim_id)
 
     assert not heard(ledger, claim_id, 0.2)
-    assert not ledger.has_ended(claim_id)
+    assert (before, ledger.has_ended(claim_id)) == (False, True)
 
 
 def test_a_batch_that_is_under_way_does_not_hold_up_the_request(

@@ -328,11 +328,13 @@ def test_stop_reaches_a_runner_of_another_machine(
     until(lambda: run("status", path)[1]["streams"][0]["records"].get("written") == 5)
 
     monkeypatch.setattr(socket, "gethostname", lambda: "another-machine")
+    seen = run("status", path)[1]["streams"][0]
     code, stopped = run("stop", path)
     again, nobody = run("stop", path)
     out, _ = running.communicate(timeout=300)
 
     assert (code, again, running.returncode) == (0, 0, 0)
+    assert (seen["is_running"], seen["has_ended"]) == (True, False)
     assert (stopped["was_running"], stopped["has_ended"]) == (True, True)
     assert not nobody["was_running"]
     assert json.loads(out)["streams"][0]["written"] == 5

@@ -35,8 +35,10 @@ def test_a_killed_driver_loses_and_doubles_nothing(place: Place, run: Run, point
     killed = place.started(path, FLOODMARK_FAILPOINT=f"{point}:2")
     killed.communicate(timeout=300)
     before = place.ask("SELECT count(*) FROM $schema.events")[0][0]
+    seen = run("status", path)[1]["streams"][0]
     code, _ = run("run", path)
 
+    assert (seen["is_running"], seen["has_ended"]) == (False, False)
     assert killed.returncode == -signal.SIGKILL
     assert 0 < before < 90
     assert code == 0
@@ -211,12 +213,16 @@ def test_stop_reaches_a_runner_of_another_machine_and_no_later_one(
 
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(socket, "gethostname", lambda: "another-machine")
+        seen = run("status", path)[1]["streams"][0]
         late = run("stop", path, "--wait", "0s")
         code, stopped = run("stop", path)
         again, nobody = run("stop", path)
     out, _ = running.communicate(timeout=300)
     following, _ = run("run", place.write())
+    done = run("status", path)[1]["streams"][0]
 
+    assert (seen["is_running"], seen["has_ended"]) == (True, False)
+    assert (done["is_running"], done["has_ended"]) == (False, True)
     assert late[0] in {0, 1}  # it may have answered at once
     assert (code, again, running.returncode, following) == (0, 0, 0, 0)
     assert stopped["has_ended"]

@@ -14,7 +14,7 @@ from floodmark.cli.call import Call
 from floodmark.cli.look import StuckAfter
 from floodmark.cli.screen import Screen
 from floodmark.cli.verb import seconds, verb
-from floodmark.errors import ConfigError, ControlError
+from floodmark.errors import ConfigError, ControlError, FloodmarkError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def metrics(
         return _serve(call, *address(serve), after)
     if out is not None:
         return _write(call, out, after)
-    samples = call.project.coordinator.metrics(after)
+    samples = [*call.project.coordinator.metrics(after), *_of_streams(call)]
     call.show(documents.metrics(samples), lambda _: print(_text(call, samples), end=""))
     return 0
 
@@ -64,9 +64,9 @@ def metrics(
 def _write(call: Call, out: Path, after: float) -> int:
     """A store that cannot be read is told twice: in the file, and by the error."""
     try:
-        samples = call.project.coordinator.metrics(after)
+        samples = [*call.project.coordinator.metrics(after), *_of_streams(call)]
     except ControlError:
-        _write_file(out, _text(call, _out_of_reach()))
+        _write_file(out, _text(call, [*_out_of_reach(), *_of_streams(call)]))
         raise
     _write_file(out, _text(call, samples))
     document = {"file": str(out), "samples": len(samples)}
@@ -118,10 +118,41 @@ def _serve(call: Call, host: str, port: int, after: float) -> int:
 
 def _measure(call: Call, after: float) -> Sequence[Sample]:
     try:
-        return call.project.coordinator.metrics(after)
+        samples: Sequence[Sample] = call.project.coordinator.metrics(after)
     except ControlError as error:  # an answer of its own, floodmark_store_up 0; said here as well
         print(f"floodmark: {error.in_one_line()}", file=sys.stderr, flush=True)
-        return _out_of_reach()
+        samples = _out_of_reach()
+    return [*samples, *_of_streams(call)]
+
+
+def _of_streams(call: Call) -> list[Sample]:
+    """Whether the runners of the project's streams live; one that cannot be asked hides no other."""
+    from floodmark.config.stream_files import streams_of
+    from floodmark.report.metrics import RunnerOfStream, runner_samples
+    from floodmark.streaming.parts import access_of
+    from floodmark.streaming.status import sign_of_life
+    from floodmark.streaming.telling import errors_of
+
+    samples: list[Sample] = []
+    for name, stream in streams_of(call.project.file).items():
+        try:
+            with errors_of(stream):
+                sign = sign_of_life(access_of(stream, call.project.settings.connections))
+        except FloodmarkError as error:  # floodmark_stream_runner_known 0; said here as well
+            print(f"floodmark: {error.in_one_line()}", file=sys.stderr, flush=True)
+            samples += runner_samples(RunnerOfStream(name, is_known=False))
+            continue
+        runner = RunnerOfStream(name, is_known=True)
+        if sign is not None:
+            runner = RunnerOfStream(
+                name,
+                is_known=True,
+                sign_age_seconds=sign.seconds_ago,
+                is_gone=sign.is_gone,
+                has_ended=sign.has_ended,
+            )
+        samples += runner_samples(runner)
+    return samples
 
 
 def _announce(call: Call, host: str, port: int) -> None:

@@ -343,6 +343,8 @@ def _note(each: StreamStatus) -> str | None:
     held = "last held by" if each.is_running is False else "held by"
     told = [f"{held} {each.row.holder}, epoch {each.row.epoch}"]
     told += ["not running"] if each.is_running is False else []
+    if each.sign is not None and each.sign.is_gone:
+        told += [f"no sign of life for {duration(each.sign.seconds_ago)}, and no end"]
     told += [] if each.row.exactly_once else ["exactly once is switched off"]
     told += [f"circuit breaker {each.breaker.replace('_', ' ')}"] if each.breaker else []
     told += [each.brokers] if each.brokers else []

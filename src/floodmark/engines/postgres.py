@@ -35,6 +35,7 @@ CONNECT_SECONDS = 15
 SILENT_SECONDS = 120
 """A server whose machine or network is gone says nothing, and is given up after so long."""
 LOCK_NOT_AVAILABLE = "55P03"
+UNDEFINED_COLUMN = "42703"
 LOCK_SECONDS = 600
 """As long as a Delta target is waited for; see `limit_locks`."""
 MAX_NAME_BYTES = 63

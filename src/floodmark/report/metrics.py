@@ -49,9 +49,22 @@ class Sample:
     value: float
 
 
+@dataclass(frozen=True, slots=True)
+class RunnerOfStream:
+    """What is seen of the runner of a stream from outside of its process."""
+
+    stream_id: str
+    is_known: bool
+    sign_age_seconds: float | None = None
+    """None where no runner gave a sign of life."""
+    is_gone: bool = False
+    has_ended: bool = False
+
+
 _UPSTREAM = ("scope", "upstream")
 _PIPELINE = ("scope", "pipeline")
 _SCOPE = ("scope",)
+_STREAM = ("pipeline_id",)
 
 BUILD_INFO = Metric("floodmark_build_info", "1, with the version of floodmark.", ("version",))
 COLLECTED_AT = Metric("floodmark_metrics_timestamp_seconds", "When these numbers were collected.")
@@ -197,6 +210,24 @@ STUCK = Metric(
     _SCOPE,
 )
 
+STREAM_KNOWN = Metric(
+    "floodmark_stream_runner_known",
+    "1 if the ledger of the stream was asked for its runner; 0 if it cannot be, or has no tables yet.",
+    _STREAM,
+)
+STREAM_SIGN = Metric(
+    "floodmark_stream_runner_sign_age_seconds",
+    "Seconds since the last sign of life of the stream's runner, which gives one every 10 seconds."
+    " Absent if it has ended as it should, or gave none.",
+    _STREAM,
+)
+STREAM_GONE = Metric(
+    "floodmark_stream_runner_gone",
+    "1 if the stream's runner was killed or ended by an error: no sign of life for a minute, and no"
+    " end. 0 while it runs, and after a stop. Absent before the first run.",
+    _STREAM,
+)
+
 METRICS = (
     *(BUILD_INFO, COLLECTED_AT, STORE_UP),
     *(JOURNAL_EVENTS, JOURNAL_UNFOLDED, JOURNAL_NEWEST, JOURNAL_BYTES, JOURNAL_FILES),
@@ -206,6 +237,7 @@ METRICS = (
     *(RUN_STATUS, RUN_STARTED, RUN_SECONDS, ROWS_READ, ROWS_WRITTEN, RETRIES),
     *(FAILURES, SUCCEEDED_AT, BEHIND, PAUSED),
     *(OPEN_BATCHES, OLDEST_OPEN, STUCK),
+    *(STREAM_KNOWN, STREAM_SIGN, STREAM_GONE),
 )
 """Every metric, in the order of the output."""
 
@@ -240,6 +272,16 @@ def measure(
         *_pipelines(state, lags, tracks(state, control, storage)),
         *_scopes(state, now, {(each.scope, each.batch_id) for each in stuck}),
     )
+
+
+def runner_samples(runner: RunnerOfStream) -> Iterator[Sample]:
+    """The numbers of the runner of a stream."""
+    key = (runner.stream_id,)
+    yield Sample(STREAM_KNOWN, key, runner.is_known)
+    if runner.sign_age_seconds is not None:
+        yield Sample(STREAM_GONE, key, runner.is_gone)
+        if not runner.has_ended:
+            yield Sample(STREAM_SIGN, key, runner.sign_age_seconds)
 
 
 def out_of_reach(now: datetime) -> tuple[Sample, ...]:

@@ -9,6 +9,7 @@ Delta table beside the target, made by compare-and-swap.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -40,12 +41,15 @@ from floodmark.streaming.delta_proof import (
     refuse_other_table,
 )
 from floodmark.streaming.refusals import broken, fenced, moved
+from floodmark.streaming.requests import SignOfLife
+
+log = logging.getLogger("floodmark.streaming")
 
 BESIDE = ".floodmark_stream"
 """What the name of the table with claims and decisions ends with."""
 DEAD_LETTERS = ".floodmark_dead_letters"
 REQUESTS = "_requests"
-"""A folder in the table beside the target, with a small file for each request and each answer."""
+"""A folder in the table beside the target: a small file for each request, answer and sign of life."""
 LOOKED_AT = 1_000
 """So many commits of the target are looked at for a status."""
 _ROWS = pa.schema([("stream_id", pa.string()), ("at", pa.timestamp("us", "UTC")),
@@ -104,6 +108,21 @@ class DeltaLedger:
         """See requests.Requests."""
         return self._is_noted(f"ended-{claim_id}")
 
+    def give_sign(self, claim_id: str) -> None:
+        """See requests.Requests; a runner that was fenced writes a file that nobody looks at."""
+        self._note(f"alive-{claim_id}", "")
+
+    def sign_of_life(self, claim_id: str) -> SignOfLife | None:
+        """See requests.Requests."""
+        try:
+            sign = self.storage.entry(f"{self._beside}/{REQUESTS}/alive-{claim_id}")
+        except OSError as error:
+            raise self._unwritable(error) from error
+        if sign is None:
+            return None
+        seconds = datetime.now(UTC).timestamp() - sign.modified_ms / 1_000
+        return SignOfLife(max(0.0, seconds), self.has_ended(claim_id))
+
     def _note(self, name: str, by: str) -> None:
         said = {"stream_id": self.stream_id, "at": datetime.now(UTC).isoformat(), "by": by}
         try:
@@ -161,8 +180,19 @@ class DeltaLedger:
         if not is_same(there, seen):
             raise moved(self.stream_id)
         claim = claimed_by(there, facts)
+        # Before the claim: a runner that is killed right behind it is missed too.
+        self.give_sign(str(claim.claim_id))
         self._append(decided, claim, f"claimed by {facts.holder}")
+        self._forget_signs(there.claim_id)
         return claim
+
+    def _forget_signs(self, claim_id: str | None) -> None:
+        """Drop the files of the claim before: each start would leave some for ever."""
+        try:
+            for name in () if claim_id is None else (f"alive-{claim_id}", f"ended-{claim_id}"):
+                self.storage.delete(f"{self._beside}/{REQUESTS}/{name}")
+        except OSError as error:  # they disturb nobody
+            log.warning("stream %s: %s", self.stream_id, error)
 
     def move(
         self,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark import failpoints
 from floodmark.engines.postgres import (
     LOCK_NOT_AVAILABLE,
+    UNDEFINED_COLUMN,
     Connect,
     cursor_of,
     is_lost_connection,
@@ -54,6 +55,7 @@ from floodmark.streaming.refusals import (
     parted,
     unknown,
 )
+from floodmark.streaming.requests import SignOfLife
 from floodmark.streaming.tables import (
     DEAD_LETTERS,
     OUTBOX,
@@ -79,6 +81,12 @@ _LETTER = (
     "stream_id, batch_id, topic, kafka_partition, kafka_offset, record_key, record_value, reason,"
     " detail, column_name, event_time"
 )
+
+# Only of the runner that has the stream: one that was fenced is not taken for it.
+_SIGN = """INSERT INTO {0} (stream_id, runner_claim_id, runner_seen_at)
+ SELECT stream_id, claim_id, now() FROM {1} WHERE stream_id = $1 AND claim_id = $2
+ ON CONFLICT (stream_id) DO UPDATE SET runner_claim_id = excluded.runner_claim_id,
+ runner_seen_at = excluded.runner_seen_at, runner_ended_at = NULL"""
 
 Load = Callable[["Cursor"], Loaded]
 """Writes the rows of a batch inside the transaction of its cursor, and commits nothing."""
@@ -268,17 +276,39 @@ class Ledger:
 
     def note_end(self, claim_id: str) -> None:
         """See requests.Requests."""
-        said = "UPDATE {0} SET ended_claim_id = $2, ended_at = now() WHERE stream_id = $1"
-        self._request(said, (self.stream_id, claim_id))
+        # The end of a runner that was fenced says nothing of the one behind it.
+        ended = "CASE WHEN runner_claim_id = $2 THEN now() ELSE runner_ended_at END"
+        said = f"ended_claim_id = $2, ended_at = now(), runner_ended_at = {ended}"
+        self._request(f"UPDATE {{0}} SET {said} WHERE stream_id = $1", (self.stream_id, claim_id))
 
     def has_ended(self, claim_id: str) -> bool:
         """See requests.Requests."""
-        asked = "SELECT 1 FROM {0} WHERE stream_id = $1 AND ended_claim_id = $2"
+        ended = "ended_claim_id = $2 OR (runner_claim_id = $2 AND runner_ended_at IS NOT NULL)"
+        asked = f"SELECT 1 FROM {{0}} WHERE stream_id = $1 AND ({ended})"
         return bool(self._request(asked, (self.stream_id, claim_id)))
+
+    def give_sign(self, claim_id: str) -> None:
+        """See requests.Requests."""
+        self._request(_SIGN, (self.stream_id, claim_id))
+
+    def sign_of_life(self, claim_id: str) -> SignOfLife | None:
+        """See requests.Requests."""
+        ago = "extract(epoch FROM now() - runner_seen_at), runner_ended_at IS NOT NULL"
+        asked = f"SELECT {ago} FROM {{0}} WHERE stream_id = $1 AND runner_claim_id = $2"
+        try:
+            rows = self._request(asked, (self.stream_id, claim_id))
+        except StreamError as error:
+            # Tables of an older floodmark, whose runners give no signs.
+            is_older = error.details.get("sqlstate") == UNDEFINED_COLUMN
+            if error.code == "FM-STREAM-004" or is_older:
+                return None
+            raise
+        return SignOfLife(max(0.0, float(rows[0][0])), bool(rows[0][1])) if rows else None
 
     def _request(self, statement: str, values: Sequence[Any]) -> list[Any]:
         with self._transaction() as connection:
-            done = run(cursor_of(connection), statement.format(self._named(REQUESTS)), values)
+            named = statement.format(self._named(REQUESTS), self._stream)
+            done = run(cursor_of(connection), named, values)
             rows = done.fetchall() if done.description else []
             connection.commit()
         return rows
@@ -392,6 +422,9 @@ class Ledger:
                 claim.spark_batch_id,
             ),
         )
+        # With the claim: a runner that is killed right behind it is missed too.
+        sign = _SIGN.format(self._named(REQUESTS), self._stream)
+        run(cursor, sign, (self.stream_id, claim.claim_id))
         connection.commit()
         return claim
 

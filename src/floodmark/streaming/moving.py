@@ -54,6 +54,7 @@ def rewound(access: Access, *, accepts_state_loss: bool = False) -> Offsets:
             raise _not_done(access, "the target has no position of this stream", ledger.schema)
         if access.stream.settings.streaming.is_stateful and not accepts_state_loss:
             refuse_state_loss(f"floodmark stream rewind {access.stream.called}", row)
+        ledger.ensure()
         claim = ledger.claim(_facts(access, dict(row.topic_ids), "rewind"), row)
         ledger.move(claim, row.end_offsets, f"rewind by {_person()}", begins_incarnation=False)
         return row.end_offsets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,7 +16,10 @@ from floodmark.streaming.access import Access
 from floodmark.streaming.batches import StreamRow
 from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.faults import database_error
+from floodmark.streaming.holding import process_of
+from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.parts import ledger_of, notes_of, source_of, tracker_schema
+from floodmark.streaming.requests import SignOfLife
 from floodmark.streaming.stopping import is_elsewhere, runner_here
 from floodmark.streaming.tables import DEAD_LETTERS, OUTBOX, TRACKER
 
@@ -48,7 +52,10 @@ class StreamStatus:
     brokers: str | None = None
     """Why they could not be asked."""
     is_running: bool | None = None
-    """Whether its last holder is still at work; None where that is a process of another machine."""
+    """Whether its last holder is at work: here by its process, elsewhere by its signs of life. None
+    where a runner of an older floodmark, which gives none, is elsewhere."""
+    sign: SignOfLife | None = None
+    """The last one of its holder; None before the first run, and after a command moved the stream."""
     breaker: str | None = None
     """closed, half_open or open; None where no runner of this machine and user tells it."""
 
@@ -73,6 +80,8 @@ class StreamStatus:
             "epoch": row.epoch if row else None,
             "holder": row.holder if row else None,
             "is_running": self.is_running,
+            "seconds_since_sign_of_life": self.sign.seconds_ago if self.sign else None,
+            "has_ended": self.sign.has_ended if self.sign else None,
             "incarnation": row.incarnation if row else None,
             "exactly_once": row.exactly_once if row else None,
             "brokers": self.brokers,
@@ -89,6 +98,7 @@ def status_of(access: Access, *, asks_brokers: bool = True) -> StreamStatus:
     ledger = ledger_of(access)
     try:
         row = ledger.stored()
+        sign = _sign_of(ledger, row)
     finally:
         ledger.close()
     if isinstance(ledger, DeltaLedger):
@@ -105,9 +115,29 @@ def status_of(access: Access, *, asks_brokers: bool = True) -> StreamStatus:
         **found,
         records_behind=behind,
         brokers=why,
-        is_running=None if is_elsewhere(holder) else pid is not None,
+        is_running=_is_running_elsewhere(sign) if is_elsewhere(holder) else pid is not None,
         breaker=breaker,
+        sign=sign,
     )
+
+
+def sign_of_life(access: Access) -> SignOfLife | None:
+    """The last sign of the runner that has a stream, as `StreamStatus.sign`; asks the ledger alone.
+
+    Raises StreamError if that cannot be asked.
+    """
+    with closing(ledger_of(access)) as ledger:
+        return _sign_of(ledger, ledger.stored())
+
+
+def _sign_of(ledger: Ledger | DeltaLedger, row: StreamRow | None) -> SignOfLife | None:
+    if row is None or row.claim_id is None or process_of(row.holder) is None:
+        return None
+    return ledger.sign_of_life(row.claim_id)
+
+
+def _is_running_elsewhere(sign: SignOfLife | None) -> bool | None:
+    return None if sign is None else not (sign.has_ended or sign.is_gone)
 
 
 def _numbers(connect: Connect, stream_id: str, schema: str) -> dict[str, Any]:

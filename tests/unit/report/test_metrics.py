@@ -291,7 +291,10 @@ def test_the_names_follow_the_rules_of_prometheus() -> None:
     for metric in METRICS:
         assert re.fullmatch(r"floodmark_[a-z]+(_[a-z]+)*", metric.name)
         assert metric.name.endswith("_total") == (metric.kind == "counter")
-        assert set(metric.labels) <= {"scope", "upstream", "pipeline", "status", "version"}
+        assert set(metric.labels) <= {
+            *("scope", "upstream", "pipeline", "status", "version"),
+            "pipeline_id",
+        }
 
 
 def test_every_metric_is_in_the_list(coordinator: fm.Coordinator) -> None:

@@ -11,6 +11,7 @@ import promql_parser as promql
 import pytest
 import yaml
 
+from floodmark.report import metrics
 from floodmark.streaming.metrics import METRICS
 
 MONITORING = Path(__file__).resolve().parents[3] / "docs/monitoring"
@@ -20,7 +21,9 @@ RULES: list[dict[str, Any]] = [
     for rule in group["rules"]
 ]
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "stream-dashboard.json").read_text())
-KNOWN = {metric.name for metric in METRICS}
+# What a runner tells of itself, and what `floodmark metrics` tells of it from outside.
+OUTSIDE = {metric.name for metric in metrics.METRICS if metric.labels == ("pipeline_id",)}
+KNOWN = {metric.name for metric in METRICS} | OUTSIDE
 NAME = re.compile(r"\b(?:etl|floodmark)_[a-z_]+")
 
 
@@ -44,6 +47,13 @@ def test_the_rules_of_the_seed_are_there() -> None:
         "BatchTrackerTableLarge",
         "FrequentDuplicateBatches",
     } <= alerts
+
+
+def test_a_runner_that_is_gone_raises_an_alarm_without_its_help() -> None:
+    rules = {rule["alert"]: named(rule["expr"]) for rule in RULES}
+
+    assert rules["StreamingRunnerGone"] == {"floodmark_stream_runner_gone"} <= OUTSIDE
+    assert rules["StreamingRunnerUnknown"] == {"floodmark_stream_runner_known"} <= OUTSIDE
 
 
 def test_the_dashboard_names_metrics_that_there_are_and_shows_most_of_them() -> None:
