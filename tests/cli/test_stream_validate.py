@@ -93,6 +93,7 @@ def test_the_sql_of_its_tables_needs_no_login(
             "batch_tracker",
             "floodmark_dead_letters",
             "floodmark_outbox",
+            "floodmark_stream_requests",
         )
     ]
     assert statements[-1] == 'GRANT INSERT ON "public"."production_events" TO "etl_writer"'

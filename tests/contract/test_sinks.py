@@ -16,7 +16,14 @@ from tests.contract.schema_contract import (
     expected,
     widened,
 )
-from tests.contract.sink_contract import DeltaLake, DeltaSinkContract, Harness, SinkContract
+from tests.contract.sink_contract import (
+    DeltaLake,
+    DeltaSinkContract,
+    Harness,
+    SinkContract,
+    names_of,
+    receipt,
+)
 
 from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
@@ -109,3 +116,16 @@ class TestPostgresSink(SinkContract, CutContract, UnionContract, SchemaContract)
     @pytest.fixture
     def lake(self, postgres: PostgresServer, pg_schema: str) -> PgLake:
         return PgLake(postgres.dsn, pg_schema)
+
+    def test_a_batch_without_rows_among_changes_is_no_unknown_change(
+        self, harness: Harness, lake: PgLake
+    ) -> None:
+        target = lake / "orders"
+        rows = self.changed(harness, (1, "a", 1, "insert", 1))
+        empty = pa.RecordBatch.from_pylist([], schema=rows.schema)
+        frame = pa.Table.from_batches([empty, *rows.to_batches(), empty])
+
+        written = harness.sink(self.spec(target, "merge")).write(frame, receipt(1))
+
+        assert written.rows_written == 1
+        assert names_of(target) == {1: "a"}

@@ -271,7 +271,12 @@ def test_a_range_of_values_is_planned_once_more_and_the_mark_stays(
 
     start, end = ends
     batch = coordinator.backfill(
-        f"sql://erp/{shop.table}", start=start, end=end, pipelines=["orders"], scope="orders"
+        f"sql://erp/{shop.table}",
+        start=start,
+        end=end,
+        pipelines=["orders"],
+        scope="orders",
+        allow_duplicates=True,  # the node appends
     )
 
     (window,) = batch.windows

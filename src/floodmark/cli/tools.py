@@ -101,7 +101,7 @@ def jars_list(call: Call, group: Group = None) -> int:
 def _groups(group: str | None, unnamed: Iterable[str]) -> list[str]:
     from floodmark.engines import jars
 
-    known = list(jars.groups())
+    known = [name for name in jars.groups() if name not in jars.FOR_TESTS]
     if group is not None and group not in known:
         raise ConfigError(
             "FM-CONFIG-007",
@@ -110,7 +110,7 @@ def _groups(group: str | None, unnamed: Iterable[str]) -> list[str]:
             state="nothing was fetched",
             next="floodmark jars list",
         )
-    return list(unnamed) if group is None else [group]
+    return [name for name in unnamed if name in known] if group is None else [group]
 
 
 def demo(

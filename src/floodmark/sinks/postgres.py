@@ -503,7 +503,7 @@ def _known_changes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     for batch in batches:
         if CHANGE_COLUMNS[0] in batch.schema.names:
             is_known = pc.is_in(batch.column(CHANGE_COLUMNS[0]), known)
-            if not pc.all(is_known).as_py():
+            if not pc.all(is_known, min_count=0).as_py():
                 row = before + pc.index(is_known, pa.scalar(value=False)).as_py() + 1
                 raise MisfitError(CHANGE_COLUMNS[0], row, "not a change type of Delta")
         before += batch.num_rows
