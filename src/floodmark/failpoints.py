@@ -76,6 +76,9 @@ RELAY_POINTS = ("dlq.before_relay", "dlq.after_send")
 STAGE_POINTS = ("stream.after_stage",)
 """Points that only a batch reaches that executors stage; it has crash tests of its own."""
 
+LETTER_POINTS = ("letters.before_commit",)
+"""Points that only a clean-up of dead letters reaches; it has crash tests of its own."""
+
 _seen: Counter[str] = Counter()
 _guard = threading.Lock()
 
@@ -94,6 +97,7 @@ def every_point() -> tuple[str, ...]:
         *QUERY_POINTS,
         *RELAY_POINTS,
         *STAGE_POINTS,
+        *LETTER_POINTS,
     )
 
 

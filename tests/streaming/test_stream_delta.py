@@ -101,6 +101,16 @@ def test_records_are_there_once_with_their_offsets_in_the_commit(
     assert (stream["records_behind"], stream["records"]["written"]) == (0, 15)
     assert (stream["dead_letters"], stream["incarnation"]) == (1, 1)
 
+    cleaned = run("cleanup", path, "--dead-letter-days", "0")[1]
+    place.send(b"more poison")
+    following, _ = run("run", path)
+
+    assert cleaned["dead_letters_removed"] == {place.name: 1}
+    assert following == 0
+    assert [(reason, value) for reason, _, value in letters(spark, place)] == [
+        ("malformed", b"more poison")
+    ]
+
 
 def test_an_upsert_keeps_the_last_record_of_a_key(
     place: Place, run: Run, spark: SparkSession

@@ -261,13 +261,14 @@ def test_status_and_cleanup_tell_and_tidy(place: Place, run: Run) -> None:
 
     code, document = run("status", path)
     place.ask("UPDATE $schema.batch_tracker SET processed_at = now() - interval '40 days'")
-    cleaned = run("cleanup", path)[1]
+    cleaned = run("cleanup", path, "--dead-letter-days", "30")[1]
     after = run("run", path)[1]
 
     (status,) = document["streams"]
     assert code == 0
     assert (status["records_behind"], status["records"]["written"]) == (1, 3)
     assert cleaned["removed"][place.name] >= 1
+    assert (cleaned["dead_letters_removed"], cleaned["dead_letter_days"]) == ({place.name: 0}, 30)
     assert after["streams"][0]["written"] == 1
 
 

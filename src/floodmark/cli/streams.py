@@ -389,22 +389,41 @@ def cleanup(
     days: Annotated[
         int, typer.Option("--retention-days", metavar="N", help="What is older is removed.")
     ] = 30,
+    letter_days: Annotated[
+        int | None,
+        typer.Option(
+            "--dead-letter-days",
+            metavar="N",
+            help="Dead letters that are older are removed; without it all are kept.",
+        ),
+    ] = None,
 ) -> int:
-    """Remove old rows of batch_tracker; what is removed is still known to be applied."""
+    """Remove old rows of batch_tracker, and old dead letters if asked; batches stay known."""
     from floodmark.streaming.parts import ledger_of
     from floodmark.streaming.telling import errors_of
 
     at_least(0, "--retention-days", days)
-    removed = {}
+    if letter_days is not None:
+        at_least(0, "--dead-letter-days", letter_days)
+    removed, letters = {}, {}
     for each in streams_named(call, streams):
         ledger = ledger_of(access(call, each))
         with errors_of(each), closing(ledger):
             removed[each.settings.pipeline_id] = ledger.cleanup(days)
-    document = {"removed": removed, "retention_days": days}
+            if letter_days is not None:
+                letters[each.settings.pipeline_id] = ledger.cleanup_dead_letters(letter_days)
+    document = {
+        "removed": removed,
+        "retention_days": days,
+        "dead_letters_removed": letters,
+        "dead_letter_days": letter_days,
+    }
 
     def draw(screen: Screen) -> None:
         for name, count in removed.items():
             screen.line(f"{name}: {count:,} rows older than {days} days removed")
+        for name, count in letters.items():
+            screen.line(f"{name}: {count:,} dead letters older than {letter_days} days removed")
 
     call.show(document, draw)
     return 0

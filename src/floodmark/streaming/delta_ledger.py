@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from floodmark.errors import SourceError, StreamError
 from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.offsets import Offsets, breaks
 from floodmark.model.receipt import Receipt, commit_metadata, metadata_of
+from floodmark.streaming import delta_letters
 from floodmark.streaming.batches import (
     Claim,
     ClaimFacts,
@@ -295,6 +296,14 @@ class DeltaLedger:
         """Nothing: Delta cleans its log by its own retention."""
         del retention_days
         return 0
+
+    def cleanup_dead_letters(self, retention_days: float) -> int:
+        """As `Ledger.cleanup_dead_letters`: one commit. Older versions keep the rows until VACUUM."""
+        if retention_days < 0:
+            raise ValueError(f"a retention of {retention_days} days")
+        before = datetime.now(UTC) - timedelta(days=retention_days)
+        letters = f"{self.path}{DEAD_LETTERS}"
+        return delta_letters.removed(letters, self.stream_id, before, self.storage)
 
     # Reading ------------------------------------------------------------------------------------
 

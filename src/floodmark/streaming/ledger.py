@@ -352,6 +352,27 @@ class Ledger:
             connection.commit()
         return removed
 
+    def cleanup_dead_letters(self, retention_days: float) -> int:
+        """Remove dead letters that are older; returns how many. One transaction: all or nothing.
+
+        Messages that wait for Kafka are not touched, and neither are the letters of their batches:
+        a message that is too large is sent without bytes that are only in its letter.
+        """
+        if retention_days < 0:
+            raise ValueError(f"a retention of {retention_days} days")
+        waiting = f"SELECT batch_id FROM {self._named(OUTBOX)} WHERE stream_id = $1"
+        with self._transaction() as connection:
+            removed = run(
+                cursor_of(connection),
+                f"DELETE FROM {self._named(DEAD_LETTERS)} WHERE stream_id = $1"
+                " AND created_at < now() - make_interval(secs => $2)"
+                f" AND batch_id NOT IN ({waiting})",
+                (self.stream_id, retention_days * 86_400.0),
+            ).rowcount
+            failpoints.reached("letters.before_commit")
+            connection.commit()
+        return removed
+
     def _asked(self, statement: str, values: Sequence[Any] | None = None) -> list[Any]:
         with self._transaction() as connection:
             asked = values or (self.stream_id,)
