@@ -85,6 +85,7 @@ LIMITED_BY = {
         "sources/sql/own_values.py *",
         "sources/times.py *",
         "streaming/delta_ledger.py *",
+        "streaming/delta_letters.py *",
     ),
     "MAX_ATTEMPTS of the journal (FM-CONTROL-009); a commit as delta-rs": (
         "control/upkeep.py *compact",
