@@ -1,6 +1,6 @@
 """Half a year of monthly files, as a first user had them: every step by a command, none by hand.
 
-Six drops of flights, two of them trouble: a run that is killed, a file with a missing column that is
+Six drops of flights, some of them trouble: a run that is killed, a file with a short line that is
 corrected in its place, a correction file with newer and older rows, rows that a check rejects, a new
 column in the last month. Then a backfill of one month, and a full refresh. After each step the
 targets are compared with pandas, which sees all files at once.
@@ -8,6 +8,7 @@ targets are compared with pandas, which sees all files at once.
 
 from __future__ import annotations
 
+from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,7 +234,14 @@ def counted(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def _row(row: Any) -> tuple[Any, ...]:
-    return tuple("" if value is None or value != value else str(value) for value in row)  # noqa: PLR0124 NaN
+    return tuple(map(_text, row))
+
+
+def _text(value: Any) -> str:
+    """The same text for a number whatever its type, and for every way to say that there is none."""
+    if pd.isna(value):
+        return ""
+    return format(float(value), "g") if isinstance(value, Number) else str(value)
 
 
 def succeeded(summary: RunSummary) -> None:
@@ -262,8 +270,10 @@ def test_half_a_year_needs_no_repair_by_hand(tmp_path: Path, spark: SparkSession
     nyc.run()
     nyc.check()
 
-    # April comes without a column: refused with the file's name, corrected in its place.
-    put(tmp_path, "2013-04.csv", drop(4).drop(columns="delay"))
+    # April has a line that is too short: refused with the file's name, corrected in its place.
+    put(tmp_path, "2013-04.csv", drop(4))
+    with (tmp_path / "data/flights/2013-04.csv").open("a") as file:
+        file.write("4999,4,AA\n")
     summary = nyc.project().run()
     errors = [outcome.error for outcome in summary.outcomes if outcome.error]
     assert errors
