@@ -21,11 +21,14 @@ pytestmark = pytest.mark.spark
 def test_a_commit_of_delta_starts_no_process(spark: SparkSession, tmp_path: Path) -> None:
     target = str(tmp_path / "table")
     spark.range(1).write.format("delta").save(target)
-    before = faults_of_ended_children(spark)
 
-    spark.range(1).write.format("delta").mode("append").save(target)
+    def append_starts_none() -> bool:
+        before = faults_of_ended_children(spark)
+        spark.range(1).write.format("delta").mode("append").save(target)
+        return faults_of_ended_children(spark) == before
 
-    assert faults_of_ended_children(spark) == before
+    # A worker of Python that another test began may end at any moment, but not in each of three.
+    assert any(append_starts_none() for _ in range(3))
 
 
 def faults_of_ended_children(spark: SparkSession) -> int:
