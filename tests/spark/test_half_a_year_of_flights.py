@@ -139,7 +139,9 @@ def dimension(root: Path, name: str, rows: dict[str, list[Any]]) -> None:
 def planes(root: Path, seats: int) -> None:
     numbers = range(6)  # one plane of the seven is not in the register
     dimension(
-        root, "planes", {"tailnum": [f"N{n}" for n in numbers], "seats": [seats + n for n in numbers]}
+        root,
+        "planes",
+        {"tailnum": [f"N{n}" for n in numbers], "seats": [seats + n for n in numbers]},
     )
 
 

@@ -204,10 +204,9 @@ def _require_delta(spark: SparkSession) -> SparkSession:
 
 def _java_options(conf: Mapping[str, str]) -> str:
     with as_file(files("floodmark.engines").joinpath("log4j2.properties")) as path:
-        ours = f"-Dlog4j2.configurationFile={path.as_uri()}"
+        ours = f"{_ZONE} -Dlog4j2.configurationFile={path.as_uri()}"
     if logging.getLogger("floodmark").isEnabledFor(logging.DEBUG):
         ours += " -Dfloodmark.tasks=error"
-    ours += f" {_ZONE}"
     return f"{ours} {conf.get('spark.driver.extraJavaOptions', '')}".strip()
 
 
