@@ -8,7 +8,7 @@ targets are compared with pandas, which sees all files at once.
 
 from __future__ import annotations
 
-from numbers import Number
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,7 +207,7 @@ class Nyc:
 
     def expected_seats(self) -> list[tuple[Any, ...]]:
         """Each row with the seats that its plane had when the row was taken in."""
-        rows = []
+        rows: list[tuple[Any, ...]] = []
         for frame, seats in zip(self.reported, self.seats, strict=True):
             numbers = frame["tailnum"].str[1:].astype(int)
             known = [None if n == 6 else seats + n for n in numbers]
@@ -243,7 +243,7 @@ def _text(value: Any) -> str:
     """The same text for a number whatever its type, and for every way to say that there is none."""
     if pd.isna(value):
         return ""
-    return format(float(value), "g") if isinstance(value, Number) else str(value)
+    return format(float(value), "g") if isinstance(value, Real) else str(value)
 
 
 def succeeded(summary: RunSummary) -> None:
