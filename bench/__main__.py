@@ -1,4 +1,4 @@
-"""`python3 go.py bench [commands projects state crowd planning runs change nodes streams flow odibi]`.
+"""`python3 go.py bench [commands projects state crowd planning runs change nodes counts streams flow odibi]`.
 
 One table, one JSON file. All parts but `odibi`, which installs a peer, are measured unless some are
 named.
@@ -18,6 +18,7 @@ from bench import (
     peer,
     planning,
     projects,
+    row_counts,
     runs,
     state,
     streams_flow,
@@ -34,6 +35,7 @@ USUAL = (
     "runs",
     "change",
     "nodes",
+    "counts",
     "streams",
     "flow",
 )
@@ -66,7 +68,7 @@ def measure(wanted: list[str], folder: Path, figures: list[Figure]) -> None:
         figures += state.measure(folder / "state")
     if "crowd" in wanted:
         figures += crowd.measure(folder / "crowd")
-    if {"planning", "runs", "change", "nodes", "streams", "flow", "odibi"} & set(wanted):
+    if {"planning", "runs", "change", "nodes", "counts", "streams", "flow", "odibi"} & set(wanted):
         measure_on_spark(wanted, folder, figures)
 
 
@@ -85,6 +87,8 @@ def measure_on_spark(wanted: list[str], folder: Path, figures: list[Figure]) -> 
         if "nodes" in wanted:
             figures += incremental.incremental_job(spark, folder / "incremental")
             figures += incremental.merge_job(spark, folder / "merge")
+        if "counts" in wanted:
+            figures += row_counts.measure(spark, folder / "counts")
         if "streams" in wanted:
             figures += streams_load.measure(spark, folder / "streams")
         if "flow" in wanted:

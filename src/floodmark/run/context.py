@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from floodmark import failpoints
 from floodmark.control.events import SinkWritten, TargetSettled
@@ -44,6 +44,7 @@ from floodmark.run.lost_targets import (
 from floodmark.sinks import Sink
 from floodmark.sinks.again import refuse_harm
 from floodmark.sinks.named import NO_CATALOG, TargetNames, last_write
+from floodmark.sources.counts import written_with_other_rows
 
 if TYPE_CHECKING:
     from floodmark.sources.cursors import Readers
@@ -54,6 +55,15 @@ NameOf = Callable[[str], str]
 
 Notes = Mapping[str, str]
 """What a commit of floodmark's own tells beside its batch."""
+
+
+class Count(Protocol):
+    """The rows of a window as they are read; see `RowCount`."""
+
+    window: Window
+
+    def misread(self, *, is_read: bool) -> int | None: ...
+    def recounted(self) -> int | None: ...
 
 
 class Run:
@@ -113,6 +123,7 @@ class Run:
         self.writes: dict[str, WriteResult] = {}
         self.aside: set[str] = set()
         """The writes among them that hold rows set aside by checks."""
+        self._counts: list[Count] = []
         self._unfinished: dict[str, WriteSpec] = {}
         """Writes that raised and were not repeated with success."""
         self._control_id = control_id
@@ -183,6 +194,10 @@ class Run:
         `windows` are those that the rows come from, where that is not all of the run's.
         """
         return self._write_once(make, spec, self.windows if windows is None else tuple(windows))
+
+    def counting(self, count: Count) -> None:
+        """Compare the rows of a window with the plan when a write has read them."""
+        self._counts.append(count)
 
     def check_spec(
         self, spec: WriteSpec, make: Callable[[], Any], windows: Sequence[Window]
@@ -484,8 +499,10 @@ class Run:
             elif spec.table and spec.format != DELTA:
                 self._targets.refresh(spec.table)
             failpoints.reached("run.before_done")
-            self._record(spec, receipt, result)
+            misread = self._misread(spec, windows, receipt, result)
+            self._record(spec, receipt, result, misread)
             failpoints.reached("run.after_done")
+            self._refuse_misread(spec, misread)
             self.writes[spec.name] = result
             if spec.is_aside:
                 self.aside.add(spec.name)
@@ -605,7 +622,36 @@ class Run:
                 next=f"let the error through, then: floodmark retry {self.batch.batch_id}",
             )
 
-    def _record(self, spec: WriteSpec, receipt: Receipt, result: WriteResult) -> None:
+    def _misread(
+        self, spec: WriteSpec, windows: Sequence[Window], receipt: Receipt, result: WriteResult
+    ) -> Mapping[str, int]:
+        """What the write took of upstreams, where that are not as many rows as the log says.
+
+        An earlier attempt has journaled it; if it ended before, the rows are counted once more.
+        """
+        earlier = self._lease.run.sinks.get(spec.name) if result.already_applied else None
+        if earlier and (earlier.app_id, earlier.seq) == (receipt.app_id, receipt.seq):
+            return earlier.misread
+        # Several nodes may read one upstream: a difference that one of them has seen is enough.
+        misread: dict[str, int] = {}
+        read = {window.upstream for window in windows}
+        for count in tuple(self._counts):
+            is_read = count.window.upstream in read
+            rows = count.recounted() if result.already_applied else count.misread(is_read=is_read)
+            if rows is not None:
+                misread[count.window.upstream] = rows
+        return misread
+
+    def _refuse_misread(self, spec: WriteSpec, misread: Mapping[str, int]) -> None:
+        if self.batch.accepts(self.pipeline, misread):
+            return
+        upstream, rows = next(iter(misread.items()))
+        window = self.batch.window_for(self.pipeline, upstream)
+        raise written_with_other_rows(window, rows, spec.name)
+
+    def _record(
+        self, spec: WriteSpec, receipt: Receipt, result: WriteResult, misread: Mapping[str, int]
+    ) -> None:
         known = self._sinks.get(receipt.app_id)
         named = known.table if known and known.target == spec.target else None
         done = SinkDone(
@@ -621,6 +667,7 @@ class Run:
             table=(spec.table or named) if spec.format == DELTA else None,
             since=known.first_seq if known and known.first_seq is not None else receipt.seq,
             batch_id=self.batch.batch_id,
+            misread=misread,
         )
         run = self._lease.run
         self._lease.record(lambda _: SinkWritten(run.batch_id, run.pipeline, run.epoch, done))

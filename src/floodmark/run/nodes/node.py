@@ -187,7 +187,14 @@ class NodeRun:
             return read_database(self.run, window, self.sharers, first_run=self.is_first_run)
         is_read_whole = self._is_read_whole(window)
         name = upstream.name
-        return read_by(self.run, window, lambda: self.inputs[name], is_read_whole=is_read_whole)
+        return read_by(
+            self.run,
+            window,
+            lambda: self.inputs[name],
+            is_read_whole=is_read_whole,
+            # What goes to a database is fetched in pieces, of which Spark tells no observation.
+            is_observed=all(connection_of(spec.target) is None for spec in self.readers),
+        )
 
     def _looked_up(self, name: str) -> Output:
         run = self.run

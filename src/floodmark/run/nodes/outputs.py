@@ -16,6 +16,7 @@ from floodmark.model.window import Method, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.lost_targets import whole_window
+from floodmark.sources.counts import RowCount
 
 T = TypeVar("T")
 Make = Callable[[], Any]
@@ -49,13 +50,20 @@ class Output:
     """Whether `standing` is all there is, not only what is new beside what is whole."""
 
 
-def read_by(run: Run, window: Window, make: Make, *, is_read_whole: bool) -> Output:
-    """What a node reads of an upstream."""
-    first = run.first_window(window)
+def read_by(
+    run: Run, window: Window, make: Make, *, is_read_whole: bool, is_observed: bool
+) -> Output:
+    """What a node reads of an upstream; its rows are counted as they are read, or before it."""
+    count = RowCount(window, make, is_observed=is_observed)
+    run.counting(count)
+
+    first, standing = run.first_window(window), whole_window(window)
     is_replayable = window.kind in ("version", "files")
 
     def all_of(given: Window) -> Output:
         def make_all() -> Any:
+            if given is standing:
+                count.frame()  # all of it is what is new, where a table is read whole
             if given.kind != "version" and given.end_mark is None:
                 raise _not_frozen(run, given)
             return run.read(given)
@@ -63,12 +71,12 @@ def read_by(run: Run, window: Window, make: Make, *, is_read_whole: bool) -> Out
         return Output(make_all, (given,), is_replayable, has_news=True)
 
     return Output(
-        make,
+        count.frame,
         (window,),
         is_replayable,
         has_news=window.has_news,
         whole=all_of(first) if first else None,
-        standing=all_of(whole_window(window)) if is_read_whole else None,
+        standing=all_of(standing) if is_read_whole else None,
         is_read_whole=is_read_whole,
     )
 
