@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 
 from floodmark.control.events import Advanced, Event, Succeeded
 from floodmark.coordinator import Coordinator
-from floodmark.model.write import WriteMode
-from floodmark.testing import arrow, crash, soak
+from floodmark.deltalog import DeltaLog
+from floodmark.testing import crash, soak
 
 SPAN = (0.0, 100.0)
 
@@ -29,10 +29,15 @@ def event(seq: int, body: Any) -> Event:
     return Event(seq, body, op_id="op", actor="somebody", at=datetime(2026, 1, 1, tzinfo=UTC))
 
 
-def tell_without_looking_for_receipts(root: str, mode: WriteMode) -> None:
-    arrow.ArrowSink.committed = lambda self, receipt: None  # type: ignore[method-assign]
-    arrow._refuse_moved = lambda table, receipt: None
-    crash.tell(root, mode)
+def write_once_more(root: str) -> None:
+    """What a sink does that does not look: the newest commit again, under the same receipt."""
+    place = Path(root) / "sinks/second"
+    table = crash.open_table(Path(root), "./sinks/second")
+    newest = DeltaLog(str(place)).versions(table.version(), table.version())[0]
+    receipts = [Transaction(app_id, number) for app_id, number in newest.transactions.items()]
+    properties = CommitProperties(app_transactions=receipts)
+    rows = QueryBuilder().register("t", table).execute("SELECT * FROM t LIMIT 1").read_all()
+    write_deltalake(table, pa.table(rows), mode="append", commit_properties=properties)
 
 
 def test_a_sink_that_does_not_look_for_its_receipt_is_caught(
@@ -42,7 +47,8 @@ def test_a_sink_that_does_not_look_for_its_receipt_is_caught(
     crash.run(crash.build_lake, tmp_path, log=log)
     armed = {"FLOODMARK_FAILPOINT": "sink.after_commit:5"}
     crash.run(crash.tell, str(tmp_path), "append", log=log, environment=armed)
-    crash.run(tell_without_looking_for_receipts, str(tmp_path), "append", log=log)
+    crash.run(write_once_more, str(tmp_path), log=log)
+    crash.run(crash.tell, str(tmp_path), "append", log=log)
     state = crash.result(crash.end_state, str(tmp_path), log=log)
     assert state["rows"] != undisturbed["append"]["rows"]
     assert any("2 times" in problem for problem in state["problems"])
