@@ -16,7 +16,8 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, w
 from floodmark.control.events import Advanced, Event, Succeeded
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import DeltaLog
-from floodmark.testing import crash, soak
+from floodmark.model.write import WriteMode
+from floodmark.testing import arrow, crash, soak
 
 SPAN = (0.0, 100.0)
 
@@ -27,6 +28,24 @@ def ok(client: str, command: str, at: float = 0.0, **facts: Any) -> dict[str, An
 
 def event(seq: int, body: Any) -> Event:
     return Event(seq, body, op_id="op", actor="somebody", at=datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def tell_without_looking_for_receipts(root: str, mode: WriteMode) -> None:
+    arrow.ArrowSink.committed = lambda self, receipt: None  # type: ignore[method-assign]
+    arrow._refuse_moved = lambda table, receipt: None
+    crash.tell(root, mode)
+
+
+def test_a_sink_that_does_not_look_for_its_receipt_is_refused(tmp_path: Path) -> None:
+    """The target itself shows a batch that the journal does not know to be written."""
+    log = tmp_path / "log"
+    crash.run(crash.build_lake, tmp_path, log=log)
+    armed = {"FLOODMARK_FAILPOINT": "sink.after_commit:5"}
+    crash.run(crash.tell, str(tmp_path), "append", log=log, environment=armed)
+
+    assert crash.run(tell_without_looking_for_receipts, str(tmp_path), "append", log=log) != 0
+
+    assert "FM-SINK-015" in log.read_text()
 
 
 def write_once_more(root: str) -> None:
