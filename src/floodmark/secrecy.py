@@ -57,7 +57,9 @@ def masked(text: str) -> str:
 
 def _of_libraries() -> Iterator[str]:
     for name in _OF_LIBRARIES:
-        yield from _forms(os.environ.get(name, ""))
+        secret = os.environ.get(name)
+        if secret:
+            yield from _forms(secret)
 
 
 def _forms(secret: str) -> Iterator[str]:
