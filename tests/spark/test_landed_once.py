@@ -123,6 +123,64 @@ def test_a_query_that_is_corrected_twice_leaves_every_node_the_rows_that_one_has
     assert ids(shop, "two") == everything
 
 
+BESIDE = """\
+  - pipeline: orders
+    parallel: 1
+    nodes:
+      - name: one
+        read: {connection: erp, table: 'ORDERS', incremental: {cursor: at, overlap: 5, keys: [id]}}
+      - name: other
+        read: {connection: lake, path: noise}
+        transform: [{python: 'late_row:arrives'}]
+        write: {connection: lake, path: quiet, mode: append}
+      - name: two
+        read: {connection: erp, table: 'ORDERS', incremental: {cursor: at, overlap: 5, keys: [id]}}
+        write: {connection: lake, path: two, mode: append}
+      - name: below
+        depends_on: [one]
+        write: {connection: lake, path: below, mode: append}
+"""
+ARRIVES = """\
+import psycopg
+
+def arrives(frame, run):
+    with psycopg.connect({dsn!r}, autocommit=True) as connection:
+        connection.execute({statement!r})
+    return frame
+"""
+
+
+def test_a_full_refresh_lands_once_for_nodes_that_write_in_different_ways(shop: Shop) -> None:
+    """A row comes between the reads of two nodes, of which one has no write of its own."""
+    create(shop, 10)
+    statement = (
+        f"INSERT INTO {shop.orders} SELECT 500, 10 WHERE EXISTS"
+        f" (SELECT FROM {shop.orders} WHERE id = 20)"
+    )
+    (shop.root / "late_row.py").write_text(ARRIVES.format(dsn=shop.server.dsn, statement=statement))
+    shop.spark.range(1).write.format("delta").save(str(shop.root / "lake/noise"))
+    shop.write(BESIDE)
+    shop.run()
+    insert(shop, 11, 20)
+    shop.run(full_refresh=True)
+    insert(shop, 21, 22)
+    shop.run()
+
+    everything = [*range(1, 23), 500]
+    assert ids(shop, "two") == everything
+    assert ids(shop, "below") == everything
+
+
+def test_a_full_refresh_begins_at_the_baseline(shop: Shop) -> None:
+    create(shop, 10)
+    nodes(shop, 5, "one", keys="keys: [id], baseline: 4")
+    shop.run()
+    shop.run_sql("DELETE FROM orders WHERE id = 7")
+    shop.run(full_refresh=True)
+
+    assert ids(shop, "one") == [5, 6, 8, 9, 10]
+
+
 def test_no_order_of_edits_new_nodes_rebuilds_and_kills_loses_or_doubles_a_row(
     shop: Shop, full_size: bool
 ) -> None:

@@ -44,9 +44,11 @@ def read_database(
     1 the rows that the window's bounds give are landed, 2 those that the next window will meet
     again are kept as its edge, 3 only then does anybody read them: a retry finds both as they were.
     """
-    rows = DatabaseRows(
-        run, reader_of(run.readers, window.upstream, run.pipeline), window, readers, first_run
-    )
+    reader = reader_of(run.readers, window.upstream, run.pipeline)
+    # Without a query of its own a first run reads what all runs read. Nodes that share the upstream
+    # may differ in what their writes replace: they must not differ in how its rows are read.
+    by_own_query = first_run and reader.has_first_run_query
+    rows = DatabaseRows(run, reader, window, readers, by_own_query)
     rows.put_aside()
 
     def output(make: Make, given: Window) -> Output:
@@ -128,6 +130,7 @@ class DatabaseRows:
     """As this pass sees it: a rebuild begins at the beginning."""
     readers: Sequence[WriteSpec]
     first_run: bool
+    """Whether the `first_run_query` is read: only a node that has the upstream alone has one."""
 
     @property
     def planned(self) -> Window:
