@@ -10,12 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.batches import Claim, ClaimFacts, LoadCounts, StreamBatch
 from floodmark.streaming.delta_ledger import BESIDE, DeltaLedger
+from floodmark.streaming.startup import decide, stored_of
 
 FACTS = ClaimFacts("here", {"events": "id-1"}, "query-1", "checkpoint")
 REACHED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -146,6 +147,47 @@ def test_a_table_that_was_made_anew_holds_nothing_of_the_stream(ledger: DeltaLed
 
     assert row is not None
     assert (row.end_offsets, row.spark_batch_id) == (None, None)
+
+
+def test_a_table_that_was_put_back_stands_where_its_rows_end(ledger: DeltaLedger) -> None:
+    """The claim that noted a later position is not believed: going on there would skip rows."""
+    claim = begun(ledger)
+    for number in range(4):
+        batch = batch_of(claim, 10 * number, 10 * number + 10, number)
+        write(ledger, claim, batch)
+        claim = replace(claim, batch_id=batch.batch_id)
+    claim = ledger.claim(FACTS, ledger.stored())
+    assert claim.end_offsets == at(40)
+    for version in (2, 3):
+        (Path(ledger.path) / "_delta_log" / f"{version:020d}.json").unlink()
+
+    row = ledger.stored()
+    with pytest.raises(StreamError) as caught:
+        ledger.trusted("clicks")
+
+    assert row is not None
+    assert (row.end_offsets, row.batch_id) == (at(20), 2)
+    assert caught.value.code == "FM-STREAM-045"
+    assert f"goes on at {at(20).to_json()}" in str(caught.value.next)
+
+
+def test_a_target_whose_last_commit_was_cleaned_is_no_new_stream(ledger: DeltaLedger) -> None:
+    claim = begun(ledger)
+    write(ledger, claim, batch_of(claim, 0, 5))
+    for _ in range(2):
+        write_deltalake(ledger.path, pa.table({"id": [-1]}), mode="append")
+    table = DeltaTable(ledger.path)
+    table.create_checkpoint()
+    for version in range(table.version()):
+        (Path(ledger.path) / "_delta_log" / f"{version:020d}.json").unlink()
+
+    row = ledger.stored()
+
+    assert row is not None
+    assert (row.end_offsets, row.batch_id) == (None, 1)
+    with pytest.raises(StreamError) as caught:
+        decide("clicks", None, stored_of(row), {"events": "id-1"})
+    assert caught.value.code == "FM-STREAM-034"
 
 
 def test_a_decision_of_a_person_is_kept_with_its_note(ledger: DeltaLedger) -> None:
