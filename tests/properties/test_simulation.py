@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from floodmark.testing.mutants import MUTANTS, mutated
+from floodmark.testing.rows import SinkTruth
 from floodmark.testing.simulator import Schedule, campaign, first_failure, play
 
 SCHEDULES = 20_000
-SCHEDULES_FULL = 200_000
+SCHEDULES_FULL = 1_000_000
 MUST_BE_CAUGHT_WITHIN = 2_000
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(14_400)
 def test_no_schedule_breaks_a_guarantee(full_size: bool) -> None:
     failure = campaign(SCHEDULES_FULL if full_size else SCHEDULES, processes=2)
     assert failure is None, str(failure)
@@ -44,6 +45,19 @@ def test_a_mutant_leaves_nothing_behind() -> None:
         with mutated(name):
             pass
     assert first_failure(range(20)) is None
+
+
+@pytest.mark.parametrize(("kept", "is_lost"), [(3, False), (2, True)])
+def test_the_judge_asks_for_a_rebuild_only_where_a_restore_took_rows(
+    kept: int, *, is_lost: bool
+) -> None:
+    sink = SinkTruth("/t/1", awaits_record=True)  # a rebuild has committed, and nobody recorded it
+    sink.add("/u/a", ((0, 0), "snapshot", None))
+    sink.there[1] = (3, {"/u/a": range(1)})
+
+    sink.lose_since(moment=4, kept=kept)
+
+    assert (sink.rebuilds, bool(sink.losses), sink.lacks()) == (is_lost, is_lost, is_lost)
 
 
 def _story(seed: int) -> list[tuple[str, str]]:

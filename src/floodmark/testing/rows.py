@@ -121,9 +121,12 @@ class SinkTruth:
         self.there.clear()
 
     def lose_since(self, moment: int, kept: int) -> None:
-        """What was committed after `kept` is gone."""
-        self._hurt(moment)
-        for seq in [seq for seq, (at, _) in self.there.items() if at > kept]:
+        """What was committed after `kept` is gone; where that is nothing, nothing was lost."""
+        self.was_hurt = True  # of what others lost there, it may be asked too
+        gone = [seq for seq, (at, _) in self.there.items() if at > kept]
+        if gone:
+            self._hurt(moment)
+        for seq in gone:
             for upstream, versions in self.there.pop(seq)[1].items():
                 self.missing.setdefault(upstream, set()).update(versions)
 
