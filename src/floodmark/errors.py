@@ -94,7 +94,7 @@ CODES: dict[str, str] = {
     "FM-PLAN-009": "an upstream needs a feature that floodmark cannot read",
     "FM-PLAN-010": "an upstream lies behind its committed watermark",
     "FM-PLAN-012": "the batch of a plan file is gone, finished or of another control store",
-    "FM-PLAN-014": "the range to backfill is not committed",
+    "FM-PLAN-014": "the range cannot be backfilled",
     "FM-PLAN-015": "the batch cannot be replayed",
     "FM-PLAN-020": "the change feed does not cover what comes next, and a snapshot is not wanted",
     "FM-PLAN-021": "a baseline cannot be kept",

@@ -140,6 +140,7 @@ class Operating(Store):
         def draft(state: State) -> Draft:
             chosen = tuple(operations.known(state, pipeline) for pipeline in pipelines)
             request = again.Backfill(scope, name, start, end, chosen)
+            request.refuse_strangers()
             marks = {u: state.marks.get((scope, u)) for u in request.upstreams()}
             marks[name] = request.mark(state)
             probes = {
@@ -147,7 +148,7 @@ class Operating(Store):
                     u,
                     -1 if mark is None else request.after(mark) if u == name else mark.version,
                     mark,
-                    next(p.options_of(u) for p in chosen if u in p.upstreams),
+                    request.options(u),
                 )
                 for u, mark in marks.items()
             }

@@ -15,6 +15,7 @@ from floodmark.model.cursor_marks import CursorMark, is_after
 from floodmark.model.marks import TimeMark
 from floodmark.model.plan import Draft, Probe
 from floodmark.model.state import Mark, Pipeline, PlannedBatch, State
+from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import NOTHING_PROCESSED, Window
 from floodmark.plan import times
 from floodmark.plan.seeds import seed_window, standing_window
@@ -36,6 +37,26 @@ class Backfill:
     def upstreams(self) -> list[str]:
         """Every upstream that the pipelines read: each gets a frame."""
         return list(dict.fromkeys(u for pipeline in self.pipelines for u in pipeline.upstreams))
+
+    def options(self, upstream: str) -> UpstreamOptions:
+        """How the pipelines read one of their upstreams."""
+        return next(p.options_of(upstream) for p in self.pipelines if upstream in p.upstreams)
+
+    def refuse_strangers(self) -> None:
+        """Raises FM-PLAN-014 for a pipeline that does not read the upstream.
+
+        It may have read it when the command began: a registration can come in between.
+        """
+        strangers = [p for p in self.pipelines if self.upstream not in p.upstreams]
+        for stranger in strangers[:1]:
+            raise PlanError(
+                "FM-PLAN-014",
+                f"{self.upstream} cannot be backfilled for pipeline {stranger.name}",
+                found=f"{stranger.name} reads {', '.join(stranger.upstreams)}",
+                allowed="pipelines that read the upstream",
+                state="nothing was planned",
+                next="leave the pipeline out, or register it with this upstream",
+            )
 
     def mark(self, state: State) -> Mark:
         """The watermark, with versions as if it stood at the end of the range; raises FM-PLAN-014."""

@@ -380,6 +380,21 @@ def test_only_what_is_committed_can_be_backfilled(
     assert caught.value.code == "FM-PLAN-014"
 
 
+def test_a_pipeline_that_does_not_read_the_upstream_has_nothing_to_backfill(
+    lake: Lake, processed: str, grow: Append
+) -> None:
+    """Seed 1115782 of a million: the pipeline was registered anew while the command planned."""
+    lake.coordinator.register("p", [grow("customers", 1)])
+    history = len(lake.coordinator.history())
+
+    with pytest.raises(fm.FloodmarkError) as caught:
+        lake.coordinator.backfill(processed, start=1, end=1, pipelines=["p"])
+
+    assert caught.value.code == "FM-PLAN-014"
+    assert "p reads" in str(caught.value.found)
+    assert len(lake.coordinator.history()) == history
+
+
 def test_an_old_range_merged_over_newer_rows_is_refused(lake: Lake, processed: str) -> None:
     batch = lake.coordinator.backfill(processed, start=1, end=1, pipelines=["p"])
     merge = lake.function("p", mode="merge", keys=["id"])
