@@ -12,11 +12,15 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 from urllib.parse import unquote
 
 import pytest
 
 from floodmark import errors, failpoints
+from floodmark.control.events import BODIES
+from floodmark.model.state import BatchKind, BatchStatus, RunStatus
+from floodmark.model.window import Method, WindowKind
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -130,6 +134,28 @@ def test_every_published_column_is_documented() -> None:
         section = page.partition(f"## {table.name}\n")[2].partition("\n## ")[0]
         documented = set(re.findall(r"`(\w+)`", section))
         assert set(table.schema.names) <= documented, table.name
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "values"),
+    [
+        ("watermarks", "batch_kind", get_args(BatchKind)),
+        ("watermarks", "kind", get_args(WindowKind)),
+        ("watermarks", "method", get_args(Method)),
+        ("watermarks", "status", get_args(BatchStatus)),
+        ("pipeline_checkpoints", "status", get_args(RunStatus)),
+        # What the journal is folded into is no event.
+        ("history", "kind", tuple(BODIES.keys() - {"SNAPSHOT"})),
+    ],
+)
+def test_every_value_of_a_published_column_is_documented(
+    table: str, column: str, values: tuple[str, ...]
+) -> None:
+    page = (DOCS / "reference" / "control-tables.md").read_text(encoding="utf-8")
+    section = page.partition(f"## {table}\n")[2].partition("\n## ")[0]
+    found = re.search(rf"^\| `{column}` \|.*$", section, re.MULTILINE)
+    assert found
+    assert [value for value in values if not re.search(rf"\b{re.escape(value)}\b", found[0])] == []
 
 
 def test_every_verb_of_the_command_line_is_documented() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -141,6 +142,7 @@ def story(root: Path, seed: int) -> None:
     text = project_text(part, how, rng.random() < 0.5, rng.choice([1, 2]))
     open_project(root, text)
     given: list[tuple[int, int | None]] = []
+    every: Rows = {}
     number = 0
     for batch in range(4):
         for name, rows in tables.items():
@@ -154,13 +156,19 @@ def story(root: Path, seed: int) -> None:
             orders[number] = rng.randrange(KEYS)
         if orders:
             put(root / "orders_table", orders, "customer", "append")
+        every |= orders
+        is_lost = bool(batch and orders) and rng.random() < 0.3
+        if is_lost:
+            shutil.rmtree(root / "facts")
         crashed = contextlib.suppress(failpoints.FailpointReached)
         with crash.armed(rng.choice(CRASHES)), crashed:
-            open_project(root).run()
-        for outcome in open_project(root).run().outcomes:
+            open_project(root).run(on_lost_target="rebuild")
+        for outcome in open_project(root).run(on_lost_target="rebuild").outcomes:
             if outcome.error is not None:
                 raise outcome.error
-        given += expected(orders, part.rows(tables), how)
+        # A rebuilt target holds every fact, with the dimension of today.
+        given = [] if is_lost else given
+        given += expected(every if is_lost else orders, part.rows(tables), how)
         assert table_rows(root / "facts", "id, value") == sorted(given), (seed, batch, text)
 
 
