@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.batches import LoadCounts
-from floodmark.testing.stream_judge import Found, Sent, TrackedBatch, problems
+from floodmark.testing.stream_judge import (
+    EPOCH,
+    Found,
+    Sent,
+    TrackedBatch,
+    problems,
+    windows_of,
+    without_repeated,
+)
 
 
 def at(first: int, second: int) -> Offsets:
@@ -81,3 +91,44 @@ def test_a_number_that_was_sent_twice_is_there_twice() -> None:
     found = problems(sent, APPENDED)
 
     assert any("there too seldom: (10, 1)" in problem for problem in found)
+
+
+MINUTE = timedelta(minutes=1)
+TIMED = [replace(record, at=EPOCH + 40 * n * timedelta(seconds=1)) for n, record in enumerate(SENT)]
+WINDOWS = [(0, 10, 1, 1), (60, 10, 1, 3), (120, 11, 1, 2)]
+
+
+def test_windows_are_counted_from_the_topic() -> None:
+    twice = [*TIMED, Sent(("t", 0, 3), "row", 5, 10, EPOCH + MINUTE - timedelta(milliseconds=1))]
+
+    assert windows_of(TIMED, MINUTE) == Counter(WINDOWS)
+    assert windows_of(twice, MINUTE) == Counter([(0, 10, 2, 6), *WINDOWS[1:]])
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (WINDOWS[1:], "lost: (0, 10, 1, 1)"),
+        ([*WINDOWS, WINDOWS[0]], "doubled: (0, 10, 1, 1)"),
+        ([(0, 10, 2, 2), *WINDOWS[1:]], "not of the topic: (0, 10, 2, 2)"),
+    ],
+)
+def test_a_window_that_is_wrong_is_told(rows: list[tuple[int, ...]], told: str) -> None:
+    wanted = windows_of(TIMED, MINUTE)
+
+    found = problems(TIMED, replace(APPENDED, rows=rows), wanted=wanted)
+
+    assert problems(TIMED, replace(APPENDED, rows=WINDOWS), wanted=wanted) == []
+    assert any(told in problem for problem in found)
+
+
+def test_a_record_that_was_repeated_counts_in_the_first_batch_that_has_it() -> None:
+    again = [Sent(("t", 0, 3), "row", 1, 10), Sent(("t", 1, 2), "row", 2, 11)]
+    end = at(4, 3)
+    last = [batches(end=end, counts=LoadCounts(4, 1, 0, 3))]
+    found = replace(APPENDED, batches=last[0], end=end)
+
+    told = without_repeated([*SENT, *again], found.batches)
+
+    assert problems(told, found) == []
+    assert problems(told, replace(found, rows=[*found.rows, (10, 1)]))

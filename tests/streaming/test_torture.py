@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.testing.stream_torture import Store, StreamTorture
+from floodmark.testing.stream_kinds import KINDS, KindName
+from floodmark.testing.stream_torture import StreamTorture
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 
+SECONDS = os.environ.get("FLOODMARK_TORTURE_SECONDS")
 FULL = os.environ.get("FLOODMARK_TEST_SIZE") == "full"
-STORES: list[Store] = ["database", "checkpoint"] if FULL else ["database"]
+IS_LONG = FULL or SECONDS is not None
+TORTURED = list(KINDS) if IS_LONG else ["database"]
 BRIEFLY = ("connections", "database", "broker", "driver")
 """Once each, in a minute or two; a second runner that takes over is tested in test_stream_runners."""
 
@@ -21,18 +24,16 @@ BRIEFLY = ("connections", "database", "broker", "driver")
 @pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("kind", TORTURED)
 def test_streams_that_are_killed_at_random_lose_and_double_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], store: Store
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: KindName
 ) -> None:
-    said = os.environ.get("FLOODMARK_TORTURE_SECONDS")
-    is_long = FULL or said is not None
-    seconds = float(said or (600 if FULL else 0))
+    seconds = float(SECONDS or (600 if FULL else 0))
     seed = int(os.environ.get("FLOODMARK_TORTURE_SEED", random.SystemRandom().randrange(10**6)))
 
-    outcome = StreamTorture(tmp_path, seconds, seed, store, () if is_long else BRIEFLY).run()
+    outcome = StreamTorture(tmp_path, seconds, seed, kind, () if IS_LONG else BRIEFLY).run()
 
     with capsys.disabled():
-        print(f"\ntorture of {store} offsets, {outcome}")  # noqa: T201 the torture's one line
+        print(f"\ntorture of {kind}, {outcome}")  # noqa: T201 the torture's one line
     assert not outcome.problems, f"seed {seed}:\n" + "\n".join(outcome.problems[:20])
     assert outcome.sent > 5_000

@@ -6,10 +6,11 @@ dead letters and in the counts of every batch.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Literal, TypeVar
 
@@ -22,8 +23,12 @@ Fate = Literal["row", "poison", "late"]
 Position = tuple[str, int, int]
 """Topic, partition, offset."""
 
-Known = TypeVar("Known", Position, tuple[int, int])
+Row = tuple[int, ...]
+"""Key and number of a row; of a window its start in seconds, its key, and what it counts and adds."""
 
+Known = TypeVar("Known", Position, Row)
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHOWN = 5
 """How many of a kind a problem names."""
 
@@ -38,6 +43,8 @@ class Sent:
     """Of a row: its own in all of the topic."""
     key: int | None = None
     """Of a row; all records of a key lie in one partition."""
+    at: datetime = EPOCH
+    """When it happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +61,8 @@ class TrackedBatch:
 class Found:
     """What a stream has left in its database."""
 
-    rows: Sequence[tuple[int, int]]
-    """Key and number of each row of the target."""
+    rows: Sequence[Row]
+    """Of the target."""
     letters: Sequence[Position]
     batches: Sequence[TrackedBatch]
     """In the order of their numbers."""
@@ -63,19 +70,61 @@ class Found:
     """Up to which the stream says that everything is committed."""
 
 
-def problems(sent: Sequence[Sent], found: Found, *, keeps_last: bool = False) -> list[str]:
-    """Everything that is wrong; `keeps_last` for an upsert, which keeps the last row of each key."""
-    wanted = _last_of_each_key(sent) if keeps_last else _rows(sent)
+def problems(
+    sent: Sequence[Sent],
+    found: Found,
+    *,
+    keeps_last: bool = False,
+    wanted: Counter[Row] | None = None,
+) -> list[str]:
+    """Everything that is wrong; `keeps_last` for an upsert, which keeps the last row of each key.
+
+    `wanted` are the rows of a target whose rows are not records: `windows_of` tells them.
+    """
+    if wanted is None:
+        wanted = _last_of_each_key(sent) if keeps_last else _rows(sent)
     poison = Counter(record.position for record in sent if record.fate == "poison")
     return [
-        *_differences("row (key, number)", wanted, Counter(found.rows)),
+        *_differences("row", wanted, Counter(found.rows)),
         *_differences("dead letter (topic, partition, offset)", poison, Counter(found.letters)),
         *_breaks(found, _end_of(sent)),
         *_miscounts(sent, found.batches),
     ]
 
 
-def _rows(sent: Iterable[Sent]) -> Counter[tuple[int, int]]:
+def windows_of(sent: Iterable[Sent], length: timedelta) -> Counter[Row]:
+    """Every window of every key: its start in seconds, its key, how many rows, and their sum."""
+    totals: dict[tuple[int, int], tuple[int, int]] = {}
+    for record in sent:
+        if record.fate == "row" and record.key is not None and record.number is not None:
+            start = (record.at - EPOCH) // length * length
+            window = int(start.total_seconds()), record.key
+            n, total = totals.get(window, (0, 0))
+            totals[window] = n + 1, total + record.number
+    return Counter([(*window, *total) for window, total in totals.items()])
+
+
+def without_repeated(sent: Iterable[Sent], batches: Sequence[TrackedBatch]) -> list[Sent]:
+    """The same where a number counts once: in the first batch that has it, else it is dropped."""
+    seen: set[int] = set()
+    told = []
+    for record in sorted(sent, key=lambda record: (_batch_of(record, batches), record.position)):
+        if record.fate == "row" and record.number in seen:
+            told.append(replace(record, fate="late"))
+            continue
+        if record.fate == "row" and record.number is not None:
+            seen.add(record.number)
+        told.append(record)
+    return told
+
+
+def _batch_of(record: Sent, batches: Sequence[TrackedBatch]) -> int:
+    """The place of the batch that a record lies in; batches lie end to end."""
+    topic, partition, offset = record.position
+    return bisect_right(batches, offset, key=lambda batch: batch.end.at((topic, partition)))
+
+
+def _rows(sent: Iterable[Sent]) -> Counter[Row]:
     return Counter(
         (record.key, record.number)
         for record in sent
@@ -83,7 +132,7 @@ def _rows(sent: Iterable[Sent]) -> Counter[tuple[int, int]]:
     )
 
 
-def _last_of_each_key(sent: Iterable[Sent]) -> Counter[tuple[int, int]]:
+def _last_of_each_key(sent: Iterable[Sent]) -> Counter[Row]:
     last: dict[int, int] = {}
     for record in sorted(sent, key=lambda record: record.position):
         if record.key is not None and record.number is not None and record.fate == "row":

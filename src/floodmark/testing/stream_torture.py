@@ -1,272 +1,34 @@
 """Streams that are tortured: driver, connections, database and broker are killed while they run.
 
-`floodmark stream run` is a process of its own, with an appending and an upserting stream of one
-topic, into which numbered records flow all the while. What is killed when is drawn from a seed.
+`floodmark stream run` is a process of its own, with two streams of one topic, into which numbered
+records flow all the while. What is killed when is drawn from a seed.
 Afterwards everything runs on in peace until the topic is read, and the judge looks at what is left.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
 
 import floodmark
 from floodmark.engines import kafka_server, postgres_server
-from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record, records_at
-from floodmark.engines.kafka_server import KafkaServer
-from floodmark.engines.postgres import connector
-from floodmark.engines.postgres_server import OwnServer
-from floodmark.errors import StreamError
-from floodmark.model.offsets import Offsets
-from floodmark.streaming.batches import LoadCounts
-from floodmark.testing.stream_judge import Fate, Found, Position, Sent, TrackedBatch, problems
+from floodmark.model.offsets import Offsets, records
+from floodmark.testing.stream_kinds import KINDS, KindName, Services
+from floodmark.testing.stream_records import FIRST_NUMBERS, TOPIC, Flow
 
-TOPIC = "numbers"
-PARTITIONS = 3
-KEYS = 300
-POISON_EVERY = 1_000
-FIRST_NUMBERS = 5_000
-"""Sent before the streams begin: the first batch, which knows no late records, has only these."""
-SENT_AT_ONCE = 50
-FLOW_PER_SECOND = 400
-BATCH_RECORDS = 3_000
-DRIVER_ROWS = 1_200
-"""Batches go through the driver while a stream keeps up, and are staged after an outage."""
 PROGRESS_SECONDS = 180
 END_SECONDS = 120
 FENCED = 4
-
-SCHEMA = "number BIGINT NOT NULL, key BIGINT NOT NULL, at TIMESTAMP, word STRING"
-TABLE = "number bigint, key bigint{}, at timestamptz, word text CHECK (word <> 'refused')"
-EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-LATE = datetime(2020, 1, 1, tzinfo=UTC)
-
-Store = Literal["database", "checkpoint"]
-
-
-# What flows ---------------------------------------------------------------------------------------
-
-
-def record(number: int) -> Record:
-    """The record of a number: one of a thousand is poison, one of a thousand is late.
-
-    Poison has a key of its own: an upsert never tries a row that a later one of its key replaces in
-    the same batch, so it would depend on the batches whether the database refuses it.
-    """
-    kind = number % POISON_EVERY
-    key = number * 7919 % KEYS if kind else -number
-    value = {
-        "number": number,
-        "key": key,
-        "at": (EPOCH + timedelta(milliseconds=number)).isoformat(),
-        "word": f"word {number}",
-    }
-    if kind == 0:
-        return Record(TOPIC, _poison(number // POISON_EVERY, value), b"%d" % key, key % PARTITIONS)
-    if kind == POISON_EVERY // 2 and number > FIRST_NUMBERS:
-        value["at"] = LATE.isoformat()
-    return Record(TOPIC, json.dumps(value).encode(), b"%d" % key, key % PARTITIONS)
-
-
-def _poison(number: int, value: dict[str, Any]) -> bytes:
-    """What no stream can write: no JSON, a column without a value, a row the database refuses."""
-    kinds = (
-        b"poison %d" % number,
-        json.dumps({**value, "number": None}).encode(),
-        json.dumps({**value, "word": "refused"}).encode(),
-    )
-    return kinds[number % len(kinds)]
-
-
-def sent_as(position: Position, value: bytes | None) -> Sent:
-    """What has to become of a record, by its bytes."""
-    try:
-        said = json.loads(value or b"")
-    except ValueError:
-        return Sent(position, "poison")
-    if said["number"] is None or said["word"] == "refused":
-        return Sent(position, "poison")
-    is_late = datetime.fromisoformat(said["at"]) == LATE
-    fate: Fate = "late" if is_late else "row"
-    return Sent(position, fate, said["number"], said["key"])
-
-
-class Flow:
-    """Sends numbered records from a thread of its own, for as long as the block runs."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._producer = KafkaProducer({"bootstrap.servers": bootstrap})
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="flow", daemon=True)
-        self.numbers = 0
-        self.error: BaseException | None = None
-
-    def send(self, count: int) -> None:
-        """The next numbers."""
-        self._producer.send(record(n) for n in range(self.numbers, self.numbers + count))
-        self.numbers += count
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(SENT_AT_ONCE / FLOW_PER_SECOND):
-                self.send(SENT_AT_ONCE)
-        # The boundary of a thread: whoever judges tells it.
-        except StreamError as error:
-            self.error = error
-
-
-# What is tortured ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Target:
-    """One of the streams."""
-
-    name: str
-    table: str
-    is_upsert: bool = False
-
-
-TARGETS = (Target("appending", "appended"), Target("upserting", "upserted", is_upsert=True))
-
-
-@dataclass
-class Services:
-    """A broker, a database, and a folder with the project of the streams."""
-
-    folder: Path
-    kafka: KafkaServer
-    postgres: OwnServer
-    store: Store
-
-    def prepare(self) -> None:
-        """Topic, tables, project."""
-        self.admin.create_topic(TOPIC, PARTITIONS)
-        for target in TARGETS:
-            key = " PRIMARY KEY" if target.is_upsert else ""
-            self.ask(f"CREATE TABLE {target.table} ({TABLE.format(key)})")
-        for name in ("schemas", "streams"):
-            (self.folder / name).mkdir(parents=True)
-        (self.folder / "floodmark.yaml").write_text("project: torture\n")
-        (self.folder / "schemas/number.ddl").write_text(SCHEMA)
-        for target in TARGETS:
-            path = self.folder / "streams" / f"{target.name}.json"
-            path.write_text(json.dumps(self._stream(target), indent=2))
-
-    @property
-    def admin(self) -> KafkaAdmin:
-        """Of the broker."""
-        return KafkaAdmin({"bootstrap.servers": self.kafka.bootstrap})
-
-    def ask(self, statement: str) -> list[tuple[Any, ...]]:
-        """The rows of a statement."""
-        with connector(self.postgres.dsn)() as connection:
-            cursor = connection.cursor()
-            cursor.execute(statement.encode())
-            return cursor.fetchall() if cursor.description else []
-
-    def stood(self) -> dict[str, tuple[int, Offsets]]:
-        """Epoch and offsets of each stream."""
-        rows = self.ask("SELECT stream_id, epoch, end_offsets FROM floodmark_stream")
-        return {name: (epoch, Offsets.parse(end or {})) for name, epoch, end in rows}
-
-    def drop_checkpoints(self) -> None:
-        """Delete what Spark remembers."""
-        for target in TARGETS:
-            shutil.rmtree(self.folder / "checkpoints" / target.name, ignore_errors=True)
-
-    def sent(self) -> list[Sent]:
-        """All of the topic."""
-        end = self.admin.latest([TOPIC])
-        positions = [(t, p, offset) for (t, p), until in end.items() for offset in range(until)]
-        found = records_at({"bootstrap.servers": self.kafka.bootstrap}, positions)
-        return [sent_as(position, value) for position, (_, value) in found.items()]
-
-    def found(self, target: Target) -> Found:
-        """What a stream has left."""
-        letters = self.ask(
-            "SELECT topic, kafka_partition, kafka_offset FROM floodmark_dead_letters"
-            f" WHERE stream_id = '{target.name}'"
-        )
-        # Moves have no records: those that a person or a new checkpoint made, and the beginning.
-        batches = self.ask(
-            "SELECT batch_id, start_offsets, end_offsets, record_count, written, dead_lettered,"
-            f" dropped FROM batch_tracker WHERE pipeline_id = '{target.name}' ORDER BY batch_id"
-        )
-        return Found(
-            rows=[(key, n) for key, n in self.ask(f"SELECT key, number FROM {target.table}")],
-            letters=[(topic, partition, offset) for topic, partition, offset in letters],
-            batches=[
-                TrackedBatch(number, Offsets.parse(start), Offsets.parse(end), LoadCounts(*counts))
-                for number, start, end, *counts in batches
-            ],
-            end=self.stood()[target.name][1],
-        )
-
-    def _stream(self, target: Target) -> dict[str, Any]:
-        keys = {"writeMode": "upsert", "upsertKeys": ["key"]} if target.is_upsert else {}
-        server = self.postgres
-        return {
-            "pipelineId": target.name,
-            "extract": {
-                "topic": TOPIC,
-                "schemaName": "number",
-                "connectionParams": {
-                    "kafka.bootstrap.servers": self.kafka.bootstrap,
-                    "startingOffsets": "earliest",
-                },
-            },
-            "load": {
-                "table": f"public.{target.table}",
-                "connectionParams": {
-                    "host": server.host,
-                    "port": server.port,
-                    "database": server.database,
-                    "user": server.user,
-                },
-                "credentialId": "torture",
-                "driverCopyRows": DRIVER_ROWS,
-                **keys,
-            },
-            "streamingConfigJson": {
-                "offsetStore": self.store,
-                "checkpointLocation": f"checkpoints/{target.name}",
-                "triggerMode": "continuous",
-                "maxRecordsPerTrigger": BATCH_RECORDS,
-                "watermark": {"eventTimeColumn": "at", "delayThreshold": "1 hour"},
-                "lateDataConfig": {"strategy": "drop"},
-            },
-            "errorHandlingConfig": {
-                "retryConfig": {
-                    "strategy": "fixed",
-                    "maxAttempts": 1000,
-                    "initialDelaySeconds": 1,
-                },
-                "circuitBreakerConfig": {"resetTimeoutSeconds": 1},
-            },
-        }
 
 
 class Driver:
@@ -338,9 +100,9 @@ class StreamTorture:
     """Kills for `seconds`, every kind at least once, then judges."""
 
     def __init__(
-        self, folder: Path, seconds: float, seed: int, store: Store, kinds: tuple[str, ...] = ()
+        self, folder: Path, seconds: float, seed: int, kind: KindName, kills: tuple[str, ...] = ()
     ) -> None:
-        self._folder, self._seconds, self._store = folder, seconds, store
+        self._folder, self._seconds, self._kind = folder, seconds, KINDS[kind]
         self._random = random.Random(seed)  # noqa: S311  (what is killed when, not a secret)
         self._outcome = Outcome(seed)
         self._drivers = 0
@@ -352,16 +114,12 @@ class StreamTorture:
             "takeover": self._take_over,
             "checkpoint": self._lose_checkpoint,
         }
-        self._kinds = kinds or tuple(k for k in self._kills if k != "checkpoint" or self._keeps)
-
-    @property
-    def _keeps(self) -> bool:
-        return self._store == "checkpoint"
+        self._wanted = kills or self._kind.kills
 
     def run(self) -> Outcome:
         """The whole of it; what went wrong is in the outcome."""
         with self._started() as self._services:
-            flow = Flow(self._services.kafka.bootstrap)
+            flow = Flow(self._services.kafka.bootstrap, repeats=self._kind.repeats)
             flow.send(FIRST_NUMBERS)
             self._driver = self._new_driver()
             try:
@@ -378,7 +136,7 @@ class StreamTorture:
         with ExitStack() as stack:
             kafka = stack.enter_context(kafka_server.running())
             postgres = stack.enter_context(postgres_server.running())
-            services = Services(self._folder, kafka, postgres, self._store)
+            services = Services(self._folder, kafka, postgres, self._kind)
             services.prepare()
             yield services
 
@@ -390,7 +148,7 @@ class StreamTorture:
             if not waiting:
                 if self._outcome.kills and time.monotonic() > deadline:
                     return
-                waiting = self._random.sample(self._kinds, len(self._kinds))
+                waiting = self._random.sample(self._wanted, len(self._wanted))
             kind = waiting.pop()
             # So that it hits a batch somewhere in its middle.
             time.sleep(self._random.uniform(0, 1.5))
@@ -407,21 +165,29 @@ class StreamTorture:
     def _finish(self, flow: Flow) -> None:
         """Wait until everything is read, end the driver as a user would, and judge."""
         outcome, services = self._outcome, self._services
-        end = services.admin.latest([TOPIC])
-        self._await("the end", lambda: all(at == end for _, at in services.stood().values()))
+        self._await_end()
+        if any(target.has_windows for target in self._kind.targets):
+            flow.close_windows()
+            self._await_end()
+        sent = services.sent()
+        for target in self._kind.targets:
+            if target.closes_windows:
+                self._await("the end", partial(services.are_windows_closed, target, sent))
         self._driver.process.terminate()
         code = self._driver.ended()
         if code != 0:
             self._problem(f"the driver ended with {code} when it was told to stop")
         if flow.error is not None:
             self._problem(f"records could not be sent: {flow.error}")
-        sent = services.sent()
         outcome.sent = len(sent)
-        for target in TARGETS:
-            found = services.found(target)
-            outcome.batches += len(found.batches)
-            wrong = problems(sent, found, keeps_last=target.is_upsert)
-            outcome.problems += [f"{target.name}: {problem}" for problem in wrong]
+        for target in self._kind.targets:
+            outcome.batches += len(services.found(target).batches)
+            outcome.problems += [f"{target.name}: {p}" for p in services.judged(target, sent)]
+
+    def _await_end(self) -> None:
+        services = self._services
+        end = services.admin.latest([TOPIC])
+        self._await("the end", lambda: all(at == end for _, at in services.stood().values()))
 
     # Kills --------------------------------------------------------------------------------------
 
@@ -475,11 +241,11 @@ class StreamTorture:
 
     def _await_progress(self, after: str, *, epoch_is_new: bool = False) -> None:
         """Until every stream has committed something since."""
-        before = self._stood()
+        before = self._services.stood()
 
         def has_moved() -> bool:
-            now = self._stood()
-            return len(now) == len(TARGETS) and all(
+            now = self._services.stood()
+            return len(now) == len(self._kind.targets) and all(
                 now[name][1] != before.get(name, (0, Offsets()))[1]
                 and (not epoch_is_new or now[name][0] > before[name][0])
                 for name in now
@@ -487,20 +253,25 @@ class StreamTorture:
 
         self._await(after, has_moved)
 
-    def _stood(self) -> dict[str, tuple[int, Offsets]]:
-        """Nothing before the first start, when there is no table."""
-        found = self._services.ask("SELECT to_regclass('floodmark_stream')::text")
-        return self._services.stood() if found != [(None,)] else {}
-
     def _await(self, after: str, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PROGRESS_SECONDS
+        """Until it is so; a problem where the driver ends, or the last of the streams does not move."""
+        last, moved_at = self._last(), time.monotonic()
         while not is_so():
+            now = self._last()
+            if now > last:
+                last, moved_at = now, time.monotonic()
             has_ended = self._driver.process.poll() is not None
-            if has_ended or time.monotonic() > deadline:
+            if has_ended or time.monotonic() - moved_at > PROGRESS_SECONDS:
                 what = "the driver ended by itself" if has_ended else "nothing more was committed"
                 self._problem(f"after {after} {what}; it said:\n{self._driver.last_words()}")
                 return
             time.sleep(0.2)
+
+    def _last(self) -> int:
+        """How many records the stream has committed that is furthest behind."""
+        stood = self._services.stood()
+        ends = (stood.get(target.name, (0, Offsets()))[1] for target in self._kind.targets)
+        return min(records(Offsets(), end) for end in ends)
 
     def _problem(self, text: str) -> None:
         self._outcome.problems.append(text)
