@@ -1,7 +1,8 @@
-"""`python3 go.py bench [commands projects state crowd planning runs change nodes streams flow odibi]`.
+"""`python3 go.py bench [commands projects state crowd planning runs change nodes streams flow odibi
+extremes]`.
 
-One table, one JSON file. All parts but `odibi`, which installs a peer, are measured unless some are
-named.
+One table, one JSON file. All parts are measured unless some are named, but `odibi`, which installs
+a peer, and `extremes`, which needs gigabytes of disk.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from bench import (
     commands,
     crowd,
+    extremes,
     incremental,
     peer,
     planning,
@@ -37,7 +39,7 @@ USUAL = (
     "streams",
     "flow",
 )
-PARTS = (*USUAL, "odibi")
+PARTS = (*USUAL, "odibi", "extremes")
 
 
 def main(wanted: list[str]) -> int:
@@ -66,6 +68,8 @@ def measure(wanted: list[str], folder: Path, figures: list[Figure]) -> None:
         figures += state.measure(folder / "state")
     if "crowd" in wanted:
         figures += crowd.measure(folder / "crowd")
+    if "extremes" in wanted:
+        figures += extremes.measure(folder / "extremes")
     if {"planning", "runs", "change", "nodes", "streams", "flow", "odibi"} & set(wanted):
         measure_on_spark(wanted, folder, figures)
 

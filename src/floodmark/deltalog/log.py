@@ -69,6 +69,8 @@ class DeltaLog:
         self._seen: Listing | None = None
         self._kept: dict[int, Commit] = {}
         """A few commits read since the last look: the next question is often about the same."""
+        self._headers: dict[int, tuple[_Header, Commit | None]] = {}
+        """What `_header` found since then: a commit may be large, and it asks every one."""
 
     def facts(self) -> TableFacts:
         """The table at its newest version."""
@@ -125,7 +127,7 @@ class DeltaLog:
         for commit in map(self._commit, range(version + 1)):
             commit.check()
             part = NO_FILES if not commit.may_have(b'"add"') else added_files(commit)
-            if part is None or commit.may_have(b'"remove"'):
+            if part is None or (part is NO_FILES and commit.may_have(b'"remove"')):
                 return None
             parts.append(part)
         paths = {path for part in parts for path in part.paths}
@@ -242,6 +244,7 @@ class DeltaLog:
             raise self._hole(listing, listing.latest + 1, listing.highest)
         self._seen = listing
         self._kept.clear()
+        self._headers.clear()
         return listing
 
     def _look(self) -> Listing:
@@ -351,6 +354,12 @@ class DeltaLog:
 
     def _header(self, listing: Listing, version: int) -> tuple[_Header, Commit | None]:
         """The newest metaData and protocol at or before `version`, and a commit read for it."""
+        found = self._headers.get(version)
+        if found is None:
+            found = self._headers[version] = self._find_header(listing, version)
+        return found
+
+    def _find_header(self, listing: Listing, version: int) -> tuple[_Header, Commit | None]:
         floor = _floor(listing, version)
         self._check_present(listing, floor + 1, version)
         search = _HeaderSearch()
