@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.properties.edge_model import Edge, Row, fresh, next_edge
 
 from floodmark.model.cursor_marks import CursorMark, ValueMark, decoded
 from floodmark.model.window import NOTHING_PROCESSED, Query, Window
@@ -22,7 +23,7 @@ from floodmark.run.nodes.cursor_ranges import (
     older_bounds,
 )
 from floodmark.sources.jdbc import JdbcConnection
-from floodmark.sources.sql.edges import Edge, Identity, Row, fresh, next_edge
+from floodmark.sources.sql.edge_frames import Identity
 from floodmark.sources.sql.queries import Beginning, Bounds, SqlRelation
 from floodmark.sources.sql.reader import SqlReader
 

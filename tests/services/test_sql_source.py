@@ -12,6 +12,8 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.properties.edge_model import Edge, fresh, next_edge
+from tests.window_queries import window_query
 
 from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
@@ -19,12 +21,12 @@ from floodmark.errors import SetupError, SourceError
 from floodmark.model.cursor_marks import CursorMark, mark_of
 from floodmark.model.sql_names import qualified, quoted_for
 from floodmark.sources import jdbc
-from floodmark.sources.sql.edges import Edge, Identity, fresh, next_edge
+from floodmark.sources.sql.edge_frames import Identity
 from floodmark.sources.sql.literals import literal
 from floodmark.sources.sql.parameters import bound
 from floodmark.sources.sql.parts import Parts
 from floodmark.sources.sql.probes import probe_postgres
-from floodmark.sources.sql.queries import SqlRelation, window_query
+from floodmark.sources.sql.queries import SqlRelation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

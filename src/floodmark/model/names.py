@@ -90,15 +90,6 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def unquoted(text: str) -> str:
-    """The name that `quoted` was given; raises ValueError if `text` is not one quoted name."""
-    inner = text[1:-1]
-    is_quoted = len(text) > 2 and text[0] == text[-1] == "`"
-    if not is_quoted or "`" in inner.replace("``", ""):
-        raise ValueError(f"not a quoted name: {text!r}")
-    return inner.replace("``", "`")
-
-
 def matching(name: str, columns: Sequence[str]) -> str | None:
     """The column a name means: exactly, else the only one that differs by case; None without.
 

@@ -8,7 +8,7 @@ behind instead of being believed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -82,11 +82,6 @@ class Offsets:
     def updated(self, other: Offsets) -> Offsets:
         """These positions, and those of `other` where it names a partition."""
         return Offsets(tuple(sorted({**dict(self._next), **dict(other._next)}.items())))
-
-    def of_topics(self, topics: Iterable[str]) -> Offsets:
-        """Only the partitions of some topics."""
-        wanted = frozenset(topics)
-        return Offsets(tuple(item for item in self._next if item[0][0] in wanted))
 
     def __le__(self, other: Offsets) -> bool:
         there = dict(other._next)

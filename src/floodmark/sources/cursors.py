@@ -16,7 +16,7 @@ from floodmark.sources.sql.queries import Bounds
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from floodmark.sources.sql.edges import Identity
+    from floodmark.sources.sql.edge_frames import Identity
 
 Readers = Mapping[tuple[str, str], Any]
 """What reads the upstreams that are no tables, by pipeline and stored name: a CursorReader, or a

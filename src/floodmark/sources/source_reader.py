@@ -22,7 +22,7 @@ from floodmark.model.names import matching
 from floodmark.model.plan import TimeFacts
 from floodmark.model.window import NOTHING_PROCESSED, Window
 from floodmark.sources import times
-from floodmark.sources.sql.edges import Identity
+from floodmark.sources.sql.edge_frames import Identity
 from floodmark.sources.sql.queries import Bounds
 
 if TYPE_CHECKING:

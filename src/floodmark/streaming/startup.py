@@ -103,18 +103,6 @@ def decide(
     return Start("resume", "checkpoint and target agree", stored.end, remarks)
 
 
-def decide_by_target(
-    stream: str, stored: Stored | None, topic_ids: Mapping[str, str | None]
-) -> Start:
-    """How a stream begins whose only memory is its target (`offsetStore: database`)."""
-    if stored is None or stored.end is None:
-        if stored is not None and stored.forgot:
-            raise _forgot_its_end(stream)
-        return Start("fresh", "the target holds nothing of this stream")
-    remarks = check_topics(stream, stored.topic_ids, topic_ids)
-    return Start("resume", "on at the target's end", stored.end, remarks)
-
-
 def adopted(checkpoint: Checkpoint, topic_ids: Mapping[str, str | None]) -> Stored:
     """What the target would know had it written every batch that the checkpoint has committed.
 

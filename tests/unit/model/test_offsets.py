@@ -193,5 +193,4 @@ def test_positions_of_two_sources_are_joined() -> None:
     joined = at(t={0: 1, 1: 2}).updated(at(t={1: 5}, u={0: 3}))
 
     assert joined == at(t={0: 1, 1: 5}, u={0: 3})
-    assert joined.of_topics(["u"]) == at(u={0: 3})
     assert (joined.topics, len(joined), bool(Offsets())) == (("t", "u"), 3, False)

@@ -14,6 +14,7 @@ import pytest
 import sqlglot
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.window_queries import window_query
 
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, mark_of
@@ -27,7 +28,6 @@ from floodmark.sources.sql.queries import (
     everything_query,
     nothing_query,
     probe_query,
-    window_query,
 )
 
 GOLDEN = Path(__file__).parent / "golden"

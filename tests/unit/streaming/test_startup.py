@@ -14,7 +14,6 @@ from floodmark.streaming.startup import (
     check_offsets,
     check_topics,
     decide,
-    decide_by_target,
     stored_of,
 )
 
@@ -209,16 +208,6 @@ def test_topics_without_ids_are_not_compared_and_that_is_said(
 
 def test_a_topic_that_is_read_for_the_first_time_has_nothing_to_compare() -> None:
     assert check_topics("clicks", {"t": "id-1"}, {"t": "id-1", "u": "id-9"}) == ()
-
-
-def test_a_stream_whose_memory_is_the_target_needs_no_checkpoint() -> None:
-    assert decide_by_target("clicks", None, IDS).kind == "fresh"
-    assert decide_by_target("clicks", Stored(None), IDS).kind == "fresh"
-    start = decide_by_target("clicks", stored(None, 12, None), IDS)
-    assert (start.kind, start.offsets) == ("resume", at(12))
-    with pytest.raises(StreamError) as caught:
-        decide_by_target("clicks", stored(None, 12, None), {"t": "id-2"})
-    assert caught.value.code == "FM-STREAM-024"
 
 
 def test_what_is_adopted_agrees_with_the_checkpoint() -> None:

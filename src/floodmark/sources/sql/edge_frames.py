@@ -1,4 +1,9 @@
-"""The edge of a window on Spark frames; the same meaning as `floodmark.sources.sql.edges`.
+"""The edge of a window: which rows the next one reads again, and has to leave out.
+
+A window reads from `low - overlap`, so it meets rows of the windows before. What was applied is
+remembered by identity: the values of the keys with the cursor, or the whole row where there are no
+keys. Equal rows without keys count: three of them, two applied, leaves one. A row below
+`high - overlap` that arrives later is not seen by any window: that is what the overlap is for.
 
 An edge is a frame of identities, how often each was applied, and what they are made of: by that the
 next window makes its own, so that new columns or other keys change nothing. The hashes are Spark's
@@ -8,12 +13,12 @@ own: an edge that was made here is read here.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import decoded_if_any
 from floodmark.model.names import quoted
-from floodmark.sources.sql.edges import Identity
 from floodmark.sources.sql.queries import Beginning
 
 if TYPE_CHECKING:
@@ -23,6 +28,15 @@ _IDENTITY, _APPLIED, _MADE_OF = "identity", "applied", "made_of"
 _OWN_IDENTITY = "__floodmark_identity"
 _OWN_APPLIED = "__floodmark_applied"
 _NUMBER = "__floodmark_number"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What makes two rows one and the same."""
+
+    cursor: str
+    keys: tuple[str, ...] = ()
+    """Empty where only the whole row tells."""
 
 
 def edge_left_by(

@@ -2,7 +2,7 @@
 
 The bound is fixed before the read and stored: `low - overlap <= cursor <= high`, also with overlap
 0, so that rows that tie with the last mark are seen; those already applied are removed afterwards
-(`floodmark.sources.sql.edges`).
+(`floodmark.sources.sql.edge_frames`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from floodmark.model.marks import TimeMark
 from floodmark.model.sql_names import SqlDialect, column_name, name_parts, qualified, quoted_for
 from floodmark.model.window import EVERY_ROW
 from floodmark.sources.sql.literals import FINER, last_literal, literal
-from floodmark.sources.sql.parameters import Parameter, bound, parameters_of, tokens_of, unbound
+from floodmark.sources.sql.parameters import Parameter, bound, tokens_of, unbound
 
 OnNullCursor = Literal["fail", "ignore", "include"]
 """fail: a row without a cursor value is an error. ignore: such rows are never read. include: they
@@ -154,13 +154,6 @@ def _following(relation: SqlRelation, mark: CursorMark) -> CursorMark | None:
         return None
 
 
-def window_query(relation: SqlRelation, low: CursorMark | None, high: CursorMark) -> str:
-    """The rows of a window; without `low` those of the first one."""
-    start = None if low is None else lowered(low, relation.overlap)
-    with_nulls = relation.on_null_cursor == "include"
-    return range_query(relation, Bounds(start, high, has_nulls=with_nulls))
-
-
 def range_query(relation: SqlRelation, bounds: Bounds) -> str:
     """The rows between two values."""
     rows = _rows(relation, bounds.low, bounds.high)
@@ -249,8 +242,3 @@ def single_statement(dialect: SqlDialect, query: str) -> str:
             f"a query that begins with {first}", f"one that begins with {sorted(allowed)}"
         )
     return query
-
-
-def uses_window(relation: SqlRelation) -> set[Parameter]:
-    """The parameters of the relation's query."""
-    return parameters_of(relation.dialect, relation.query) if relation.query else set()

@@ -27,7 +27,7 @@ from floodmark.model.plan import TimeFacts
 from floodmark.model.sql_names import column_name
 from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Window
 from floodmark.sources.jdbc import JdbcConnection, asked, probe, read, read_in_parts
-from floodmark.sources.sql.edges import Identity
+from floodmark.sources.sql.edge_frames import Identity
 from floodmark.sources.sql.own_values import OwnTarget
 from floodmark.sources.sql.parameters import parameters_of, unbound
 from floodmark.sources.sql.parts import Parts
