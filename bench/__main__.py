@@ -1,5 +1,5 @@
-"""`python3 go.py bench [commands projects state crowd planning runs change nodes streams flow odibi
-extremes]`.
+"""`python3 go.py bench [commands projects state crowd planning runs change nodes counts streams flow
+odibi extremes]`.
 
 One table, one JSON file. All parts are measured unless some are named, but `odibi`, which installs
 a peer, and `extremes`, which needs gigabytes of disk.
@@ -20,6 +20,7 @@ from bench import (
     peer,
     planning,
     projects,
+    row_counts,
     runs,
     state,
     streams_flow,
@@ -36,6 +37,7 @@ USUAL = (
     "runs",
     "change",
     "nodes",
+    "counts",
     "streams",
     "flow",
 )
@@ -70,7 +72,7 @@ def measure(wanted: list[str], folder: Path, figures: list[Figure]) -> None:
         figures += crowd.measure(folder / "crowd")
     if "extremes" in wanted:
         figures += extremes.measure(folder / "extremes")
-    if {"planning", "runs", "change", "nodes", "streams", "flow", "odibi"} & set(wanted):
+    if {"planning", "runs", "change", "nodes", "counts", "streams", "flow", "odibi"} & set(wanted):
         measure_on_spark(wanted, folder, figures)
 
 
@@ -89,6 +91,8 @@ def measure_on_spark(wanted: list[str], folder: Path, figures: list[Figure]) -> 
         if "nodes" in wanted:
             figures += incremental.incremental_job(spark, folder / "incremental")
             figures += incremental.merge_job(spark, folder / "merge")
+        if "counts" in wanted:
+            figures += row_counts.measure(spark, folder / "counts")
         if "streams" in wanted:
             figures += streams_load.measure(spark, folder / "streams")
         if "flow" in wanted:

@@ -78,6 +78,14 @@ def test_a_run_says_what_failed_what_advanced_and_what_is_held(
     golden("run_stderr", captured.err)
 
 
+def test_verify_says_what_it_has_checked(
+    shop: Path, arrow_call: Callable[..., Call], floodmark: Command, golden: Golden
+) -> None:
+    work.run(arrow_call(as_json=False), jobs=1)
+
+    golden("verify", floodmark("verify").out)
+
+
 def test_a_second_run_retries_what_failed_and_then_has_nothing_to_do(
     shop: Path, arrow_call: Callable[..., Call], golden: Golden, capsys: pytest.CaptureFixture[str]
 ) -> None:

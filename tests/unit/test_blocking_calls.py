@@ -17,6 +17,8 @@ LIMITED_BY = {
     " waited for (run/limits.py)": (
         "engines/arrow_frames.py _encoded.toLocalIterator",
         "engines/jvm.py channel.tryLock",
+        "engines/jvm.py frame.count",
+        "engines/jvm.py select.count",
         "run/nodes/*.py agg.collect",
         "run/nodes/databases.py *.load",
         "run/nodes/side_by_side.py _changed.wait",

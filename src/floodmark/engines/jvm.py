@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
@@ -30,6 +30,8 @@ _DELTA_OPTIONS = (
 )
 _FIXED_ZONE = re.compile(r"Z|UTC|UCT|GMT|UT|Zulu|Universal|Greenwich|Etc/.*|(UTC|GMT|UT)?[+-]\d.*")
 """Names of zones without summer time, now and ever; all others have a past with transitions."""
+
+_OBSERVATION_POLL_SECONDS = 0.005
 
 _thread_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -111,6 +113,45 @@ def frame_by_rows(spark: SparkSession, frame: DataFrame) -> DataFrame:
     rows = frame._jdf.queryExecution().toRdd()
     made = spark._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False)  # noqa: FBT003  # py4j has no names
     return DataFrame(made, spark)
+
+
+def rows_of(frame: DataFrame) -> int:
+    """How many rows an execution of a frame gives; of Parquet it reads the footers alone.
+
+    Exact, whatever is executed twice: each task counts once. `observe` counts repeated tasks again
+    (SPARK-58183), and Delta answers `count` of a whole table from its log without a look at the
+    files, but for a plan without the aggregate.
+    """
+    if is_connect(frame.sparkSession):
+        return frame.count()
+    return int(frame.select()._jdf.queryExecution().toRdd().count())
+
+
+def observed_rows(frame: DataFrame) -> tuple[DataFrame, Callable[[float], int | None]]:
+    """The frame, and how many rows the first action on it has read; not over Connect.
+
+    That number is None if no action has told it within the seconds given: Spark tells some time
+    after the action has ended. Repeated tasks count again, and rows that a plan needs no more do not.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as fn
+
+    observation = Observation()
+    observed = frame.observe(observation, fn.count(fn.lit(1)).alias("rows"))
+    handle: Any = observation._jo
+
+    def rows(seconds: float) -> int | None:
+        # `get` would wait for ever for a frame that nothing reads.
+        end = time.monotonic() + seconds
+        while not handle.future().isCompleted():
+            if time.monotonic() >= end:
+                return None
+            time.sleep(_OBSERVATION_POLL_SECONDS)
+        # A plan without the frame tells an empty row, on which Observation.get raises.
+        row = handle.getRow()
+        return int(row.getLong(0)) if row.length() else None
+
+    return observed, rows
 
 
 def _named(spark: SparkSession, name: str) -> Any:

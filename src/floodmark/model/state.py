@@ -103,6 +103,8 @@ class SinkDone:
     """The number of the batch that first made this write; None in stores of older versions."""
     batch_id: str | None = None
     """The batch that the commit names; None in stores of older versions, and for a settled loss."""
+    misread: Mapping[str, int] = field(default_factory=dict)
+    """upstream -> the rows that the write took of it, where the log says another number."""
 
     @property
     def first_seq(self) -> int | None:
@@ -240,6 +242,10 @@ class PlannedBatch:
                 reason = f"{window.reason}; amended for {pipeline}: {other.reason}"
                 window = replace(window, method=method, reason=reason)
         return window
+
+    def accepts(self, pipeline: str, misread: Mapping[str, int]) -> bool:
+        """Whether the operator has accepted the rows that a write of the pipeline took."""
+        return all(self.window_for(pipeline, upstream).as_read for upstream in misread)
 
     def owes(self, pipeline: str) -> bool:
         """Whether the pipeline has to finish this batch, now or once it is resumed."""

@@ -121,6 +121,8 @@ class Window:
     """Where the table is, if it moved after the upstream got its name."""
     warning: Caution | None = None
     """What was seen beside the news when the window was planned."""
+    as_read: bool = False
+    """Whether the operator takes the rows that are read, whatever number the log says."""
 
     @property
     def place(self) -> str:

@@ -7,13 +7,14 @@ a mistake in those is found here. It is also the oracle of the crash and soak te
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from floodmark.control import ControlReader
 from floodmark.control.events import (
     Advanced,
+    Amended,
     Body,
     Cancelled,
     Created,
@@ -453,6 +454,23 @@ def fenced(evidence: Evidence) -> Iterator[str]:
                 finished.add(run)
 
 
+def counted_rows(evidence: Evidence) -> Iterator[str]:
+    """No run succeeded over a write that took other rows than its log says, unaccepted."""
+    misread: dict[tuple[str, str], dict[str, Mapping[str, int]]] = defaultdict(dict)
+    accepted: dict[tuple[str, str, str], bool] = {}
+    for body in evidence.bodies(SinkWritten, TargetSettled, Amended, Succeeded):
+        run = (body.batch_id, body.pipeline)
+        if isinstance(body, Amended):
+            accepted[*run, body.window.upstream] = body.window.as_read
+        elif isinstance(body, SinkWritten | TargetSettled):
+            misread[run][body.sink.write_name] = body.sink.misread
+        else:
+            for write, taken in misread[run].items():
+                for upstream, rows in taken.items():
+                    if not accepted.get((*run, upstream)):
+                        yield f"{write} of {body.batch_id} took {rows} rows of {upstream}: unaccepted"
+
+
 _TABLES_TEXT = "the published tables show what the journal says"
 
 CHECKS: tuple[tuple[str, str, Callable[[Evidence], Iterable[str]]], ...] = (
@@ -464,6 +482,7 @@ CHECKS: tuple[tuple[str, str, Callable[[Evidence], Iterable[str]]], ...] = (
     ("G6", "sinks were written from exactly the planned windows", exact_ranges),
     ("G7", "batches of a pipeline apply in order", in_order),
     ("G8", "only the newest lease records, success is final", fenced),
+    ("rows", "writes took as many rows as the logs promise", counted_rows),
     ("G11", "sinks hold no batch that this store has forgotten", known_writers),
 )
 

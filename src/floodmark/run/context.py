@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from floodmark import failpoints
 from floodmark.control.events import SinkWritten, TargetSettled
@@ -44,6 +44,7 @@ from floodmark.run.lost_targets import (
 from floodmark.sinks import Sink
 from floodmark.sinks.again import refuse_harm
 from floodmark.sinks.named import NO_CATALOG, TargetNames, last_write
+from floodmark.sources.counts import written_with_other_rows
 
 if TYPE_CHECKING:
     from floodmark.sources.cursors import Readers
@@ -54,6 +55,15 @@ NameOf = Callable[[str], str]
 
 Notes = Mapping[str, str]
 """What a commit of floodmark's own tells beside its batch."""
+
+
+class Count(Protocol):
+    """How many rows of a window were read; see `sources.counts.RowCount`."""
+
+    @property
+    def window(self) -> Window: ...
+    def misread(self) -> int | None: ...
+    def recounted(self) -> int | None: ...
 
 
 class Run:
@@ -177,12 +187,15 @@ class Run:
         spec: WriteSpec,
         make: Callable[[], Any],
         windows: Sequence[Window] | None = None,
+        counts: Sequence[Count] = (),
     ) -> WriteResult:
         """The same for a write that is a value; `make` is called only if the rows are not there yet.
 
-        `windows` are those that the rows come from, where that is not all of the run's.
+        `windows` are those that the rows come from, where that is not all of the run's. `counts`
+        tell how many rows the write has read of them: FM-SOURCE-065 if the log promised others.
         """
-        return self._write_once(make, spec, self.windows if windows is None else tuple(windows))
+        given = self.windows if windows is None else tuple(windows)
+        return self._write_once(make, spec, given, counts)
 
     def check_spec(
         self, spec: WriteSpec, make: Callable[[], Any], windows: Sequence[Window]
@@ -460,9 +473,13 @@ class Run:
         )
 
     def _write_once(
-        self, make: Callable[[], Any], spec: WriteSpec, windows: tuple[Window, ...]
+        self,
+        make: Callable[[], Any],
+        spec: WriteSpec,
+        windows: tuple[Window, ...],
+        counts: Sequence[Count],
     ) -> WriteResult:
-        """1 fence, 2 target and name, 3 receipt, 4 look or write, 5 record."""
+        """1 fence, 2 target and name, 3 receipt, 4 look or write, 5 compare and record."""
         begun = spec.name or spec.target
         self._unfinished.setdefault(begun, spec)
         if self.writes:
@@ -484,8 +501,10 @@ class Run:
             elif spec.table and spec.format != DELTA:
                 self._targets.refresh(spec.table)
             failpoints.reached("run.before_done")
-            self._record(spec, receipt, result)
+            misread = self._misread(spec, counts, receipt, result)
+            self._record(spec, receipt, result, misread)
             failpoints.reached("run.after_done")
+            self._refuse_misread(spec, misread)
             self.writes[spec.name] = result
             if spec.is_aside:
                 self.aside.add(spec.name)
@@ -605,7 +624,33 @@ class Run:
                 next=f"let the error through, then: floodmark retry {self.batch.batch_id}",
             )
 
-    def _record(self, spec: WriteSpec, receipt: Receipt, result: WriteResult) -> None:
+    def _misread(
+        self, spec: WriteSpec, counts: Sequence[Count], receipt: Receipt, result: WriteResult
+    ) -> Mapping[str, int]:
+        """The rows that the write took of each upstream whose log promised another number.
+
+        An earlier attempt has journaled it; if it ended before that, the rows are counted again.
+        """
+        earlier = self._lease.run.sinks.get(spec.name) if result.already_applied else None
+        if earlier and (earlier.app_id, earlier.seq) == (receipt.app_id, receipt.seq):
+            return earlier.misread
+        misread: dict[str, int] = {}
+        for count in counts:
+            rows = count.recounted() if result.already_applied else count.misread()
+            if rows is not None:
+                misread[count.window.upstream] = rows
+        return misread
+
+    def _refuse_misread(self, spec: WriteSpec, misread: Mapping[str, int]) -> None:
+        if self.batch.accepts(self.pipeline, misread):
+            return
+        upstream, rows = next(iter(misread.items()))
+        window = self.batch.window_for(self.pipeline, upstream)
+        raise written_with_other_rows(window, rows, spec.name)
+
+    def _record(
+        self, spec: WriteSpec, receipt: Receipt, result: WriteResult, misread: Mapping[str, int]
+    ) -> None:
         known = self._sinks.get(receipt.app_id)
         named = known.table if known and known.target == spec.target else None
         done = SinkDone(
@@ -621,6 +666,7 @@ class Run:
             table=(spec.table or named) if spec.format == DELTA else None,
             since=known.first_seq if known and known.first_seq is not None else receipt.seq,
             batch_id=self.batch.batch_id,
+            misread=misread,
         )
         run = self._lease.run
         self._lease.record(lambda _: SinkWritten(run.batch_id, run.pipeline, run.epoch, done))

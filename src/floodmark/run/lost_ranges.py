@@ -9,12 +9,13 @@ from floodmark.model.window import Settlement, Window
 from floodmark.run.edges import Edges, meets_again
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease
+from floodmark.sources.counts import taken_as_read
 
 
 def settle_lost_ranges(
     lease: Lease, engine: Engine, choice: Settlement, edges: Edges | None = None
 ) -> None:
-    """Amend the windows of a run that are lost as they were planned; the others stay.
+    """Amend the windows of a run that are lost, or have other rows, than planned; the others stay.
 
     Looks for every data file of the windows. What an earlier attempt amended and can be read so is
     not touched. Each amendment is one journaled event of this run and holds for its pipeline only.
@@ -22,6 +23,7 @@ def settle_lost_ranges(
     state = lease.ensure_held()
     batch, pipeline = state.batches[lease.run.batch_id], lease.run.pipeline
     source = engine.source()
+    misread = {u: n for sink in lease.run.sinks.values() for u, n in sink.misread.items()}
     for upstream in batch.upstreams_of(pipeline):
         window = batch.window_for(pipeline, upstream)
         is_cut_off = edges is not None and _lost_edge(window, pipeline, edges)
@@ -29,7 +31,11 @@ def settle_lost_ranges(
             amended: Window | None = _strictly_after(window)
         else:
             amended = source.settled(window, choice)
-        if amended is not None:
+        if upstream in misread and choice == "accept":
+            amended = taken_as_read(amended or window, misread[upstream])
+        elif amended is not None and window.as_read:
+            amended = replace(amended, as_read=True)
+        if amended is not None and amended != window:
             _record(lease, amended)
 
 

@@ -14,6 +14,7 @@ from floodmark.model.names import is_catalog_name, quoted, short_hash
 from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources import arrow_feed, lost, ranges
+from floodmark.sources.counts import rows_in
 from floodmark.sources.logs import TableLog, log_of
 from floodmark.sources.old_versions import (
     feed_of,
@@ -75,7 +76,12 @@ class DeltaSource:
 
     def settled(self, window: Window, choice: Settlement) -> Window | None:
         """See `Source.settled`."""
-        return lost.settled(self._log(window), window, choice)
+        log = self._log(window)
+        amended = lost.settled(log, window, choice)
+        by_count = lost.settled_by_count(
+            log, amended or window, choice, lambda given: rows_in(self.read(given))
+        )
+        return by_count or amended
 
     def table(self, window: Window, at_version: int) -> DataFrame:
         """The whole upstream as of `at_version`; -1 gives it empty, with the window's schema."""

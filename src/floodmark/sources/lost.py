@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from floodmark.errors import SourceError
 from floodmark.model.delta import VersionFacts
 from floodmark.model.window import Settlement, Window
 from floodmark.sources import ranges
+from floodmark.sources.counts import is_counted, other_rows, taken_as_read
 from floodmark.sources.logs import TableLog
 
 LOST = {
@@ -33,6 +34,30 @@ def settled(log: TableLog, window: Window, choice: Settlement) -> Window | None:
     if loss is None:
         return None
     return _as_snapshot(log, window, loss) if choice == "snapshot" else _accepted(log, window, loss)
+
+
+def settled_by_count(
+    log: TableLog, window: Window, choice: Settlement, count: Callable[[Window], int]
+) -> Window | None:
+    """The same range with the rows that are read, if the log says another number; else None.
+
+    accept: those rows are taken as they are. snapshot: the whole table at the window's end, whose
+    number the next run compares as well.
+    """
+    if not is_counted(window):
+        return None
+    rows = count(window)
+    if rows == window.rows:
+        return None
+    error = other_rows(window, rows)
+    if choice == "snapshot" and window.method != "snapshot":
+        return _as_snapshot(log, window, error)
+    if window.method == "snapshot+feed":  # a run may amend a range to one way of reading only
+        window = _as_snapshot(log, window, error)
+        rows = count(window)
+        if rows == window.rows:
+            return window
+    return taken_as_read(window, rows)
 
 
 def _loss(log: TableLog, window: Window) -> SourceError | None:

@@ -31,6 +31,7 @@ from floodmark.sinks.origins import Origin, origins
 from floodmark.sinks.rules import Target
 from floodmark.sinks.target import DeltaTarget, not_written
 from floodmark.sources import arrow_feed, lost, ranges
+from floodmark.sources.counts import rows_in
 
 ATTEMPTS = 50
 """How often a commit that lost a race is decided anew."""
@@ -67,7 +68,12 @@ class ArrowSource:
 
     def settled(self, window: Window, choice: Settlement) -> Window | None:
         """See `Source.settled`."""
-        return lost.settled(self._log(window), window, choice)
+        log = self._log(window)
+        amended = lost.settled(log, window, choice)
+        by_count = lost.settled_by_count(
+            log, amended or window, choice, lambda given: rows_in(self.read(given))
+        )
+        return by_count or amended
 
     def table(self, window: Window, at_version: int) -> pa.Table:
         """See `Source.table`."""

@@ -23,6 +23,7 @@ from floodmark.control.events import (
     Leased,
     Renamed,
     Reset,
+    Succeeded,
 )
 from floodmark.control.fold import RULES, Rule
 from floodmark.control.rules import pipelines, plans, runs, snapshots
@@ -34,6 +35,7 @@ from floodmark.model.state import PlannedBatch, State
 from floodmark.model.times import with_end
 from floodmark.model.upstream import DEFAULT_OPTIONS
 from floodmark.model.window import Window
+from floodmark.model.write import WriteSpec
 from floodmark.plan import planner, seeds
 from floodmark.plan.windows import next_window as next_window_as_it_is
 from floodmark.run import context, deferred, leases, lost_ranges, runner
@@ -519,6 +521,25 @@ def lost_range_is_read_in_another_way_without_saying_so() -> list[Patch]:
 
     unsaid: dict[tuple[str, str, str], Window] = {}
     return [(runner, "settle_lost_ranges", settle), (PlannedBatch, "window_for", window_for)]
+
+
+@mutant
+def retry_forgets_that_a_write_took_other_rows() -> list[Patch]:
+    """The write is found by its receipt, and journaled as any other."""
+
+    def misread(
+        self: context.Run, spec: WriteSpec, counts: Any, receipt: Any, result: WriteResult
+    ) -> Any:
+        return {} if result.already_applied else original(self, spec, counts, receipt, result)
+
+    original = context.Run._misread  # noqa: SLF001
+    return [(context.Run, "_misread", misread)]
+
+
+@mutant
+def run_succeeds_over_a_write_that_took_other_rows() -> list[Patch]:
+    unheld = Rule(runs.check_run_event, RULES[Succeeded].effect)
+    return [(context.Run, "_refuse_misread", nothing), rules(Succeeded=unheld)]
 
 
 @mutant

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, count
 from typing import Any
 
@@ -35,7 +36,10 @@ from floodmark.errors import FencedError, FloodmarkError
 from floodmark.model.clock import Clock
 from floodmark.model.results import Batch
 from floodmark.model.state import PlannedBatch, State
+from floodmark.model.window import Window
+from floodmark.model.write import WriteSpec
 from floodmark.run import runner
+from floodmark.sources.counts import is_counted
 from floodmark.testing.mutants import MUTANTS, mutated
 from floodmark.testing.rows import day_of, span_of
 from floodmark.testing.truth import Violation, ensure
@@ -364,6 +368,21 @@ def _choice(actor: Actor, *choices: Any) -> Any:
     return None if not actor.is_careful and rng.random() < 0.5 else rng.choice(choices)
 
 
+@dataclass(frozen=True)
+class OtherRows:
+    """A reader that saw one row more than the log says."""
+
+    window: Window
+
+    def misread(self) -> int:
+        """The rows that it saw."""
+        return self.recounted()
+
+    def recounted(self) -> int:
+        """The same, counted now."""
+        return (self.window.rows or 0) + 1
+
+
 def function_of(actor: Actor, pipeline: str) -> Callable[[Any, Any], None]:
     """The user's function: writes what it got to each of its targets; may raise at any point."""
     spec, world = actor.world.pipelines[pipeline], actor.world
@@ -372,7 +391,13 @@ def function_of(actor: Actor, pipeline: str) -> Callable[[Any, Any], None]:
         for name, target in spec.writes:
             if world.happens(0.05):
                 raise UserError(f"{pipeline} before {name}")
-            run.write(Frame(pipeline, name, dict(inputs)), target, mode="append", name=name)
+            counts = [
+                OtherRows(window)
+                for window in inputs.values()
+                if is_counted(window) and world.happens(0.02)
+            ]
+            make = partial(Frame, pipeline, name, dict(inputs))
+            run.write_spec(WriteSpec(target, "append", name), make, counts=counts)
         if world.happens(0.05):
             raise UserError(f"{pipeline} at its end")
 

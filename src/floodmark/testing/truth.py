@@ -120,6 +120,10 @@ class Truth:
         self._by_seq: dict[int, PlanTruth] = {}
         self._abandoned: set[tuple[int, str]] = set()
         """(batch, pipeline) that ended with the removal of the pipeline: its targets are its own."""
+        self._misread: dict[tuple[str, str, str], Mapping[str, int]] = {}
+        """(batch, pipeline, write) -> the rows it took that are not those of the log."""
+        self._accepted: dict[tuple[str, str, str], bool] = {}
+        """(batch, pipeline, upstream) -> whether the last amendment takes the rows as they are read."""
         self._see: dict[str, Callable[[Any], None]] = {
             "REGISTER": self._registered,
             "PLAN": self._planned_batch,
@@ -383,6 +387,7 @@ class Truth:
         gone = set(range(way[0][0], way[0][1] + 1)) - set(given_by(way))
         is_gone = max(gone, default=-1) <= self._lost.get(upstream, -1)
         ensure(is_gone, f"G2 {upstream} {gone} is declared lost although it is there")
+        self._accepted[body.batch_id, body.pipeline, upstream] = body.window.as_read
         if ways is not None:
             ways.append(way)
 
@@ -390,6 +395,7 @@ class Truth:
         """An operator decided about rows that somebody took away."""
         self._fence(body)
         plan, found = self.plans[body.batch_id], body.sink
+        self._misread.pop((body.batch_id, body.pipeline, found.write_name), None)
         sink = self.sinks[body.pipeline, found.write_name]
         # A pipeline that took over a name, or a table, may be asked about what others lost there.
         was_hurt = any(each.was_hurt for each in self._sinks_of(sink.target))
@@ -481,6 +487,10 @@ class Truth:
         if (self.plans[body.batch_id].seq, body.pipeline) in self._abandoned:
             return
         write, seq = body.sink.write_name, self.plans[body.batch_id].seq
+        key = (body.batch_id, body.pipeline, write)
+        forgotten = self._misread.get(key, {}).keys() - body.sink.misread.keys()
+        ensure(not forgotten, f"G6 {body.pipeline}/{write} took other rows, and that is forgotten")
+        self._misread[key] = body.sink.misread
         self._applied(body.batch_id, body.pipeline, [write], "G3 SINK_DONE")
         sink = self.sinks[body.pipeline, write]
         if self.plans[body.batch_id].is_ordered:
@@ -494,7 +504,16 @@ class Truth:
         self._fence(body)
         if (self.plans[body.batch_id].seq, body.pipeline) not in self._abandoned:
             self._applied(body.batch_id, body.pipeline, self._writes[body.pipeline], "G3 SUCCESS")
+            self._all_accepted(body.batch_id, body.pipeline)
         self.status[body.batch_id, body.pipeline] = "SUCCESS"
+
+    def _all_accepted(self, batch_id: str, pipeline: str) -> None:
+        for write in self._writes[pipeline]:
+            for upstream, rows in self._misread.get((batch_id, pipeline, write), {}).items():
+                is_accepted = self._accepted.get((batch_id, pipeline, upstream), False)
+                ensure(
+                    is_accepted, f"G6 {pipeline}/{write} took {rows} rows of {upstream}: unaccepted"
+                )
 
     def _applied(self, batch_id: str, pipeline: str, writes: Iterable[str], what: str) -> None:
         seq = self.plans[batch_id].seq

@@ -6,10 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from floodmark.control.events import Advanced, Amended, Registered
+from floodmark.control.events import (
+    Advanced,
+    Amended,
+    Failed,
+    Registered,
+    SinkWritten,
+    Succeeded,
+)
 from floodmark.control.fold import fold
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError
+from floodmark.model.state import SinkDone
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Window
 
@@ -64,6 +72,39 @@ def test_a_loss_outweighs_a_snapshot_in_what_is_shown(running: Story) -> None:
 def test_refuses(running: Story, body: Amended, reason: str) -> None:
     with pytest.raises(ControlError, match=reason):
         running.then(body)
+
+
+def took_other_rows(epoch: int = 1, rows: int = 23) -> SinkWritten:
+    sink = SinkDone("sink", "app", "/t", "id", 1, rows, misread={"/u/b": rows})
+    return SinkWritten("b1", "Q", epoch, sink)
+
+
+def test_nothing_succeeds_over_rows_that_nobody_has_accepted(running: Story) -> None:
+    running.then(took_other_rows())
+    for way in (None, LOST, SNAPSHOT):
+        if way is not None:
+            running.then(amend(way))
+        with pytest.raises(ControlError, match="took rows that nobody has accepted"):
+            running.then(Succeeded("b1", "Q", 1))
+
+    running.then(amend(replace(LOST, as_read=True))).then(Succeeded("b1", "Q", 1))
+
+    assert running.state.batches["b1"].has_succeeded("Q")
+
+
+def test_another_attempt_and_a_snapshot_of_the_journal_know_what_a_write_took(
+    running: Story,
+) -> None:
+    running.then(took_other_rows()).then(Failed("b1", "Q", 1, "FM-SOURCE-065"))
+    snapshot = replace(
+        running.events[0], seq=running.state.seq, body=snapshot_of(running.state, 10)
+    )
+    assert fold([snapshot]) == running.state
+
+    running.lease("b1", "Q")
+
+    with pytest.raises(ControlError, match="took rows that nobody has accepted"):
+        running.then(Succeeded("b1", "Q", 2))
 
 
 def test_a_snapshot_of_the_journal_keeps_amendments(running: Story) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, w
 import floodmark as fm
 from floodmark.control.events import (
     Advanced,
+    Amended,
     Body,
     Cancelled,
     Event,
@@ -96,6 +98,15 @@ def failing(bodies: Sequence[Body]) -> set[str]:
 @pytest.fixture
 def target(tmp_path: Path) -> str:
     return str(tmp_path / "sink")
+
+
+def done_with_other_rows(target: str, rows: int) -> SinkWritten:
+    sink = SinkDone("sink", APP, target, "id", 0, 1, misread={"/a": rows})
+    return SinkWritten("b1", "p", 1, sink)
+
+
+def amended(*, as_read: bool) -> Amended:
+    return Amended("b1", "p", 1, replace(window(-1, 0), method="lost", as_read=as_read))
 
 
 def test_a_sound_history_passes_every_check(target: str) -> None:
@@ -182,6 +193,20 @@ def test_a_broken_journal_fails_its_check(name: str) -> None:
     guarantee, bodies = BROKEN[name]
 
     assert guarantee in failing(bodies)
+
+
+@pytest.mark.parametrize("decided", [[], [amended(as_read=False)]])
+def test_a_success_over_rows_that_nobody_accepted_is_found(
+    target: str, decided: list[Body]
+) -> None:
+    write(target, 1)
+    bodies: list[Body] = [plan(1, window(-1, 0)), lease(1), done_with_other_rows(target, 23)]
+
+    assert failing([*bodies, *decided, succeeded(1)]) == {"rows"}
+    assert failing([*bodies, *decided]) == set()
+    # The last word of the operator counts; a write that was made anew may have taken others.
+    assert failing([*bodies, *decided, amended(as_read=True), succeeded(1)]) == set()
+    assert failing([*bodies, *decided, done(1, target, 0), succeeded(1)]) == set()
 
 
 def test_a_batch_applied_twice_fails_g3(target: str) -> None:

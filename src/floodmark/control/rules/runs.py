@@ -108,11 +108,17 @@ def check_run_event(
 
 
 def check_succeeded(state: State, body: Succeeded) -> str | None:
-    """Nothing can have been read of a window whose end nobody has frozen."""
+    """Nothing can have been read of a window whose end nobody has frozen, and rows that are not
+    those which the log promised have to be accepted.
+    """
     batch = state.batches.get(body.batch_id)
     for upstream in batch.upstreams_of(body.pipeline) if batch else ():
         if batch and batch.windows[upstream].deferred:
             return f"the end of {upstream} is not frozen"
+    run = batch.runs.get(body.pipeline) if batch else None
+    for sink in run.sinks.values() if batch and run else ():
+        if not batch.accepts(body.pipeline, sink.misread):  # type: ignore[union-attr]
+            return f"the write {sink.write_name} took rows that nobody has accepted"
     return check_run_event(state, body)
 
 

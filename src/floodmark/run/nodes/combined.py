@@ -93,7 +93,14 @@ class Combination:
             windows += self.others[name].windows(other)
         above = [source, *others.values()]
         is_replayable = all(output.is_replayable for output in above)
-        return Output(make, tuple(dict.fromkeys(windows)), is_replayable, has_news=has_news)
+        counts = dict.fromkeys(count for output in above for count in output.counts)
+        return Output(
+            make,
+            tuple(dict.fromkeys(windows)),
+            is_replayable,
+            has_news=has_news,
+            counts=tuple(counts),
+        )
 
     def _frame(self, name: str, output: Output) -> Any:
         frame = output.make()

@@ -187,7 +187,14 @@ class NodeRun:
             return read_database(self.run, window, self.sharers, first_run=self.is_first_run)
         is_read_whole = self._is_read_whole(window)
         name = upstream.name
-        return read_by(self.run, window, lambda: self.inputs[name], is_read_whole=is_read_whole)
+        return read_by(
+            self.run,
+            window,
+            lambda: self.inputs[name],
+            is_read_whole=is_read_whole,
+            # What goes to a database is fetched in pieces, of which Spark tells no observation.
+            is_observed=all(connection_of(spec.target) is None for spec in self.readers),
+        )
 
     def _looked_up(self, name: str) -> Output:
         run = self.run
@@ -280,7 +287,7 @@ class NodeRun:
             if aside is not None and rejected is not None:
                 # Before the target has its rows: both are written or neither.
                 self.run.check_spec(aside, rejected.make, rejected.windows)
-            result = self.run.write_spec(spec, passed.make, passed.windows)
+            result = self.run.write_spec(spec, passed.make, passed.windows, passed.counts)
         # The boundary to the plan: a check that stopped it is told in the words of the check.
         except Exception as error:
             found = expect.failed_check(error, self.marks)
@@ -288,7 +295,7 @@ class NodeRun:
                 raise
             raise expect.broken(self.run, *found) from error
         if aside is not None and rejected is not None:
-            self.run.write_spec(aside, rejected.make, rejected.windows)
+            self.run.write_spec(aside, rejected.make, rejected.windows, rejected.counts)
         return result
 
     def _is_new(self, spec: WriteSpec) -> bool:
@@ -306,4 +313,10 @@ def _has_log(spec: WriteSpec) -> bool:
 
 def _with_rows_of(every: Output, made: Output) -> Output:
     """The same output with other rows: all there are, though what is news stays what it was."""
-    return replace(made, make=every.make, windows=every.windows, is_replayable=every.is_replayable)
+    return replace(
+        made,
+        make=every.make,
+        windows=every.windows,
+        is_replayable=every.is_replayable,
+        counts=every.counts,
+    )

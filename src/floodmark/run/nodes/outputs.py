@@ -16,6 +16,7 @@ from floodmark.model.window import Method, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.lost_targets import whole_window
+from floodmark.sources.counts import RowCount
 
 T = TypeVar("T")
 Make = Callable[[], Any]
@@ -47,15 +48,22 @@ class Output:
     """The whole table that a write by key has changed: what other nodes join and query."""
     is_read_whole: bool = False
     """Whether `standing` is all there is, not only what is new beside what is whole."""
+    counts: tuple[RowCount, ...] = ()
+    """The numbers of rows to compare with the plan when the rows have been read."""
 
 
-def read_by(run: Run, window: Window, make: Make, *, is_read_whole: bool) -> Output:
-    """What a node reads of an upstream."""
-    first = run.first_window(window)
+def read_by(
+    run: Run, window: Window, make: Make, *, is_read_whole: bool, is_observed: bool
+) -> Output:
+    """What a node reads of an upstream; its rows are counted as they are read, or before it."""
+    count = RowCount(window, make, is_observed=is_observed)
+    first, standing = run.first_window(window), whole_window(window)
     is_replayable = window.kind in ("version", "files")
 
     def all_of(given: Window) -> Output:
         def make_all() -> Any:
+            if given is standing:
+                count.frame()  # all of it is what is new, where a table is read whole
             if given.kind != "version" and given.end_mark is None:
                 raise _not_frozen(run, given)
             return run.read(given)
@@ -63,13 +71,14 @@ def read_by(run: Run, window: Window, make: Make, *, is_read_whole: bool) -> Out
         return Output(make_all, (given,), is_replayable, has_news=True)
 
     return Output(
-        make,
+        count.frame,
         (window,),
         is_replayable,
         has_news=window.has_news,
         whole=all_of(first) if first else None,
-        standing=all_of(whole_window(window)) if is_read_whole else None,
+        standing=all_of(standing) if is_read_whole else None,
         is_read_whole=is_read_whole,
+        counts=(count,),
     )
 
 
@@ -172,10 +181,14 @@ def landed(run: Run, name: str, output: Output, readers: Sequence[WriteSpec]) ->
 
     def land() -> Window:
         rows = run.land(name, lambda: stored(output.make()), output.windows, readers)
+        # No target has them yet. Rows that an earlier attempt put aside were compared by it.
+        for count in output.counts:
+            count.refuse_misread()
         return committed_window(run, name, rows)
 
     window = once(land)
-    return replace(output, make=lambda: unstored(run.read(window())), is_replayable=True)
+    again = replace(output, make=lambda: unstored(run.read(window())), is_replayable=True)
+    return replace(again, counts=())
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:

@@ -1,0 +1,200 @@
+"""Rows that Spark reads of a table whose log contradicts its checkpoint, or its files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.unit.run.nodes.test_row_counts import batch_of, error_of
+
+from floodmark.engines.jvm import observed_rows
+from floodmark.project import Project
+from floodmark.sources import counts
+from floodmark.testing.node_projects import table_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+PROJECT = """\
+project: shop
+pipelines:
+  - pipeline: orders
+    parallel: 1
+    nodes:
+      - name: copy
+        read: {path: ./orders, READ}
+        write: {path: ./copy, WRITE}
+"""
+SECOND = """\
+      - name: filtered
+        read: {path: ./orders}
+        transform: [{filter_rows: id > 4}]
+        write: {path: ./filtered, mode: append, changes: log}
+"""
+
+
+class Shop:
+    """A table `orders` that Spark wrote: 5 rows in version 0, and a project that copies it."""
+
+    def __init__(self, spark: SparkSession, root: Path, text: str) -> None:
+        self.spark, self.root = spark, root
+        (root / "floodmark.yaml").write_text(text)
+        self.add(0, 5)
+
+    def add(self, first: int, last: int) -> None:
+        rows = self.spark.range(first, last, 1, 1).write.format("delta").mode("append")
+        rows.option("delta.enableChangeDataFeed", "true").save(str(self.root / "orders"))
+
+    def commit(self, version: int) -> Path:
+        return self.root / "orders/_delta_log" / f"{version:020d}.json"
+
+    def promise(self, version: int, rows: int) -> None:
+        """Let the commit of a version say that its file has other rows."""
+        commit = self.commit(version)
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        for action in actions:
+            if add := action.get("add"):
+                add["stats"] = json.dumps({**json.loads(add["stats"]), "numRecords": rows})
+        self._rewrite(commit, actions)
+
+    def _rewrite(self, commit: Path, actions: list[dict[str, Any]]) -> Callable[[], object]:
+        original = commit.read_text()
+        # What Spark wrote beside it to check the file and the table would no longer be right.
+        for name in (f".{commit.name}.crc", f"{commit.stem}.crc", f".{commit.stem}.crc.crc"):
+            commit.with_name(name).unlink(missing_ok=True)
+        commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
+        return partial(commit.write_text, original)
+
+    def replace_file(self, version: int, *ids: int) -> Callable[[], object]:
+        """Let the commit of a version name a file with other rows; gives the way back."""
+        pq.write_table(
+            pa.table({"id": pa.array(ids, pa.int64())}), self.root / "orders/other.parquet"
+        )
+        commit = self.commit(version)
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        for action in actions:
+            if add := action.get("add"):
+                add["path"] = "other.parquet"
+                add["size"] = (self.root / "orders/other.parquet").stat().st_size
+        return self._rewrite(commit, actions)
+
+    def project(self) -> Project:
+        project = Project.load(self.root)
+        project._session = lambda: self.spark
+        return project
+
+    def ids(self, table: str = "copy") -> list[int]:
+        return [row[0] for row in table_rows(self.root / table, "id")]
+
+    def mark(self) -> int | None:
+        marks = self.project().coordinator.state().marks
+        mark = marks.get(("orders", str(self.root / "orders")))
+        return mark.version if mark else None
+
+    def problems(self) -> list[str]:
+        return [finding.text for finding in self.project().verify() if not finding.ok]
+
+
+@pytest.fixture
+def recounts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What was counted by a read of its own, in order; the count itself is the real one."""
+    numbers: list[int] = []
+    rows_in = counts.rows_in
+
+    def counted(frame: object) -> int:
+        numbers.append(rows_in(frame))
+        return numbers[-1]
+
+    monkeypatch.setattr(counts, "rows_in", counted)
+    return numbers
+
+
+def test_a_whole_table_is_counted_before_its_commit(spark: SparkSession, tmp_path: Path) -> None:
+    text = PROJECT.replace("READ", "method: snapshot").replace("WRITE", "mode: overwrite")
+    shop = Shop(spark, tmp_path, text)
+    # The checkpoint of a writer that had put 23 rows there; the commits tell of the first 5.
+    shop.add(5, 23)
+    _checkpoint(spark, tmp_path / "orders")
+    shop.promise(1, 0)
+
+    summary = shop.project().run()
+
+    error = error_of(summary)
+    assert (error.code, error.found) == ("FM-SOURCE-064", "23 rows are read, the log says 5")
+    assert not (tmp_path / "copy").exists()
+    assert error_of(shop.project().retry(batch_of(summary))).code == "FM-SOURCE-064"
+    assert shop.mark() is None
+    accepted = shop.project().retry(batch_of(summary), on_lost_range="accept")
+    assert accepted.exit_code == 0
+    assert shop.ids() == list(range(23))
+    assert (shop.mark(), shop.problems()) == (1, [])
+
+
+def _checkpoint(spark: SparkSession, table: Path) -> None:
+    jvm: Any = spark._jvm
+    log = jvm.org.apache.spark.sql.delta.DeltaLog
+    log.forTable(spark._jsparkSession, str(table)).checkpoint()
+
+
+@pytest.mark.parametrize("way", ["accept", "put back"])
+def test_a_feed_is_counted_while_it_is_written(
+    spark: SparkSession, tmp_path: Path, recounts: list[int], way: str
+) -> None:
+    write = "mode: append, changes: log" if way == "accept" else "merge: {keys: [id]}"
+    text = PROJECT.replace(", READ", "").replace("WRITE", write) + SECOND
+    shop = Shop(spark, tmp_path, text)
+    assert shop.project().run().exit_code == 0
+    shop.add(5, 9)
+    assert shop.project().run().exit_code == 0
+    assert recounts == [5, 5]  # each node counts the whole table of its first run, and no feed
+    written = len(shop.ids())
+    shop.add(9, 14)
+    repair = shop.replace_file(2, *range(9, 32))
+
+    summary = shop.project().run()
+
+    error = error_of(summary)
+    assert (error.code, error.found) == ("FM-SOURCE-065", "23 rows are read, the log says 5")
+    assert (shop.ids(), shop.mark()) == (list(range(32)), 1)
+    # Its receipt tells the retry that the rows are there; what it took is not forgotten.
+    again = shop.project().retry(batch_of(summary))
+    assert error_of(again).code == "FM-SOURCE-065"
+    assert (shop.ids(), shop.mark()) == (list(range(32)), 1)
+
+    if way == "accept":
+        end = 32
+        settled = shop.project().retry(batch_of(summary), on_lost_range="accept")
+    else:
+        end = 14
+        repair()
+        before = f"delta.`{tmp_path / 'copy'}` TO VERSION AS OF 1"
+        spark.sql(f"RESTORE TABLE {before}")
+        assert len(shop.ids()) == written
+        settled = shop.project().retry(batch_of(summary), on_lost_target="accept")
+
+    assert settled.exit_code == 0, [outcome.error for outcome in settled.outcomes]
+    assert (shop.ids(), shop.ids("filtered")) == (list(range(end)), list(range(5, end)))
+    assert (shop.mark(), shop.problems()) == (2, [])
+    shop.add(32, 33)
+    assert shop.project().run().exit_code == 0
+    assert shop.ids() == [*range(end), 32]
+
+
+def test_spark_tells_what_an_action_has_read_and_no_more(spark: SparkSession) -> None:
+    read, by_write = observed_rows(spark.range(100))
+    assert by_write(0) is None  # nothing has read it yet
+    read.write.format("noop").mode("overwrite").save()
+    assert by_write(30) == 100
+
+    pruned, by_join = observed_rows(spark.range(100))
+    pruned.join(spark.range(0), "id").write.format("noop").mode("overwrite").save()
+    # Nothing or 0, as the plan has it; so such a number alone proves no difference.
+    assert by_join(30) in (None, 0)
