@@ -64,6 +64,9 @@ class TimedEngine:
     def is_lost_file(self, error: BaseException) -> bool:
         return self._inner.is_lost_file(error)
 
+    def refuse_without_receipts(self, pipeline: str) -> None:
+        self._inner.refuse_without_receipts(pipeline)
+
 
 class _Timed:
     """A source or sink of which some methods are timed."""

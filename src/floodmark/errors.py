@@ -83,6 +83,7 @@ CODES: dict[str, str] = {
     "FM-SETUP-010": "the Kafka client is not installed",
     "FM-SETUP-011": "the Spark session has no connector to Kafka",
     "FM-SETUP-012": "Java made no archive of the classes",
+    "FM-SETUP-013": "Spark Connect is asked for where a local session is needed",
     "FM-PLAN-001": "an upstream cannot be found",
     "FM-PLAN-002": "an upstream is not a Delta table",
     "FM-PLAN-003": "an upstream is named twice, or one table has two names",

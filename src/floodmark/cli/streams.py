@@ -121,13 +121,14 @@ def run(
     accept_state_loss: StateLossOption = False,
 ) -> int:
     """Run streams until they are done or stopped; SIGTERM and Ctrl-C end them after their batch."""
-    from floodmark.engines.spark import local_session
+    from floodmark.engines.spark import local_session, refuse_connect
     from floodmark.streaming.crew import SharedSession, Told, run_together
     from floodmark.streaming.health import served
     from floodmark.streaming.metrics import StreamNumbers
     from floodmark.streaming.parts import notes_of, runner_of
     from floodmark.streaming.telling import errors_of
 
+    refuse_connect()
     found = [access(call, stream) for stream in streams_named(call, streams)]
     session = SharedSession(lambda: local_session(connectors=["kafka"]))
     call.what_stays, call.next = _STATES, " ".join(("floodmark stream run", *(streams or ())))

@@ -15,6 +15,7 @@ from floodmark.control.refusals import cannot_cancel
 from floodmark.coordinator.store import Store
 from floodmark.errors import ConfigError, ControlError
 from floodmark.finalize import advance_watermarks
+from floodmark.model.names import connection_of
 from floodmark.model.results import (
     Finalized,
     Metrics,
@@ -26,6 +27,7 @@ from floodmark.model.state import (
     State,
 )
 from floodmark.model.window import Settlement
+from floodmark.model.write import DELTA
 from floodmark.plan.refusals import (
     refuse_unknown_settlement,
 )
@@ -90,6 +92,8 @@ class Running(Store):
         # Refuse before a Spark session is asked for.
         batch_for_run(store.state(), batch_id, pipeline)
         engine = self._any_engine()
+        if self._may_write_delta(pipeline):
+            engine.refuse_without_receipts(pipeline)
         self._name_tables_again(store.state())
         try:
             runner = self._runner(store, on_lost_target, on_lost_range, loads_anew=loads_anew)
@@ -216,6 +220,13 @@ class Running(Store):
         windows = (*batch.windows.values(), *batch.lookups.values())
         tables = {w.upstream: source.table(w, w.through_version) for w in windows}
         return Inputs(tables, self.stored_name)
+
+    def _may_write_delta(self, pipeline: str) -> bool:
+        """Whether a run of the pipeline may write a Delta table; a function does not tell before."""
+        writes = self.writes.get(pipeline)
+        return not writes or any(
+            spec.format == DELTA and connection_of(spec.target) is None for spec in writes
+        )
 
     def _any_engine(self) -> Engine:
         if self._engine is not None:

@@ -28,6 +28,7 @@ _DELTA_OPTIONS = (
     "org.apache.spark.sql.delta.DeltaOptions",
     "com.databricks.sql.transaction.tahoe.DeltaOptions",
 )
+_CATALOG_IS_WANTED = "spark.databricks.delta.requiredSparkConfsCheck.enabled"
 _FIXED_ZONE = re.compile(r"Z|UTC|UCT|GMT|UT|Zulu|Universal|Greenwich|Etc/.*|(UTC|GMT|UT)?[+-]\d.*")
 """Names of zones without summer time, now and ever; all others have a past with transitions."""
 
@@ -59,6 +60,13 @@ def has_delta_transactions(spark: SparkSession) -> bool:
         except (TypeError, Py4JError):  # what py4j says of a class that is not there
             continue
     return False
+
+
+def lacks_delta_catalog(spark: SparkSession) -> bool:
+    """Whether Delta refuses everything for want of its catalog, by its own rule."""
+    if spark.conf.get("spark.sql.catalog.spark_catalog", "") or is_on_databricks(spark):
+        return False
+    return spark.conf.get(_CATALOG_IS_WANTED, "true") != "false"
 
 
 def is_on_databricks(spark: SparkSession) -> bool:

@@ -31,6 +31,8 @@ MAX_DRIVER_MEMORY_MB = 4096
 _NO_SOURCE = ("DATA_SOURCE_NOT_FOUND", "_LEGACY_ERROR_TEMP_1140")
 """Spark's conditions for a format that it does not have; Kafka's has one of its own."""
 _WAREHOUSE = "floodmark-warehouse-"
+_CONNECT_VARIABLES = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+"""pyspark sets the second where a process has had a session of Spark Connect."""
 _ZONE = "-Duser.timezone=UTC"
 """JDBC hands wall times through the zone of the JVM: one with summer time skips an hour a year."""
 
@@ -46,8 +48,9 @@ def local_session(
     Fetches the Delta jars on first use, and those of `connectors` (`"kafka"`, `"postgres"`); of
     connectors that are not named it has those that were fetched before. Called again, it returns
     the session that is active, whose settings stay as they are. Raises SetupError: FM-SETUP-001 no Java, 002 and 004 jars,
-    003 no pyspark, 005 if the active session has no Delta.
+    003 no pyspark, 005 if the active session has no Delta, 013 where Spark Connect is asked for.
     """
+    refuse_connect(conf)
     active = _active_session()
     if active is not None:
         return _require_delta(active)
@@ -65,6 +68,30 @@ def local_session(
         settings |= _archived(settings)
     with _environment(JAVA_HOME=str(java.home(java.find())), PYSPARK_PYTHON=sys.executable):
         return _start(settings)
+
+
+def refuse_connect(conf: Mapping[str, str] | None = None) -> None:
+    """Raise FM-SETUP-013 where pyspark would give a Spark Connect session instead of a local one.
+
+    Starts nothing and asks nobody: pyspark goes by these names alone.
+    """
+    said = {
+        **{name: os.environ.get(name) for name in _CONNECT_VARIABLES},
+        "spark.remote": (conf or {}).get("spark.remote"),
+    }
+    names = [name for name, value in said.items() if value]
+    if (conf or {}).get("spark.api.mode", "classic").lower() != "classic":
+        names.append("spark.api.mode")
+    if not names:
+        return
+    raise SetupError(
+        "FM-SETUP-013",
+        "Spark Connect is asked for, over which rows and receipt cannot be committed together",
+        found=f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} set",
+        allowed="a session of Spark with a driver of its own",
+        state="nothing was started or written",
+        next=f"take {' and '.join(names)} away, then repeat the command in a process of its own",
+    )
 
 
 def has_delta(spark: SparkSession) -> bool:
@@ -104,6 +131,8 @@ def default_conf(connectors: Sequence[str] = ()) -> dict[str, str]:
     few = str(max(2, min(2 * cores, 16)))
     return {
         "spark.master": "local[*]",
+        # SPARK_API_MODE=connect would start a server of Spark Connect instead.
+        "spark.api.mode": "classic",
         "spark.jars": ",".join(str(path) for path in _jars(connectors)),
         "spark.sql.extensions": DELTA_EXTENSION,
         "spark.sql.catalog.spark_catalog": DELTA_CATALOG,

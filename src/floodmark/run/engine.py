@@ -42,6 +42,12 @@ class Engine(Protocol):
     def is_lost_file(self, error: BaseException) -> bool:
         """Whether an error means that data files of an upstream are gone."""
 
+    def refuse_without_receipts(self, pipeline: str) -> None:
+        """Raise FM-SINK-046 where no write of a Delta table could have its receipt.
+
+        Asked before a run is leased: a function is not called whose writes would be refused.
+        """
+
 
 class SparkEngine:
     """Delta tables through a Spark session. The adapters are imported on first use."""
@@ -93,6 +99,11 @@ class SparkEngine:
         from floodmark.sources.delta import lost_files
 
         return lost_files(error)
+
+    def refuse_without_receipts(self, pipeline: str) -> None:
+        from floodmark.sinks.delta import refuse_without_receipts
+
+        refuse_without_receipts(self.spark, f"pipeline {pipeline}")
 
 
 def spark_engine(

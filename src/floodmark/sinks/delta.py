@@ -14,8 +14,10 @@ from floodmark.engines.jvm import (
     file_lock,
     has_delta_transactions,
     is_connect,
+    is_gone,
     is_on_databricks,
     java_errors,
+    lacks_delta_catalog,
     session_like,
 )
 from floodmark.errors import SinkError
@@ -418,8 +420,10 @@ def refuse_without_receipts(spark: SparkSession, target: str) -> None:
     """
     if is_connect(spark):
         found = "a Spark Connect session"
-    elif not has_delta_transactions(spark):
+    elif not has_delta_transactions(spark) and not is_gone(spark):  # who is gone says nothing
         found = "no Delta that knows txnAppId and txnVersion"
+    elif lacks_delta_catalog(spark):
+        found = "spark.sql.catalog.spark_catalog is not set, without which Delta does nothing"
     else:
         return
     raise SinkError(
@@ -427,10 +431,11 @@ def refuse_without_receipts(spark: SparkSession, target: str) -> None:
         "the Spark session cannot commit rows and receipt together",
         where=target,
         found=found,
-        allowed="a session of Spark with a driver of its own and Delta 2.0 or newer",
+        allowed="a session of Spark with a driver of its own and Delta 2.0 or newer, by Delta's"
+        " extension and catalog",
         state="nothing was written; without receipts every retry would append the rows again",
-        next="pass such a session to fm.Coordinator, say spark=fm.local_session(); then:"
-        " floodmark retry BATCH",
+        next="in a process without Spark Connect pass such a session to fm.Coordinator, say"
+        " spark=fm.local_session(); then: floodmark retry BATCH",
     )
 
 

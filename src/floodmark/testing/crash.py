@@ -92,6 +92,9 @@ class ArrowEngine:
         """See `Engine.is_lost_file`; the source tells it by its own error."""
         return False
 
+    def refuse_without_receipts(self, pipeline: str) -> None:
+        """See `Engine.refuse_without_receipts`; delta-rs always writes them."""
+
 
 # The lake -----------------------------------------------------------------------------------------
 

@@ -499,6 +499,9 @@ class SimEngine:
     def is_lost_file(self, error: BaseException) -> bool:
         return False
 
+    def refuse_without_receipts(self, pipeline: str) -> None:
+        pass
+
 
 class NoFiles(Storage):
     """A storage without a file: batches of schedules put nothing aside."""
