@@ -98,7 +98,7 @@ LIMITED_BY = {
     "LOCK_NB: the lock is had at once or not at all": ("control/turns.py fcntl.flock",),
     "lease_ttl: a Pulse beats until its run has ended": ("control/heartbeats.py _stop.wait",),
     "timeout: of each pipeline, and a signal: threads work for the caller": (
-        "project/crew.py thread.join",
+        "work/pool.py thread.join",
     ),
     "a signal: it serves until it is told to stop": ("cli/metrics.py thread.join",),
     "START_SECONDS of our own servers, for the demo and tests": (

@@ -75,7 +75,7 @@ def _write(call: Call, out: Path, after: float) -> int:
 
 
 def _write_file(out: Path, text: str) -> None:
-    from floodmark.observe.files import write_whole
+    from floodmark.storage import write_whole
 
     try:
         write_whole(out, text)

@@ -56,7 +56,6 @@ from floodmark.project.checks import (
     refuse_nodes,
     strays,
 )
-from floodmark.project.crew import Crew
 from floodmark.project.file_reads import file_readers_of
 from floodmark.project.following import with_followers
 from floodmark.project.order import order_of, written_so_far
@@ -76,6 +75,7 @@ from floodmark.run.leases import paused
 from floodmark.run.nodes.writes import writes_of
 from floodmark.sources.cursors import Readers
 from floodmark.sources.keeping import only_looking
+from floodmark.work import Crew
 
 __all__ = [
     "BatchOutcome",

@@ -11,7 +11,7 @@ from typing import Any
 
 from floodmark.errors import ConfigError, PlanError
 from floodmark.model.state import PlannedBatch
-from floodmark.observe.files import write_whole
+from floodmark.storage import write_whole
 
 KIND = "floodmark plan"
 MAX_BYTES = 64 << 20

@@ -14,7 +14,6 @@ from floodmark.model.results import Batch, Finalized, batch_view
 from floodmark.model.state import OnLostTarget
 from floodmark.model.window import Caution, Settlement, Window
 from floodmark.project.anew import begin_anew
-from floodmark.project.crew import Crew
 from floodmark.project.failures import failure_of, with_caller
 from floodmark.project.order import Order, Unit
 from floodmark.project.outcomes import (
@@ -27,6 +26,7 @@ from floodmark.project.outcomes import (
     outcome_of,
 )
 from floodmark.run.limits import Limits
+from floodmark.work import Crew
 
 if TYPE_CHECKING:
     from floodmark.project import Project

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from floodmark.project.crew import Crew
+from floodmark.work import Crew
 
 
 def test_work_within_work_that_was_not_begun_does_not_hide_why() -> None:
