@@ -206,7 +206,7 @@ def _value(value: object) -> str:
 
 
 def _project_file() -> Iterator[str]:
-    from floodmark.config.schema import sections
+    from floodmark.config.project.schema import sections
 
     yield "# Project file"
     yield GENERATED

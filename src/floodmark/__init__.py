@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from floodmark.config.plugins import format, sink, source  # noqa: A004 fm.format
-    from floodmark.config.twin import Node, Pipeline
+    from floodmark.config.project.plugins import format, sink, source  # noqa: A004 fm.format
+    from floodmark.config.project.python_api import Node, Pipeline
     from floodmark.coordinator import Coordinator
     from floodmark.engines.spark import local_session
     from floodmark.errors import FloodmarkError
@@ -27,17 +27,17 @@ _HOMES = {
     "Coordinator": "floodmark.coordinator",
     "FloodmarkError": "floodmark.errors",
     "Metrics": "floodmark.model.results",
-    "Node": "floodmark.config.twin",
-    "Pipeline": "floodmark.config.twin",
+    "Node": "floodmark.config.project.python_api",
+    "Pipeline": "floodmark.config.project.python_api",
     "Project": "floodmark.project",
     "RunResult": "floodmark.model.results",
     "Upstream": "floodmark.model.upstream",
     "Window": "floodmark.model.window",
     "deletes": "floodmark.sinks.changes",
-    "format": "floodmark.config.plugins",
+    "format": "floodmark.config.project.plugins",
     "local_session": "floodmark.engines.spark",
-    "sink": "floodmark.config.plugins",
-    "source": "floodmark.config.plugins",
+    "sink": "floodmark.config.project.plugins",
+    "source": "floodmark.config.project.plugins",
     "stream_merge": "floodmark.sinks.streams",
     "transform": "floodmark.transforms.registry",
     "upserts": "floodmark.sinks.changes",

@@ -223,8 +223,8 @@ def test_the_project_of_the_readme_is_valid(tmp_path: Path) -> None:
 
 
 def test_get_started_lists_every_key_of_the_project_file() -> None:
-    from floodmark.config.faults import by_key
-    from floodmark.config.models import PipelineSettings, ProjectSettings
+    from floodmark.config.checks.faults import by_key
+    from floodmark.config.project.settings import PipelineSettings, ProjectSettings
 
     text = (DOCS / "get-started.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `([a-z_\[\].]+)` \|", text, re.MULTILINE))

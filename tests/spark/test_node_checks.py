@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from floodmark.config.nodes import Expectation
+from floodmark.config.project.nodes import Expectation
 from floodmark.run.nodes import checks, expect
 
 if TYPE_CHECKING:

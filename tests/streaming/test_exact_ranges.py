@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from floodmark.config.stream_types import from_ddl
+from floodmark.config.stream.schemas import from_ddl
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record, records_at
 from floodmark.engines.kafka_server import KafkaServer
 from floodmark.engines.spark import needing_kafka

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from floodmark.config.stream_types import from_ddl
+from floodmark.config.stream.schemas import from_ddl
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.plain_json import PlainReader
 from floodmark.streaming.read import BAD, EVENT_TIME, LATE, OFFSET, Records, Wanted

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from floodmark.config.stream_types import from_ddl
+from floodmark.config.stream.schemas import from_ddl
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.read import (
     BAD,

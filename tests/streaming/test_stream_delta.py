@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from floodmark import failpoints
-from floodmark.config.stream_files import load_stream
+from floodmark.config.stream.files import load_stream
 from floodmark.deltalog import DeltaLog
 from floodmark.engines.spark import local_session
 from floodmark.errors import StreamError

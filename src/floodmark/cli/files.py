@@ -15,8 +15,8 @@ from floodmark.cli.verb import verb
 from floodmark.errors import ConfigError
 
 if TYPE_CHECKING:
-    from floodmark.config.models import PipelineSettings
-    from floodmark.config.origins import Origin
+    from floodmark.config.project.origins import Origin
+    from floodmark.config.project.settings import PipelineSettings
 
 
 _TEMPLATES = "minimal, medallion, cloud or coordinator."
@@ -73,7 +73,7 @@ def _next(folder: Path) -> list[str | tuple[str, str]]:
 
 def config(call: Call) -> int:
     """Print the merged project, and where each value comes from; secrets are masked."""
-    from floodmark.config.origins import merged_values, origins
+    from floodmark.config.project.origins import merged_values, origins
 
     file = call.project.file
     found = origins(file)
@@ -111,7 +111,7 @@ def schema(
     ] = None,
 ) -> int:
     """Print or write the JSON schema of the YAML, for editors."""
-    from floodmark.config.schema import header, json_schema
+    from floodmark.config.project.schema import header, json_schema
 
     text = json.dumps(json_schema(kind.value), indent=2)
     if out is None:
@@ -144,7 +144,7 @@ def _write(path: Path, text: str) -> None:
 
 def graph(call: Call) -> int:
     """Show pipelines and nodes, and what comes before each."""
-    from floodmark.config.chains import parents_of
+    from floodmark.config.project.chains import parents_of
 
     settings = call.project.settings
     parents = parents_of(settings)
@@ -154,7 +154,7 @@ def graph(call: Call) -> int:
 
 
 def _pipeline(pipeline: PipelineSettings, parents: list[str]) -> dict[str, Any]:
-    from floodmark.config.graph import graph_of
+    from floodmark.config.project.graph import graph_of
 
     nodes = {node.name: node for node in pipeline.nodes}
     order = graph_of(list(nodes.values()))

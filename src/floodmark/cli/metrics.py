@@ -127,7 +127,7 @@ def _measure(call: Call, after: float) -> Sequence[Sample]:
 
 def _of_streams(call: Call) -> list[Sample]:
     """Whether the runners of the project's streams live; one that cannot be asked hides no other."""
-    from floodmark.config.stream_files import streams_of
+    from floodmark.config.stream.files import streams_of
     from floodmark.report.metrics import RunnerOfStream, runner_samples
     from floodmark.streaming.parts import access_of
     from floodmark.streaming.status import sign_of_life

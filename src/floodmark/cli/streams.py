@@ -19,8 +19,8 @@ from floodmark.cli.verb import at_least, group, seconds, verb
 from floodmark.errors import ConfigError, StreamError
 
 if TYPE_CHECKING:
-    from floodmark.config.connections import ConnectionModel
-    from floodmark.config.stream_files import LoadedStream
+    from floodmark.config.project.connections import ConnectionModel
+    from floodmark.config.stream.files import LoadedStream
     from floodmark.model.offsets import Offsets
     from floodmark.streaming.access import Access
     from floodmark.streaming.batches import Claim
@@ -528,7 +528,7 @@ def _connections(call: Call, stream: LoadedStream) -> Mapping[str, ConnectionMod
 
 def streams_named(call: Call, names: Sequence[str] | None) -> list[LoadedStream]:
     """The streams of some names; all of the project without any."""
-    from floodmark.config.stream_files import streams_of
+    from floodmark.config.stream.files import streams_of
 
     found = [stream_named(call, name) for name in names or ()]
     found = found or list(streams_of(call.project.file).values())
@@ -545,7 +545,7 @@ def streams_named(call: Call, names: Sequence[str] | None) -> list[LoadedStream]
 
 def stream_named(call: Call, name: str) -> LoadedStream:
     """The stream of a file, or of the project; raises ConfigError with every error of it."""
-    from floodmark.config.stream_files import load_stream, streams_of
+    from floodmark.config.stream.files import load_stream, streams_of
     from floodmark.model.names import choices
 
     if Path(name).is_file():

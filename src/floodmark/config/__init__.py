@@ -6,10 +6,10 @@ every error of them at once, each with its file, line and column.
 
 from __future__ import annotations
 
-from floodmark.config.functions import load_function
-from floodmark.config.layers import PROJECT_FILE
 from floodmark.config.load import LoadedFile, find_project_file, load_file, survey_file
-from floodmark.config.models import PipelineSettings, ProjectSettings, RetrySettings
+from floodmark.config.project.functions import load_function
+from floodmark.config.project.settings import PipelineSettings, ProjectSettings, RetrySettings
+from floodmark.config.text.layers import PROJECT_FILE
 
 __all__ = [
     "PROJECT_FILE",

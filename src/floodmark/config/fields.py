@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from floodmark.config.places import KeyPath, choices
+from floodmark.config.text.places import KeyPath, choices
 from floodmark.model import durations
 from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
 

@@ -13,17 +13,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from floodmark.config.connections import TYPES, canonical_type
-from floodmark.config.faults import add_fault, add_finding, by_key, described, misspelled
-from floodmark.config.layers import ENV_VARIABLE, PROJECT_FILE, Layers, read_layers, shown_path
-from floodmark.config.models import PipelineSettings, ProjectSettings
-from floodmark.config.places import NOTHING_DONE, KeyPath, Place, Report
-from floodmark.config.rules import pipeline_findings, surroundings_of
-from floodmark.config.sensitive import sensitive_finding
-from floodmark.config.shared_targets import shared_targets
-from floodmark.config.sound import Sound, is_consequence, sound_part, written_path
-from floodmark.config.stream_files import examine
-from floodmark.config.tree import Document, Entry
+from floodmark.config.checks.faults import add_fault, add_finding, by_key, described, misspelled
+from floodmark.config.checks.nodes import pipeline_findings, surroundings_of
+from floodmark.config.checks.sensitive import sensitive_finding
+from floodmark.config.checks.shared_targets import shared_targets
+from floodmark.config.checks.sound import Sound, is_consequence, sound_part, written_path
+from floodmark.config.project.connections import TYPES, canonical_type
+from floodmark.config.project.settings import PipelineSettings, ProjectSettings
+from floodmark.config.stream.files import examine
+from floodmark.config.text.layers import ENV_VARIABLE, PROJECT_FILE, Layers, read_layers, shown_path
+from floodmark.config.text.places import NOTHING_DONE, KeyPath, Place, Report
+from floodmark.config.text.tree import Document, Entry
 from floodmark.errors import ConfigError
 
 _KINDS_OF_PIPELINES = "nodes; or upstreams and function"

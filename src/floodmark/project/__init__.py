@@ -20,15 +20,15 @@ from floodmark.config import (
     load_file,
     survey_file,
 )
-from floodmark.config.chains import parents_of
-from floodmark.config.connections import DIALECTS
-from floodmark.config.models import MAX_JOBS
-from floodmark.config.node_reads import with_upstreams
-from floodmark.config.node_writes import is_at_least_once
-from floodmark.config.places import Report, choices
-from floodmark.config.plugins import Plugins
-from floodmark.config.references import Vault
-from floodmark.config.twin import built
+from floodmark.config.project.chains import parents_of
+from floodmark.config.project.connections import DIALECTS
+from floodmark.config.project.node_reads import with_upstreams
+from floodmark.config.project.node_writes import is_at_least_once
+from floodmark.config.project.plugins import Plugins
+from floodmark.config.project.python_api import built
+from floodmark.config.project.settings import MAX_JOBS
+from floodmark.config.text.places import Report, choices
+from floodmark.config.text.references import Vault
 from floodmark.coordinator import Coordinator
 from floodmark.engines.catalog import is_in_memory
 from floodmark.errors import (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from floodmark.config import PipelineSettings
-from floodmark.config.models import ProjectSettings
+from floodmark.config.project.settings import ProjectSettings
 from floodmark.project.outcomes import ScopePlan
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from floodmark.config import PipelineSettings
-from floodmark.config.models import ProjectSettings
+from floodmark.config.project.settings import ProjectSettings
 from floodmark.control import operations
 from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.config import LoadedFile, PipelineSettings, load_function
-from floodmark.config.chains import is_inside, read_by_node, table_name, written_by
-from floodmark.config.findings import UNREAD_SQL
-from floodmark.config.findings import Finding as ConfigFinding
-from floodmark.config.node_reads import is_database_read, upstream_of
-from floodmark.config.nodes import NodeSettings
-from floodmark.config.places import Report, key_name
-from floodmark.config.plugins import Plugins
-from floodmark.config.rules import has_plugins
+from floodmark.config.checks.findings import UNREAD_SQL
+from floodmark.config.checks.findings import Finding as ConfigFinding
+from floodmark.config.checks.nodes import has_plugins
+from floodmark.config.project.chains import is_inside, read_by_node, table_name, written_by
+from floodmark.config.project.node_reads import is_database_read, upstream_of
+from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.plugins import Plugins
+from floodmark.config.text.places import Report, key_name
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import is_local
 from floodmark.errors import ConfigError, ControlError, FloodmarkError

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from floodmark.config import LoadedFile
-from floodmark.config.connections import JdbcConnection, PostgresConnection
-from floodmark.config.node_reads import is_database_read, own_names, table_of, upstream_of
-from floodmark.config.nodes import NodeSettings
-from floodmark.config.reads import IncrementalSettings
-from floodmark.config.references import Secret, Vault
-from floodmark.config.upstreams import UpstreamSettings
+from floodmark.config.project.connections import JdbcConnection, PostgresConnection
+from floodmark.config.project.node_reads import is_database_read, own_names, table_of, upstream_of
+from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.reads import IncrementalSettings
+from floodmark.config.project.upstreams import UpstreamSettings
+from floodmark.config.text.references import Secret, Vault
 from floodmark.deltalog import Storage, absolute
 from floodmark.engines.postgres import certificate_file, connector_to
 from floodmark.model import durations

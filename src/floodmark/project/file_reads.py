@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from floodmark.config import LoadedFile
-from floodmark.config.connections import FilesConnection, LakeConnection
-from floodmark.config.graph import Graph, graph_of
-from floodmark.config.node_reads import is_file_read, upstream_of
-from floodmark.config.nodes import NodeSettings
-from floodmark.config.plugins import Plugins
-from floodmark.config.reads import FORMATS
-from floodmark.config.rules import format_of
+from floodmark.config.checks.nodes import format_of
+from floodmark.config.project.connections import FilesConnection, LakeConnection
+from floodmark.config.project.graph import Graph, graph_of
+from floodmark.config.project.node_reads import is_file_read, upstream_of
+from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.plugins import Plugins
+from floodmark.config.project.reads import FORMATS
 from floodmark.deltalog import Storage, absolute
 from floodmark.model import durations
 from floodmark.sources.file_lists import FileLists

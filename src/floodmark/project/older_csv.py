@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floodmark.config import LoadedFile
-from floodmark.config.node_reads import is_file_read, table_of, upstream_of
-from floodmark.config.nodes import NodeSettings
-from floodmark.config.places import KeyPath
+from floodmark.config.project.node_reads import is_file_read, table_of, upstream_of
+from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.text.places import KeyPath
 from floodmark.model.file_marks import FilesMark, any_mark
 from floodmark.model.state import State
 from floodmark.sources.csv_files import DEFAULTS_VERSION, DELIMITED

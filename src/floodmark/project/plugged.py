@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from floodmark.config.connections import PluginConnection
-from floodmark.config.models import ProjectSettings
-from floodmark.config.nodes import NodeSettings
-from floodmark.config.places import KeyPath
-from floodmark.config.plugins import (
+from floodmark.config.checks.nodes import format_of
+from floodmark.config.project.connections import PluginConnection
+from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.plugins import (
     FileFormat,
     Plugin,
     Plugins,
@@ -16,9 +15,10 @@ from floodmark.config.plugins import (
     SourceClass,
     unusable,
 )
-from floodmark.config.reads import FORMATS, ReadSettings
-from floodmark.config.rules import format_of
-from floodmark.config.writes import WriteSettings
+from floodmark.config.project.reads import FORMATS, ReadSettings
+from floodmark.config.project.settings import ProjectSettings
+from floodmark.config.project.writes import WriteSettings
+from floodmark.config.text.places import KeyPath
 from floodmark.errors import ConfigError
 
 Problem = tuple[KeyPath, ConfigError]

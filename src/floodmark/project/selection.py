@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from floodmark.config.chains import parents_of
-from floodmark.config.models import ProjectSettings
-from floodmark.config.places import choices
+from floodmark.config.project.chains import parents_of
+from floodmark.config.project.settings import ProjectSettings
+from floodmark.config.text.places import choices
 from floodmark.errors import ConfigError
 from floodmark.model.names import PIPELINE_NAME
 

@@ -9,12 +9,12 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from floodmark.config import LoadedFile
-from floodmark.config.connections import HttpConnection, PluginConnection
-from floodmark.config.node_reads import is_source_read, upstream_of
-from floodmark.config.nodes import NodeSettings
-from floodmark.config.plugins import Plugins, SourceClass, plugin_options
-from floodmark.config.reads import IncrementalSettings, ReadSettings
-from floodmark.config.references import Secret, Vault
+from floodmark.config.project.connections import HttpConnection, PluginConnection
+from floodmark.config.project.node_reads import is_source_read, upstream_of
+from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.plugins import Plugins, SourceClass, plugin_options
+from floodmark.config.project.reads import IncrementalSettings, ReadSettings
+from floodmark.config.text.references import Secret, Vault
 from floodmark.deltalog import Storage
 from floodmark.errors import ConfigError
 from floodmark.model import durations

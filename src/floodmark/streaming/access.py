@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from floodmark.config.connections import (
+from floodmark.config.project.connections import (
     ConnectionModel,
     KafkaConnection,
     LakeConnection,
     PostgresConnection,
 )
-from floodmark.config.credentials import Credential, Credentials
-from floodmark.config.references import Secret, Vault
-from floodmark.config.stream_files import LoadedStream
-from floodmark.config.streams import StreamPipeline
+from floodmark.config.stream.credentials import Credential, Credentials
+from floodmark.config.stream.files import LoadedStream
+from floodmark.config.stream.settings import StreamPipeline
+from floodmark.config.text.references import Secret, Vault
 from floodmark.engines.postgres import (
     Connect,
     certificate_file,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from floodmark.config.connections import ConnectionModel
-from floodmark.config.credentials import Credentials
-from floodmark.config.stream_files import LoadedStream
-from floodmark.config.streams import StreamPipeline
+from floodmark.config.project.connections import ConnectionModel
+from floodmark.config.stream.credentials import Credentials
+from floodmark.config.stream.files import LoadedStream
+from floodmark.config.stream.settings import StreamPipeline
 from floodmark.deltalog import Storage, absolute
 from floodmark.engines.postgres import quoted_table
 from floodmark.errors import ConfigError

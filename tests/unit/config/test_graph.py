@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from floodmark.config import load_file
-from floodmark.config.chains import parents_of
-from floodmark.config.graph import Graph, graph_of
+from floodmark.config.project.chains import parents_of
+from floodmark.config.project.graph import Graph, graph_of
 from floodmark.errors import ConfigError, ConfigErrors
 from floodmark.project.selection import Choice, Selection, chosen_from
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from floodmark.config import load_file
-from floodmark.config.origins import merged_values, origins
+from floodmark.config.project.origins import merged_values, origins
 from floodmark.errors import ConfigError, ConfigErrors
 
 BASE = """\

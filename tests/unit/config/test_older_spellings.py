@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from floodmark.config import load_file
-from floodmark.config.nodes import NodeSettings
+from floodmark.config.project.nodes import NodeSettings
 from floodmark.errors import ConfigError
 
 PROJECT = """\

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from floodmark.config import document
-from floodmark.config.document import read_document
-from floodmark.config.places import Report
+from floodmark.config.text import yaml_document as document
+from floodmark.config.text.places import Report
+from floodmark.config.text.yaml_document import read_document
 
 TEXTS = [
     "a: 1\nb: [x, {c: ~}]\n",

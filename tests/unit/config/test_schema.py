@@ -15,7 +15,7 @@ import fastjsonschema
 import pytest
 import yaml
 
-from floodmark.config.schema import KINDS, header, json_schema
+from floodmark.config.project.schema import KINDS, header, json_schema
 
 ROOT = Path(__file__).resolve().parents[3]
 FENCE = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)

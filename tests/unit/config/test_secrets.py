@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from floodmark.config import load_file
-from floodmark.config.connections import (
+from floodmark.config.checks.faults import by_key
+from floodmark.config.project.connections import (
     FilesConnection,
     HttpConnection,
     JdbcConnection,
@@ -19,10 +20,9 @@ from floodmark.config.connections import (
     LakeConnection,
     PostgresConnection,
 )
-from floodmark.config.faults import by_key
-from floodmark.config.origins import merged_values, origins
-from floodmark.config.references import Secret, Vault
-from floodmark.config.safety import is_secret_key
+from floodmark.config.project.origins import merged_values, origins
+from floodmark.config.text.references import Secret, Vault
+from floodmark.config.text.safety import is_secret_key
 from floodmark.errors import ConfigError
 from floodmark.secrecy import masked
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.config.stream_files import LoadedStream, load_stream
+from floodmark.config.stream.files import LoadedStream, load_stream
 from floodmark.errors import ConfigError, ConfigErrors
 
 WATERMARK = {"eventTimeColumn": "at", "delayThreshold": "10 minutes"}

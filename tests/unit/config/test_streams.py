@@ -11,14 +11,14 @@ import pytest
 import yaml
 
 from floodmark.config import load_file
-from floodmark.config.credentials import Credentials, variable_of
-from floodmark.config.json_document import read_json
-from floodmark.config.places import Report
-from floodmark.config.schema import json_schema
-from floodmark.config.stream_fields import Trigger, interval_seconds
-from floodmark.config.stream_files import LoadedStream, load_stream, streams_of
-from floodmark.config.stream_types import SchemaProblem, from_avro, from_ddl, from_json
-from floodmark.config.streams import StreamingSettings, StreamPipeline
+from floodmark.config.project.schema import json_schema
+from floodmark.config.stream.credentials import Credentials, variable_of
+from floodmark.config.stream.fields import Trigger, interval_seconds
+from floodmark.config.stream.files import LoadedStream, load_stream, streams_of
+from floodmark.config.stream.schemas import SchemaProblem, from_avro, from_ddl, from_json
+from floodmark.config.stream.settings import StreamingSettings, StreamPipeline
+from floodmark.config.text.json_document import read_json
+from floodmark.config.text.places import Report
 from floodmark.errors import ConfigError, ConfigErrors
 from floodmark.secrecy import masked
 

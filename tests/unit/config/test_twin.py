@@ -64,7 +64,7 @@ def pipelines() -> list[fm.Pipeline]:
 
 
 def test_python_and_files_give_the_same_settings_and_hashes(tmp_path: Path) -> None:
-    from floodmark.config.twin import built
+    from floodmark.config.project.python_api import built
 
     (tmp_path / "floodmark.yaml").write_text(YAML)
     written = load_file(tmp_path / "floodmark.yaml").settings
@@ -97,7 +97,7 @@ def test_mistakes_in_python_are_the_same_typed_errors() -> None:
 
 
 def test_rules_hold_for_projects_built_in_python(tmp_path: Path) -> None:
-    from floodmark.config.twin import built
+    from floodmark.config.project.python_api import built
 
     with pytest.raises(fm.FloodmarkError) as caught:
         built(tmp_path, "shop", pipelines())

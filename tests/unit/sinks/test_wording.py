@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 from tests.unit.sinks.test_rules import DATA, FRAME, OURS, feed, refused, snapshot, spec
 
-from floodmark.config.writes import WriteSettings
+from floodmark.config.project.writes import WriteSettings
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import rules
 from floodmark.sinks.rules import Target

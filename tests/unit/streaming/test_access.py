@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from floodmark.config.credentials import Credential, Credentials, variable_of
-from floodmark.config.stream_files import load_stream
+from floodmark.config.stream.credentials import Credential, Credentials, variable_of
+from floodmark.config.stream.files import load_stream
 from floodmark.streaming.access import Access, brokers, table_of
 
 SEED = Path(__file__).parents[2] / "fixtures/streams/production-events.json"

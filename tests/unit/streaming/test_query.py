@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.config.stream_fields import Trigger
+from floodmark.config.stream.fields import Trigger
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.batches import StreamRow
 from floodmark.streaming.query import active_folder, empty_folder, is_left, spark_trigger

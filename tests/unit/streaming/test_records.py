@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from floodmark.config.stream_types import from_ddl
+from floodmark.config.stream.schemas import from_ddl
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.plain_json import why_not_plain

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from floodmark.config.graph import Graph, graph_of
-from floodmark.config.models import PipelineSettings, ProjectSettings
-from floodmark.config.node_reads import is_lookup, table_of, upstream_of
-from floodmark.config.nodes import NodeSettings
+from floodmark.config.project.graph import Graph, graph_of
+from floodmark.config.project.node_reads import is_lookup, table_of, upstream_of
+from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.settings import PipelineSettings, ProjectSettings
 from floodmark.model.window import Caution
 from floodmark.run.nodes.combined import adds_rows
 

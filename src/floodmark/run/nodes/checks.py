@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from floodmark.config.nodes import CHECKS, Expectation
+from floodmark.config.project.nodes import CHECKS, Expectation
 from floodmark.model.names import quoted
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sinks.changes import UPSERTS

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from floodmark.config.models import ProjectSettings
-from floodmark.config.node_reads import cursor_of, is_database_read, own_names
-from floodmark.config.nodes import NodeSettings
-from floodmark.config.places import KeyPath
-from floodmark.config.reads import IncrementalSettings, ReadSettings
+from floodmark.config.project.node_reads import cursor_of, is_database_read, own_names
+from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.reads import IncrementalSettings, ReadSettings
+from floodmark.config.project.settings import ProjectSettings
+from floodmark.config.text.places import KeyPath
 from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.model import cursor_marks
 from floodmark.model.sql_names import SqlDialect, column_name, name_parts

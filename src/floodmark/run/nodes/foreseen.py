@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from floodmark.config.chains import read_by_node, written_by_node
-from floodmark.config.findings import Finding
-from floodmark.config.graph import Graph, graph_of
-from floodmark.config.models import PipelineSettings, ProjectSettings
-from floodmark.config.node_reads import table_of, upstream_of
-from floodmark.config.nodes import NodeSettings, Step
+from floodmark.config.checks.findings import Finding
+from floodmark.config.project.chains import read_by_node, written_by_node
+from floodmark.config.project.graph import Graph, graph_of
+from floodmark.config.project.node_reads import table_of, upstream_of
+from floodmark.config.project.nodes import NodeSettings, Step
+from floodmark.config.project.settings import PipelineSettings, ProjectSettings
 from floodmark.errors import SinkError
 from floodmark.model.names import connection_of
 from floodmark.model.window import ANSWER, EVERY_ROW

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from floodmark.config.graph import Graph, graph_of
-from floodmark.config.models import PipelineSettings, ProjectSettings
-from floodmark.config.node_reads import upstream_of
-from floodmark.config.nodes import NodeSettings
-from floodmark.config.sensitive import hides_values
+from floodmark.config.checks.sensitive import hides_values
+from floodmark.config.project.graph import Graph, graph_of
+from floodmark.config.project.node_reads import upstream_of
+from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.settings import PipelineSettings, ProjectSettings
 from floodmark.engines.postgres_copy import MisfitError
 from floodmark.errors import FloodmarkError, RunError, TransformError
 from floodmark.model.write import HIDDEN_VALUES, WriteSpec

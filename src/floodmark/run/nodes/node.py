@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from floodmark.config.models import ProjectSettings
-from floodmark.config.node_reads import is_lookup, upstream_of
-from floodmark.config.nodes import NodeSettings
+from floodmark.config.project.node_reads import is_lookup, upstream_of
+from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.settings import ProjectSettings
 from floodmark.errors import RunError
 from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import WriteResult

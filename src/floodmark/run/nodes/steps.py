@@ -7,9 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from floodmark.config.models import ProjectSettings
-from floodmark.config.nodes import NodeSettings
-from floodmark.config.nodes import Step as Written
+from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.nodes import Step as Written
+from floodmark.config.project.settings import ProjectSettings
 from floodmark.errors import TransformError
 from floodmark.transforms import Registry, Step, parse_steps, problems, sql, standard
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from floodmark.config.connections import FilesConnection, LakeConnection, PluginConnection
-from floodmark.config.findings import Finding
-from floodmark.config.lookups import lookup_findings
-from floodmark.config.models import PipelineSettings, ProjectSettings
-from floodmark.config.node_reads import (
+from floodmark.config.checks.findings import Finding
+from floodmark.config.checks.lookups import lookup_findings
+from floodmark.config.project.connections import FilesConnection, LakeConnection, PluginConnection
+from floodmark.config.project.node_reads import (
     is_database_read,
     is_file_read,
     is_source_read,
     table_of,
     upstream_of,
 )
-from floodmark.config.node_writes import file_format, target_of
-from floodmark.config.nodes import NodeSettings
-from floodmark.config.reads import FORMATS, IncrementalSettings, ReadSettings
-from floodmark.config.upstreams import UpstreamSettings
-from floodmark.config.writes import WriteSettings
+from floodmark.config.project.node_writes import file_format, target_of
+from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.reads import FORMATS, IncrementalSettings, ReadSettings
+from floodmark.config.project.settings import PipelineSettings, ProjectSettings
+from floodmark.config.project.upstreams import UpstreamSettings
+from floodmark.config.project.writes import WriteSettings
 from floodmark.model.names import connection_of
 from floodmark.model.sql_names import name_parts
 from floodmark.model.window import CURSOR_FORMATS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from floodmark.config.models import PipelineSettings, ProjectSettings
-from floodmark.config.node_writes import allows_single_writer, file_format, target_of
-from floodmark.config.nodes import NodeSettings
-from floodmark.config.writes import MergeSettings, WriteOptions, WriteSettings
+from floodmark.config.project.node_writes import allows_single_writer, file_format, target_of
+from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.settings import PipelineSettings, ProjectSettings
+from floodmark.config.project.writes import MergeSettings, WriteOptions, WriteSettings
 from floodmark.model.names import connection_of
 from floodmark.model.sql_names import name_parts, qualified
 from floodmark.model.write import DELTA, WriteSpec

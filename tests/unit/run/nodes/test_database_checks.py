@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.config.cursors import implied_cursor
+from floodmark.config.project.cursors import implied_cursor
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project
 

@@ -1,0 +1,1 @@
+"""Everything that judges files, without Spark and without looking at data."""

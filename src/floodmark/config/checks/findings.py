@@ -1,0 +1,37 @@
+"""What the rules of a project find."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from floodmark.config.text.places import KeyPath
+
+UNKNOWN, CIRCLE, CONFLICT, RISK = "FM-CONFIG-013", "FM-CONFIG-014", "FM-CONFIG-015", "FM-CONFIG-017"
+MISSING = "FM-CONFIG-004"
+AT_LEAST_ONCE = "FM-CONFIG-018"
+OF_STREAM = "FM-CONFIG-024"
+UNREAD_SQL, SHARED_TARGET = "FM-CONFIG-028", "FM-CONFIG-029"
+UNSAFE_ON_S3 = "FM-CONFIG-041"
+SENSITIVE = "FM-CONFIG-042"
+WARNINGS = (RISK, AT_LEAST_ONCE, OF_STREAM, UNREAD_SQL, SHARED_TARGET, UNSAFE_ON_S3, SENSITIVE)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that does not go together, with the path of what is to be changed."""
+
+    path: KeyPath
+    code: str
+    title: str
+    found: str = ""
+    allowed: str = ""
+    is_about_key: bool = False
+    """The key is wrong, not its value."""
+
+    @property
+    def is_warning(self) -> bool:
+        return self.code in WARNINGS
+
+    def below(self, *path: str | int) -> Finding:
+        """The same, seen from further up."""
+        return replace(self, path=(*path, *self.path))

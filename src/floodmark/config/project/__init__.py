@@ -1,0 +1,1 @@
+"""The settings of a project: connections, pipelines, nodes, and what its nodes mean together."""
