@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMES = Path(__file__).parent / "names.json"
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
 SHOWN_CODE = (
-    *sorted((ROOT / "src/floodmark/templates").rglob("*.py")),
+    *sorted((ROOT / "src/floodmark/templates").glob("*/**/*.py")),  # what `init` writes
     *sorted((ROOT / "examples").rglob("*.py")),
 )
 VARIABLE = re.compile(r"\bFLOODMARK_[A-Z_]*[A-Z]\b")
@@ -88,7 +88,7 @@ def exit_codes() -> Names:
 
 def project_keys() -> Names:
     """The keys of YAML and JSON files by their path, each with what it takes."""
-    from floodmark.config.models import ProjectSettings
+    from floodmark.config.project.settings import ProjectSettings
 
     schema = ProjectSettings.model_json_schema(by_alias=True)
     return _shape(schema, schema.get("$defs", {}))
