@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from floodmark.config.project.plugins import format, sink, source  # noqa: A004 fm.format
+    from floodmark.config.plugins.registry import format, sink, source  # noqa: A004 fm.format
     from floodmark.config.project.python_api import Node, Pipeline
     from floodmark.coordinator import Coordinator
     from floodmark.engines.spark import local_session
@@ -34,10 +34,10 @@ _HOMES = {
     "Upstream": "floodmark.model.upstream",
     "Window": "floodmark.model.window",
     "deletes": "floodmark.sinks.changes",
-    "format": "floodmark.config.project.plugins",
+    "format": "floodmark.config.plugins.registry",
     "local_session": "floodmark.engines.spark",
-    "sink": "floodmark.config.project.plugins",
-    "source": "floodmark.config.project.plugins",
+    "sink": "floodmark.config.plugins.registry",
+    "source": "floodmark.config.plugins.registry",
     "stream_merge": "floodmark.sinks.streams",
     "transform": "floodmark.transforms.registry",
     "upserts": "floodmark.sinks.changes",

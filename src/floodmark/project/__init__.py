@@ -20,11 +20,11 @@ from floodmark.config import (
     load_file,
     survey_file,
 )
+from floodmark.config.plugins.registry import Plugins
 from floodmark.config.project.chains import parents_of
 from floodmark.config.project.connections import DIALECTS
 from floodmark.config.project.node_reads import with_upstreams
 from floodmark.config.project.node_writes import is_at_least_once
-from floodmark.config.project.plugins import Plugins
 from floodmark.config.project.python_api import built
 from floodmark.config.project.settings import MAX_JOBS
 from floodmark.config.text.places import Report, choices

@@ -13,10 +13,12 @@ from floodmark.config import LoadedFile, PipelineSettings, load_function
 from floodmark.config.checks.findings import UNREAD_SQL
 from floodmark.config.checks.findings import Finding as ConfigFinding
 from floodmark.config.checks.nodes import has_plugins
+from floodmark.config.checks.plugins import plugin_problems
+from floodmark.config.checks.unsupported import unsupported
+from floodmark.config.plugins.registry import Plugins
 from floodmark.config.project.chains import is_inside, read_by_node, table_name, written_by
 from floodmark.config.project.node_reads import is_database_read, upstream_of
 from floodmark.config.project.nodes import NodeSettings
-from floodmark.config.project.plugins import Plugins
 from floodmark.config.text.places import Report, key_name
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import is_local
@@ -26,8 +28,6 @@ from floodmark.model.results import Finding, bad
 from floodmark.model.state import State
 from floodmark.project.older_csv import OLDER_CSV, read_by_older_rules
 from floodmark.project.outcomes import ScopePlan
-from floodmark.project.plugged import plugin_problems
-from floodmark.run.nodes.support import unsupported
 from floodmark.sources.cursors import reader_of
 from floodmark.sources.logs import log_of
 from floodmark.sources.times import probe_place

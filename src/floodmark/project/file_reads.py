@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from floodmark.config import LoadedFile
 from floodmark.config.checks.nodes import format_of
+from floodmark.config.plugins.registry import Plugins
 from floodmark.config.project.connections import FilesConnection, LakeConnection
 from floodmark.config.project.graph import Graph, graph_of
 from floodmark.config.project.node_reads import is_file_read, upstream_of
 from floodmark.config.project.nodes import NodeSettings
-from floodmark.config.project.plugins import Plugins
 from floodmark.config.project.reads import FORMATS
 from floodmark.deltalog import Storage, absolute
 from floodmark.model import durations

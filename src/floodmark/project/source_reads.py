@@ -9,10 +9,10 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from floodmark.config import LoadedFile
+from floodmark.config.plugins.registry import Plugins, SourceClass, plugin_options
 from floodmark.config.project.connections import HttpConnection, PluginConnection
 from floodmark.config.project.node_reads import is_source_read, upstream_of
 from floodmark.config.project.nodes import NodeSettings
-from floodmark.config.project.plugins import Plugins, SourceClass, plugin_options
 from floodmark.config.project.reads import IncrementalSettings, ReadSettings
 from floodmark.config.text.references import Secret, Vault
 from floodmark.deltalog import Storage

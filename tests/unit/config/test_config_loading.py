@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from floodmark.config import load_file, load_function, survey_file
-from floodmark.config.project.functions import load_module
+from floodmark.config.plugins.functions import load_module
 from floodmark.config.text.places import Report, nearest, place_of
 from floodmark.config.text.yaml_document import read_document
 from floodmark.errors import ConfigError, ConfigErrors, FloodmarkError

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import floodmark as fm
-from floodmark.config.project.plugins import FileFormat, Plugins
+from floodmark.config.plugins.registry import FileFormat, Plugins
 from floodmark.errors import ConfigError, ConfigErrors, FloodmarkError
 from floodmark.project import Project
 

@@ -14,7 +14,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from floodmark.config.fields import (
+from floodmark.config.stream.params import KafkaOptions
+from floodmark.config.text.fields import (
     Name,
     Port,
     Settings,
@@ -26,7 +27,6 @@ from floodmark.config.fields import (
     one_of,
     refused,
 )
-from floodmark.config.stream.params import KafkaOptions
 from floodmark.config.text.places import choices
 from floodmark.config.text.references import ReferenceProblem, Secret
 from floodmark.config.text.safety import has_login, is_secret_key

@@ -14,7 +14,9 @@ from pydantic import (
     model_validator,
 )
 
-from floodmark.config.fields import (
+from floodmark.config.project.reads import ReadSettings
+from floodmark.config.project.writes import WriteSettings
+from floodmark.config.text.fields import (
     FUNCTION_RULE,
     Column,
     Columns,
@@ -27,8 +29,6 @@ from floodmark.config.fields import (
     one_of,
     refused,
 )
-from floodmark.config.project.reads import ReadSettings
-from floodmark.config.project.writes import WriteSettings
 from floodmark.config.text.places import choices
 
 if TYPE_CHECKING:

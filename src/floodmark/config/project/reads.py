@@ -8,7 +8,9 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from floodmark.config.fields import (
+from floodmark.config.project.connections import DIALECTS, canonical_type
+from floodmark.config.project.upstreams import DeltaReadSettings
+from floodmark.config.text.fields import (
     Column,
     Columns,
     Mark,
@@ -22,8 +24,6 @@ from floodmark.config.fields import (
     one_of,
     refused,
 )
-from floodmark.config.project.connections import DIALECTS, canonical_type
-from floodmark.config.project.upstreams import DeltaReadSettings
 from floodmark.config.text.safety import is_secret_key
 from floodmark.model.ddl import columns_of
 

@@ -9,7 +9,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticKnownError
 
-from floodmark.config.fields import (
+from floodmark.config.project.connections import Connections
+from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.upstreams import UpstreamSettings
+from floodmark.config.stream.settings import StreamPipeline
+from floodmark.config.text.fields import (
     FunctionName,
     Identifier,
     ModuleName,
@@ -23,10 +27,6 @@ from floodmark.config.fields import (
     duration,
     number,
 )
-from floodmark.config.project.connections import Connections
-from floodmark.config.project.nodes import NodeSettings
-from floodmark.config.project.upstreams import UpstreamSettings
-from floodmark.config.stream.settings import StreamPipeline
 from floodmark.model import durations
 
 DEFAULT_CONTROL = "lake/_control"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
 
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 
-from floodmark.config.fields import (
+from floodmark.config.text.fields import (
     Baseline,
     Column,
     Settings,

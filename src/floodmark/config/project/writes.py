@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, WithJsonSchema
 
-from floodmark.config.fields import (
+from floodmark.config.project.reads import Format
+from floodmark.config.text.fields import (
     Column,
     Columns,
     Name,
@@ -16,7 +17,6 @@ from floodmark.config.fields import (
     Text,
     one_of,
 )
-from floodmark.config.project.reads import Format
 
 MODES = ("append", "overwrite", "replace_where", "merge")
 

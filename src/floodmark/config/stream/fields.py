@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from floodmark.config.fields import refused
+from floodmark.config.text.fields import refused
 from floodmark.config.text.places import choices
 from floodmark.model.durations import seconds_of
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer, ValidationError, WithJsonSchema
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from floodmark.config.fields import refused
 from floodmark.config.stream.fields import checked_servers, folded, plain_values
+from floodmark.config.text.fields import refused
 from floodmark.config.text.places import choices
 from floodmark.config.text.references import ReferenceProblem, Secret
 from floodmark.config.text.safety import has_login, is_secret_key

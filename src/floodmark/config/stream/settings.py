@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from floodmark.config.fields import Columns, Name, Settings, TablePath, Text, number
 from floodmark.config.stream.fields import (
     DIGITS,
     TEXT_OR_NUMBER,
@@ -29,6 +28,7 @@ from floodmark.config.stream.fields import (
     word,
 )
 from floodmark.config.stream.params import KafkaParams, SinkParams
+from floodmark.config.text.fields import Columns, Name, Settings, TablePath, Text, number
 
 DEFAULT_DRIVER_COPY_ROWS = 200_000
 MAX_ROWS = 1_000_000_000

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import CoreSchema, core_schema
 
-from floodmark.config.fields import refused
+from floodmark.config.text.fields import refused
 from floodmark.config.text.places import NOTHING_DONE, choices
 from floodmark.config.text.safety import MASK
 from floodmark.errors import ConfigError

@@ -214,7 +214,7 @@ def plugins_in(module: ModuleType) -> list[Plugin]:
 
 
 def _of_module(root: Path, name: str) -> list[Plugin]:
-    from floodmark.config.project.functions import load_module
+    from floodmark.config.plugins.functions import load_module
 
     try:
         return plugins_in(load_module(root, name))

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floodmark.config.checks.nodes import format_of
-from floodmark.config.project.connections import PluginConnection
-from floodmark.config.project.nodes import NodeSettings
-from floodmark.config.project.plugins import (
+from floodmark.config.plugins.registry import (
     FileFormat,
     Plugin,
     Plugins,
@@ -15,6 +13,8 @@ from floodmark.config.project.plugins import (
     SourceClass,
     unusable,
 )
+from floodmark.config.project.connections import PluginConnection
+from floodmark.config.project.nodes import NodeSettings
 from floodmark.config.project.reads import FORMATS, ReadSettings
 from floodmark.config.project.settings import ProjectSettings
 from floodmark.config.project.writes import WriteSettings

@@ -1,0 +1,1 @@
+"""What the modules of a project and installed packages add: functions, formats, sources and sinks."""
