@@ -16,7 +16,7 @@ from floodmark.errors import ConfigError
 
 if TYPE_CHECKING:
     from floodmark.config.project.origins import Origin
-    from floodmark.config.project.settings import PipelineSettings
+    from floodmark.config.project.resolved import ResolvedPipeline
 
 
 _TEMPLATES = "minimal, medallion, cloud or coordinator."
@@ -144,28 +144,25 @@ def _write(path: Path, text: str) -> None:
 
 def graph(call: Call) -> int:
     """Show pipelines and nodes, and what comes before each."""
-    from floodmark.config.project.chains import parents_of
+    from floodmark.config.project.resolved import parents_of
 
-    settings = call.project.settings
-    parents = parents_of(settings)
-    found = [_pipeline(pipeline, parents[pipeline.pipeline]) for pipeline in settings.pipelines]
+    pipelines = call.project.file.pipelines
+    parents = parents_of(pipelines)
+    found = [_pipeline(pipeline, parents[pipeline.name]) for pipeline in pipelines]
     call.show({"pipelines": found}, lambda screen: _draw_graph(screen, found))
     return 0
 
 
-def _pipeline(pipeline: PipelineSettings, parents: list[str]) -> dict[str, Any]:
-    from floodmark.config.project.graph import graph_of
-
-    nodes = {node.name: node for node in pipeline.nodes}
-    order = graph_of(list(nodes.values()))
+def _pipeline(pipeline: ResolvedPipeline, parents: list[str]) -> dict[str, Any]:
+    settings, order = pipeline.settings, pipeline.graph
     return {
-        "name": pipeline.pipeline,
-        "scope": pipeline.shared_scope,
-        "tags": sorted(pipeline.all_tags),
-        "definition": pipeline.definition,
+        "name": pipeline.name,
+        "scope": settings.shared_scope,
+        "tags": sorted(settings.all_tags),
+        "definition": settings.definition,
         "after": parents,
-        "upstreams": pipeline.upstreams,
-        "function": pipeline.function,
+        "upstreams": settings.upstreams,
+        "function": settings.function,
         "nodes": [
             {"name": name, "step": step, "after": list(order.parents[name])}
             for step, names in enumerate(order.levels(), start=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from floodmark.config.checks.sensitive import sensitive_finding
 from floodmark.config.checks.shared_targets import shared_targets
 from floodmark.config.checks.sound import Sound, is_consequence, sound_part, written_path
 from floodmark.config.project.connections import TYPES, canonical_type
+from floodmark.config.project.resolved import ResolvedPipeline, resolved
 from floodmark.config.project.settings import PipelineSettings, ProjectSettings
 from floodmark.config.stream.files import examine
 from floodmark.config.text.layers import ENV_VARIABLE, PROJECT_FILE, Layers, read_layers, shown_path
@@ -44,6 +45,14 @@ class LoadedFile:
     warnings: tuple[ConfigError, ...] = field(default=(), compare=False)
     left_out: frozenset[KeyPath] = frozenset()
     """What has errors and is not in the settings, by its path in the files."""
+    pipelines: tuple[ResolvedPipeline, ...] = field(default=(), compare=False)
+    """The pipelines of the settings with what their nodes mean."""
+
+    def with_upstreams(self) -> LoadedFile:
+        """The same with the reads of nodes as the upstreams and lookups of their pipelines."""
+        pipelines = tuple(each.with_upstreams() for each in self.pipelines)
+        update = {"pipelines": [each.settings for each in pipelines]}
+        return replace(self, settings=self.settings.model_copy(update=update), pipelines=pipelines)
 
     @property
     def root(self) -> Path:
@@ -155,7 +164,8 @@ def _loaded(path: Path, env: str | None, layers: Layers, report: Report) -> Load
     _refuse_shapeless(document, report)
     if sound.settings is None:
         return None
-    _apply_rules(sound, sound.settings, layers.written, report)
+    pipelines = resolved(sound.settings)
+    _apply_rules(sound, sound.settings, pipelines, layers.written, report)
     _examine_streams(path.parent, sound, sound.settings, layers.written, report)
     return LoadedFile(
         path,
@@ -166,6 +176,7 @@ def _loaded(path: Path, env: str | None, layers: Layers, report: Report) -> Load
         layers.files,
         tuple(report.warnings),
         sound.left_out,
+        pipelines,
     )
 
 
@@ -187,18 +198,22 @@ def _settings(document: Document, written: Document, report: Report) -> Sound:
 
 
 def _apply_rules(
-    sound: Sound, settings: ProjectSettings, document: Document, report: Report
+    sound: Sound,
+    settings: ProjectSettings,
+    pipelines: Sequence[ResolvedPipeline],
+    document: Document,
+    report: Report,
 ) -> None:
     around = surroundings_of(settings, _types_of_connections(document))
     if any(path[0] == "plugins" for path in sound.left_out):
         around = replace(around, has_plugins=True)
-    for position, pipeline in zip(sound.positions, settings.pipelines, strict=True):
+    for position, pipeline in zip(sound.positions, pipelines, strict=True):
         for finding in pipeline_findings(pipeline, around):
             path = written_path(("pipelines", position, *finding.path), sound.left_out, known=2)
             if not is_consequence(path, finding.code, sound.left_out):
                 add_finding(replace(finding, path=path), document, report)
     if not sound.left_out:
-        for finding in (*shared_targets(settings), *sensitive_finding(settings)):
+        for finding in (*shared_targets(pipelines), *sensitive_finding(settings)):
             add_finding(finding, document, report)
 
 

@@ -21,11 +21,9 @@ from floodmark.config import (
     survey_file,
 )
 from floodmark.config.plugins.registry import Plugins
-from floodmark.config.project.chains import parents_of
 from floodmark.config.project.connections import DIALECTS
-from floodmark.config.project.node_reads import with_upstreams
-from floodmark.config.project.node_writes import is_at_least_once
 from floodmark.config.project.python_api import built
+from floodmark.config.project.resolved import ResolvedPipeline, parents_of
 from floodmark.config.project.settings import MAX_JOBS
 from floodmark.config.text.places import Report, choices
 from floodmark.config.text.references import Vault
@@ -72,7 +70,6 @@ from floodmark.project.running import Shift, Terms
 from floodmark.project.selection import Selection, chosen_from
 from floodmark.run.databases import Databases
 from floodmark.run.leases import paused
-from floodmark.run.nodes.writes import writes_of
 from floodmark.sources.cursors import Readers
 from floodmark.sources.keeping import only_looking
 from floodmark.work import Crew
@@ -110,7 +107,7 @@ class Project:
     """
 
     def __init__(self, file: LoadedFile, session: Callable[[], Any] | None = None) -> None:
-        self.file = replace(file, settings=with_upstreams(file.settings))
+        self.file = file.with_upstreams()
         self.settings = self.file.settings
         self.root = file.root
         self._session = session or partial(_local_session, file.settings.spark)
@@ -197,10 +194,7 @@ class Project:
             **file_readers_of(self.file, coordinator.control, coordinator.storage, plugins),
             **self._source_readers(coordinator, vault),
         }
-        coordinator.writes = {
-            pipeline.pipeline: writes_of(pipeline, self.settings)
-            for pipeline in self.settings.pipelines
-        }
+        coordinator.writes = {each.name: each.specs for each in self.file.pipelines}
         return coordinator
 
     def _database_readers(self, coordinator: Coordinator, vault: Vault) -> Readers:
@@ -237,6 +231,9 @@ class Project:
             scopes.setdefault(pipeline.shared_scope, []).append(pipeline)
         return scopes
 
+    def _resolved(self, scope: str) -> list[ResolvedPipeline]:
+        return [each for each in self.file.pipelines if each.settings.shared_scope == scope]
+
     def select(
         self, selectors: Iterable[str] = (), exclude: Iterable[str] = ()
     ) -> dict[str, list[PipelineSettings]]:
@@ -248,7 +245,7 @@ class Project:
         selection = Selection(tuple(selectors), tuple(exclude))
         failed = self._failed_pipelines() if selection.needs_state else set()
         scopes: dict[str, list[PipelineSettings]] = {}
-        for name in selection.names(chosen_from(self.settings), failed):
+        for name in selection.names(chosen_from(self.file.pipelines), failed):
             scopes.setdefault(known[name].shared_scope, []).append(known[name])
         return scopes
 
@@ -278,7 +275,7 @@ class Project:
 
     def parents(self) -> dict[str, list[str]]:
         """The pipelines that write what each one reads: by the files, and as functions have done."""
-        parents = parents_of(self.settings)
+        parents = parents_of(self.file.pipelines)
         writers = written_so_far(self.coordinator.state_if_any())
         for name, pipeline in self.pipelines.items() if writers else ():
             read = (*pipeline.upstreams, *pipeline.lookups)
@@ -289,9 +286,9 @@ class Project:
 
     def file_writers(self, pipelines: Iterable[str]) -> list[str]:
         """The nodes of these pipelines whose writes are at least once, since files keep no receipts."""
-        known = [self.pipelines[name] for name in pipelines if name in self.pipelines]
-        nodes = [node for pipeline in known for node in pipeline.nodes if node.write is not None]
-        return [n.name for n in nodes if n.write and is_at_least_once(n.write, self.settings)]
+        by_name = {each.name: each for each in self.file.pipelines}
+        nodes = [node for name in pipelines if name in by_name for node in by_name[name].nodes]
+        return [node.name for node in nodes if node.write and node.write.is_at_least_once]
 
     def upstreams(self) -> list[str]:
         """The stored names of every upstream of the project."""
@@ -350,9 +347,7 @@ class Project:
                 plans = [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
             plans = with_followers(plans, scopes, self.parents())
             name_of = self.coordinator.stored_name
-            return [
-                advised(each, self._scopes[each.scope], self.settings, name_of) for each in plans
-            ]
+            return [advised(each, self._resolved(each.scope), name_of) for each in plans]
         self.connect_names(scopes, watcher or Nobody())
         with self.coordinator.coalesce():
             return [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
@@ -445,7 +440,7 @@ class Project:
         scopes = self._to_run(pipelines, exclude)
         refuse_elsewhere(self.file, self.coordinator)
         anew = pipelines_anew(scopes, force_first_run=force_first_run, full_refresh=full_refresh)
-        refuse_shared_targets(self.settings, anew)
+        refuse_shared_targets(self.file.pipelines, anew)
         shift = self._shift(
             jobs,
             timeout,
@@ -714,7 +709,9 @@ class Project:
 
     def _function(self, name: str, report: Report) -> Callable[..., Any]:
         index = list(self.pipelines).index(name)
-        return function_of(self.file, self.file.positions[index], self.pipelines[name], report)
+        return function_of(
+            self.file, self.file.positions[index], self.file.pipelines[index], report
+        )
 
     # Look -----------------------------------------------------------------------------------------
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from floodmark.config import PipelineSettings
-from floodmark.config.project.settings import ProjectSettings
+from floodmark.config.project.resolved import ResolvedPipeline
 from floodmark.project.outcomes import ScopePlan
 
 
 def advised(
     plan: ScopePlan,
-    members: Sequence[PipelineSettings],
-    settings: ProjectSettings,
+    members: Sequence[ResolvedPipeline],
     name_of: Callable[[str], str],
 ) -> ScopePlan:
     """The plan of a scope, whose `members` are all its pipelines, with the advice."""
@@ -22,7 +20,7 @@ def advised(
     # Imported here: reading SQL takes a quarter of a second to load.
     from floodmark.run.nodes.advice import advice
 
-    named = {name_of(name): caution for name, caution in advice(members, settings).items()}
+    named = {name_of(name): caution for name, caution in advice(members).items()}
     windows = tuple(
         replace(window, warning=window.warning or named.get(window.upstream))
         for window in plan.batch.windows

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from floodmark.config import PipelineSettings
-from floodmark.config.project.settings import ProjectSettings
+from floodmark.config.project.resolved import ResolvedPipeline
 from floodmark.control import operations
 from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError
 from floodmark.model.state import State
 from floodmark.model.window import NOTHING_PROCESSED
 from floodmark.model.write import WriteSpec
-from floodmark.run.nodes.writes import replaced_anew, write_of
+from floodmark.run.nodes.writes import replaced_anew
 
 
 def pipelines_anew(
@@ -43,16 +43,16 @@ def _with_first_run(pipelines: Sequence[PipelineSettings]) -> list[PipelineSetti
     )
 
 
-def refuse_shared_targets(settings: ProjectSettings, anew: Collection[str]) -> None:
+def refuse_shared_targets(pipelines: Sequence[ResolvedPipeline], anew: Collection[str]) -> None:
     """Raise FM-CONFIG-007 if a pipeline would replace rows that another node has written.
 
     That node would not write them again: the store counts them as processed.
     """
     writers: dict[str, list[tuple[str, WriteSpec]]] = {}
-    for pipeline in settings.pipelines:
-        for spec in (write_of(node, settings) for node in pipeline.nodes):
-            if spec is not None and spec.strategy != "delete_match":
-                writers.setdefault(spec.target, []).append((pipeline.pipeline, spec))
+    for pipeline in pipelines:
+        for spec in pipeline.specs:
+            if spec.strategy != "delete_match":
+                writers.setdefault(spec.target, []).append((pipeline.name, spec))
     for target, found in writers.items():
         for name, spec in found:
             is_harmful = name in anew and spec.mode != "overwrite" and replaced_anew(spec)

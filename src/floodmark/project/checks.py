@@ -16,9 +16,8 @@ from floodmark.config.checks.nodes import has_plugins
 from floodmark.config.checks.plugins import plugin_problems
 from floodmark.config.checks.unsupported import unsupported
 from floodmark.config.plugins.registry import Plugins
-from floodmark.config.project.chains import is_inside, read_by_node, table_name, written_by
-from floodmark.config.project.node_reads import is_database_read, upstream_of
-from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.resolved import ResolvedNode, ResolvedPipeline
+from floodmark.config.project.tables import is_inside, table_name
 from floodmark.config.text.places import Report, key_name
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import is_local
@@ -53,7 +52,7 @@ class Checks:
             if pipeline.nodes:
                 self._check_steps(position, pipeline.nodes)
                 self._check_graph(position, pipeline)
-            elif pipeline.function:
+            elif pipeline.settings.function:
                 self._check_function(position, pipeline)
         self._check_upstreams()
         self._check_csv()
@@ -63,26 +62,25 @@ class Checks:
     def plannable(self) -> list[str]:
         """The pipelines whose scopes can be planned without asking anybody, as far as allowed."""
         if self.connects:
-            return [pipeline.pipeline for pipeline in self.file.settings.pipelines]
+            return [pipeline.name for pipeline in self.file.pipelines]
         if not self._has_store_at_hand:
             return []
-        asked = {each.shared_scope for _, each in self._pipelines() if self._asks_somebody(each)}
-        local = (each for _, each in self._pipelines() if each.shared_scope not in asked)
-        return [pipeline.pipeline for pipeline in local]
+        asked = {p.settings.shared_scope for p in self.file.pipelines if self._asks_somebody(p)}
+        return [p.name for p in self.file.pipelines if p.settings.shared_scope not in asked]
 
     @property
     def _has_store_at_hand(self) -> bool:
         """Whether the control store can be read without a network, or a network may be used."""
         return self.connects or is_local(self.coordinator.control)
 
-    def _asks_somebody(self, pipeline: PipelineSettings) -> bool:
-        names = [*pipeline.upstreams, *pipeline.lookups]
+    def _asks_somebody(self, pipeline: ResolvedPipeline) -> bool:
+        names = [*pipeline.settings.upstreams, *pipeline.settings.lookups]
         return any(is_asked(name) or self._is_remote(name, pipeline) for name in names)
 
-    def _is_remote(self, upstream: str, pipeline: PipelineSettings) -> bool:
+    def _is_remote(self, upstream: str, pipeline: ResolvedPipeline) -> bool:
         """Whether an upstream is on another machine, or has a name that only Spark resolves."""
         if is_of_project(upstream):
-            reader = self.coordinator.readers[pipeline.pipeline, upstream]
+            reader = self.coordinator.readers[pipeline.name, upstream]
             return not is_local(getattr(reader, "root", ""))
         if self.coordinator.names.to_ask([upstream]):
             return self.coordinator.spark is None
@@ -95,7 +93,7 @@ class Checks:
             # What is not there was told before, unless a node of the project writes it.
             if plan.error is None or plan.error.code in _ABSENT:
                 continue
-            of_scope = (p for p, each in self._pipelines() if each.shared_scope == plan.scope)
+            of_scope = (p for p, e in self._pipelines() if e.settings.shared_scope == plan.scope)
             self._add(("pipelines", next(of_scope)), plan.error)
             self.report.found[-1][1].next = plan.error.next
 
@@ -107,38 +105,40 @@ class Checks:
     def _has_plugins(self) -> bool:
         return has_plugins(self.file.settings)
 
-    def _pipelines(self) -> list[tuple[int, PipelineSettings]]:
-        return list(zip(self.file.positions, self.file.settings.pipelines, strict=True))
+    def _pipelines(self) -> list[tuple[int, ResolvedPipeline]]:
+        return list(zip(self.file.positions, self.file.pipelines, strict=True))
 
-    def _check_function(self, position: int, pipeline: PipelineSettings) -> None:
+    def _check_function(self, position: int, pipeline: ResolvedPipeline) -> None:
         try:
             function_of(self.file, position, pipeline, self.report)
         except ConfigError as error:
             place = self.file.place("pipelines", position, "function")
             self.report.found.append((place, error))
 
-    def _check_steps(self, position: int, nodes: Sequence[NodeSettings]) -> None:
+    def _check_steps(self, position: int, nodes: Sequence[ResolvedNode]) -> None:
         for index, node in enumerate(nodes):
             path = ("pipelines", position, "nodes", index)
-            for number, step in enumerate(node.transform):
+            for number, step in enumerate(node.settings.transform):
                 if step.python is not None:
                     self._check_import((*path, "transform", number, "python"), step.python.function)
             self._check_plugins(path, node)
             if node.read is not None:
                 self._check_database(path, node)
-            if node.transform and self.file.is_whole("plugins"):
+            if node.settings.transform and self.file.is_whole("plugins"):
                 self._check_parameters((*path, "transform"), node)
 
-    def _check_graph(self, position: int, pipeline: PipelineSettings) -> None:
+    def _check_graph(self, position: int, pipeline: ResolvedPipeline) -> None:
         """What `plan` refuses of the nodes, and what their writes would refuse in some batch."""
         from floodmark.run.nodes.foreseen import foreseen
 
-        settings = self.file.settings
         if not all(
             self.file.is_whole(*part) for part in (("connections",), ("pipelines", position))
         ):
             return  # what is missing may be the very thing that would make the rest right
-        for finding in (*unsupported(pipeline, settings), *foreseen(pipeline, settings)):
+        for finding in (
+            *unsupported(pipeline, self.file.pipelines),
+            *foreseen(pipeline, self.file.pipelines),
+        ):
             path = self.file.written(("pipelines", position, *finding.path))
             if not self._has_error_at(path) and not self._is_known(finding):
                 self.report.add(
@@ -155,21 +155,21 @@ class Checks:
         part = f": {key_name(path[:5])}"
         return any(part in (error.where or "") for _, error in self.report.found)
 
-    def _check_plugins(self, path: tuple[str | int, ...], node: NodeSettings) -> None:
+    def _check_plugins(self, path: tuple[str | int, ...], node: ResolvedNode) -> None:
         parts = (("plugins",), (*path, "read"), (*path, "write"))
         if not all(self.file.is_whole(*part) for part in parts):
             return
-        for below, error in plugin_problems(node, self.file.settings, self._plugins):
+        for below, error in plugin_problems(node, self._plugins):
             if below[-1] == "format" and not self._has_plugins:
                 continue  # the rules of the file have said it
             self._add((*path, *below), error)
 
-    def _check_parameters(self, path: tuple[str | int, ...], node: NodeSettings) -> None:
+    def _check_parameters(self, path: tuple[str | int, ...], node: ResolvedNode) -> None:
         from floodmark.run.nodes.steps import step_problems, unread_sql
 
-        for position, found in unread_sql(node):
+        for position, found in unread_sql(node.settings):
             self._warn_of_sql((*path, position, "sql"), found)
-        for error in step_problems(node, self.file.settings, self.file.root):
+        for error in step_problems(node.settings, self.file.settings.plugins, self.file.root):
             if error.code == "FM-TRANSFORM-001" and not self._has_plugins:
                 continue  # the rules of the file have said it
             if error.code in _OF_PLUGINS:
@@ -199,13 +199,13 @@ class Checks:
             allowed="SQL as Spark takes it",
         )
 
-    def _check_database(self, path: tuple[str | int, ...], node: NodeSettings) -> None:
+    def _check_database(self, path: tuple[str | int, ...], node: ResolvedNode) -> None:
         is_whole = self.file.is_whole(*path, "read") and self.file.is_whole(*path, "write")
-        if not is_whole or not is_database_read(node.read, self.file.settings):
+        if not is_whole or node.kind != "database":
             return
         from floodmark.run.nodes.database_checks import database_problems
 
-        for below, error in database_problems(node, self.file.settings):
+        for below, error in database_problems(node):
             self._add((*path, *below), error)
 
     def _check_import(self, path: tuple[str | int, ...], function: str) -> None:
@@ -220,12 +220,12 @@ class Checks:
     def _check_upstreams(self) -> None:
         names: dict[tuple[str, str], str] = {}
         for position, pipeline in self._pipelines():
-            for index, upstream in _each_once(pipeline.upstreams):
+            for index, upstream in _each_once(pipeline.settings.upstreams):
                 path = self._path_of(position, pipeline, index)
                 if not self._is_read_known(path, pipeline):
                     continue
                 if is_asked(upstream):
-                    self._check_connection(path, upstream, pipeline.pipeline)
+                    self._check_connection(path, upstream, pipeline.name)
                 elif is_of_project(upstream):
                     self._check_folder(path, upstream, pipeline)
                 elif self._may_look_at(upstream, pipeline):
@@ -234,10 +234,9 @@ class Checks:
     @cached_property
     def _to_come(self) -> set[str]:
         """The tables and folders that the project writes: they may not be there yet."""
-        settings = self.file.settings
-        return {table for each in settings.pipelines for table in written_by(each, settings)}
+        return {table for each in self.file.pipelines for table in each.writes()}
 
-    def _may_look_at(self, upstream: str, pipeline: PipelineSettings) -> bool:
+    def _may_look_at(self, upstream: str, pipeline: ResolvedPipeline) -> bool:
         # Without its store nobody knows where a table is: the store remembers tables that moved.
         at_hand = self._has_store_at_hand and not self._is_remote(upstream, pipeline)
         return self.connects or at_hand
@@ -246,7 +245,7 @@ class Checks:
         self,
         path: tuple[str | int, ...],
         upstream: str,
-        pipeline: PipelineSettings,
+        pipeline: ResolvedPipeline,
         names: dict[tuple[str, str], str],
     ) -> None:
         """Whether a table is there, under one name in its scope; `names` has those seen so far."""
@@ -261,7 +260,7 @@ class Checks:
                 self._add(path, error)
             return
         stored = self.coordinator.stored_name(upstream)
-        other = names.setdefault((pipeline.shared_scope, table_id), stored)
+        other = names.setdefault((pipeline.settings.shared_scope, table_id), stored)
         if other != stored:
             self._add(path, _two_names(other, stored, table_id))
 
@@ -276,14 +275,14 @@ class Checks:
             self._add(path, error)
 
     def _check_folder(
-        self, path: tuple[str | int, ...], upstream: str, pipeline: PipelineSettings
+        self, path: tuple[str | int, ...], upstream: str, pipeline: ResolvedPipeline
     ) -> None:
         """Whether there is a place where files could be; another machine is asked by --connect."""
-        reader = self.coordinator.readers[pipeline.pipeline, upstream]
+        reader = self.coordinator.readers[pipeline.name, upstream]
         if not self._targets_are_known or not (self.connects or is_local(reader.root)):
             return
         node = pipeline.nodes[int(path[3])] if path[4:] == ("read",) else None
-        wanted = [table_name(name) for name in read_by_node(node, self.file.settings)]
+        wanted = [table_name(name) for name in node.reads] if node is not None else []
         if any(is_inside(name, table) for name in wanted for table in self._to_come):
             return  # a node of the project writes these files
         try:
@@ -309,43 +308,44 @@ class Checks:
             )
 
     def _path_of(
-        self, position: int, pipeline: PipelineSettings, index: int
+        self, position: int, pipeline: ResolvedPipeline, index: int
     ) -> tuple[str | int, ...]:
         """Where an upstream is named: in its list, or by the first node that reads it."""
         if not pipeline.nodes:
             return ("pipelines", position, "upstreams", index)
-        name = pipeline.upstreams[index]
+        name = pipeline.settings.upstreams[index]
         for number, node in enumerate(pipeline.nodes):
-            found = upstream_of(node, pipeline.pipeline, self.file.settings)
-            if found is not None and found.name == name:
+            if node.upstream is not None and node.upstream.name == name:
                 return ("pipelines", position, "nodes", number, "read")
         return ("pipelines", position, "nodes")
 
-    def _is_read_known(self, path: tuple[str | int, ...], pipeline: PipelineSettings) -> bool:
+    def _is_read_known(self, path: tuple[str | int, ...], pipeline: ResolvedPipeline) -> bool:
         """Whether what the files say about an upstream is sound enough to look for it."""
         if not self.file.is_whole(*self.file.written(path)):
             return False
         read = pipeline.nodes[int(path[3])].read if path[4:] == ("read",) else None
-        name = read.connection if read is not None else None
+        name = read.settings.connection if read is not None else None
         return name is None or name in self.file.settings.connections
 
     @cached_property
     def _targets_are_known(self) -> bool:
         """Whether every table is known that the project writes, and that others may wait for."""
-        nodes = [node for each in self.file.settings.pipelines for node in each.nodes]
-        writes = [node.write for node in nodes if node.write is not None]
+        nodes = [node for each in self.file.pipelines for node in each.nodes]
+        writes = [node.write.settings for node in nodes if node.write is not None]
         named = {write.connection for write in writes if write.connection is not None}
         broken = [gone[4:5] for gone in self.file.left_out if gone[2:3] == ("nodes",)]
         is_sound = not {(), ("write",)} & set(broken)
         return is_sound and named <= set(self.file.settings.connections)
 
-    def _table_id(self, upstream: str, pipeline: PipelineSettings) -> str:
+    def _table_id(self, upstream: str, pipeline: ResolvedPipeline) -> str:
         if self.coordinator.spark is not None:
             self.coordinator.names.learn([upstream], journals=False)
         self.coordinator.refuse_unresolved(upstream)
         stored = self.coordinator.stored_name(upstream)
         place = self.coordinator.names.place(stored)
-        said = next((d.upstream() for d in pipeline.declared or () if d.name == upstream), None)
+        said = next(
+            (d.upstream() for d in pipeline.settings.declared or () if d.name == upstream), None
+        )
         if said is not None and said.time_column is not None:
             return probe_place(place, said.options, self.coordinator.storage).facts.table_id
         log = log_of(place, self.coordinator.storage, self.coordinator.spark)
@@ -386,19 +386,19 @@ def _each_once(upstreams: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def function_of(
-    file: LoadedFile, position: int, pipeline: PipelineSettings, report: Report
+    file: LoadedFile, position: int, pipeline: ResolvedPipeline, report: Report
 ) -> Callable[..., Any]:
     """The function of a pipeline; raises FM-CONFIG-006 with its place in the file."""
-    refuse_nodes(file, [pipeline])
+    refuse_nodes(file, [pipeline.settings])
     if pipeline.nodes:
         # Imported here: reading SQL takes a quarter of a second to load, and most verbs need none.
         from floodmark.run.nodes.graph import node_function
 
         place = partial(_place_of, file, position, pipeline)
-        return node_function(pipeline, file.settings, file.root, place)
+        return node_function(pipeline, file.settings.plugins, file.root, place)
     path = ("pipelines", position, "function")
     where = report.where(file.place(*path), file.key(*path))
-    return load_function(file.root, pipeline.function or "", where)
+    return load_function(file.root, pipeline.settings.function or "", where)
 
 
 def refuse_nodes(file: LoadedFile, pipelines: Sequence[PipelineSettings]) -> None:
@@ -410,8 +410,8 @@ def refuse_nodes(file: LoadedFile, pipelines: Sequence[PipelineSettings]) -> Non
 def not_run(file: LoadedFile, pipelines: Sequence[PipelineSettings]) -> Iterator[ConfigError]:
     """What of the nodes of these pipelines this version does not run, with its place."""
     names = {pipeline.pipeline for pipeline in pipelines if pipeline.nodes}
-    for position, pipeline in zip(file.positions, file.settings.pipelines, strict=True):
-        for finding in unsupported(pipeline, file.settings) if pipeline.pipeline in names else ():
+    for position, pipeline in zip(file.positions, file.pipelines, strict=True):
+        for finding in unsupported(pipeline, file.pipelines) if pipeline.name in names else ():
             path = file.document.known(("pipelines", position, *finding.path))
             yield ConfigError(
                 finding.code,
@@ -421,23 +421,23 @@ def not_run(file: LoadedFile, pipelines: Sequence[PipelineSettings]) -> Iterator
                 state="nothing was read or written",
                 next="change the key, or select other pipelines",
             )
-        if pipeline.pipeline in names:
+        if pipeline.name in names:
             yield from _unknown_plugins(file, position, pipeline)
 
 
 def _unknown_plugins(
-    file: LoadedFile, position: int, pipeline: PipelineSettings
+    file: LoadedFile, position: int, pipeline: ResolvedPipeline
 ) -> Iterator[ConfigError]:
     plugins = Plugins(file.root, file.settings.plugins)
     for index, node in enumerate(pipeline.nodes):
-        for below, error in plugin_problems(node, file.settings, plugins):
+        for below, error in plugin_problems(node, plugins):
             path = file.document.known(("pipelines", position, "nodes", index, *below))
             error.where = file.report().where(file.place(*path), file.key(*path))
             yield error
 
 
 def _place_of(
-    file: LoadedFile, position: int, pipeline: PipelineSettings, node: str, step: int | None
+    file: LoadedFile, position: int, pipeline: ResolvedPipeline, node: str, step: int | None
 ) -> str:
     """Where a node, or a step of it, stands in the files."""
     index = next(i for i, each in enumerate(pipeline.nodes) if each.name == node)

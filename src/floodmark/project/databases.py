@@ -10,10 +10,8 @@ from zoneinfo import ZoneInfo
 
 from floodmark.config import LoadedFile
 from floodmark.config.project.connections import JdbcConnection, PostgresConnection
-from floodmark.config.project.node_reads import is_database_read, own_names, table_of, upstream_of
-from floodmark.config.project.nodes import NodeSettings
 from floodmark.config.project.reads import IncrementalSettings
-from floodmark.config.project.upstreams import UpstreamSettings
+from floodmark.config.project.resolved import ResolvedNode, ResolvedRead
 from floodmark.config.text.references import Secret, Vault
 from floodmark.deltalog import Storage, absolute
 from floodmark.engines.postgres import certificate_file, connector_to
@@ -35,28 +33,23 @@ _NULLS = {"fail": "fail", "skip": "ignore", "include": "include"}
 def readers_of(file: LoadedFile, vault: Vault, storage: Storage) -> Readers:
     """What reads each upstream of a database; asks no database and no secret."""
     found: dict[tuple[str, str], SqlReader] = {}
-    for pipeline in file.settings.pipelines:
+    for pipeline in file.pipelines:
         for node in pipeline.nodes:
-            if node.read is None or not is_database_read(node.read, file.settings):
+            upstream = node.upstream
+            if node.read is None or node.kind != "database" or upstream is None:
                 continue
-            upstream = upstream_of(node, pipeline.pipeline, file.settings)
-            if upstream is not None and (pipeline.pipeline, upstream.name) not in found:
-                own = OwnTarget(own_names(node), _place_of(file, node), storage)
-                connection = file.settings.connections[str(node.read.connection)]
-                reader = _reader(node, upstream, connection, vault, own)
-                found[pipeline.pipeline, upstream.name] = reader
+            if (pipeline.name, upstream.name) not in found:
+                own = OwnTarget(node.own_names, _place_of(file, node), storage)
+                reader = _reader(node, node.read, vault, own)
+                found[pipeline.name, upstream.name] = reader
     return found
 
 
-def _reader(
-    node: NodeSettings,
-    upstream: UpstreamSettings,
-    connection: Any,
-    vault: Vault,
-    own: OwnTarget,
-) -> SqlReader:
-    read, cursor = node.read, str(upstream.time_column)
-    assert read is not None  # noqa: S101  (only such nodes come here)
+def _reader(node: ResolvedNode, source: ResolvedRead, vault: Vault, own: OwnTarget) -> SqlReader:
+    read, upstream = source.settings, source.upstream
+    assert upstream is not None  # noqa: S101  (only such nodes come here)
+    connection: Any = source.connection
+    cursor = str(upstream.time_column)
     said = read.incremental or IncrementalSettings.model_construct(cursor=cursor)
     relation = SqlRelation(
         dialect=connection.type,
@@ -66,7 +59,7 @@ def _reader(
         overlap=span_of(said.overlap),
         order="binary" if said.order == "binary" or said.type == "string" else None,
         on_null_cursor=_NULLS[said.on_null_cursor],  # type: ignore[arg-type]
-        first_run_query=node.write.first_run_query if node.write else None,
+        first_run_query=node.write.settings.first_run_query if node.write else None,
     )
     is_postgres = isinstance(connection, PostgresConnection)
     return SqlReader(
@@ -90,8 +83,8 @@ def span_of(said: int | str) -> timedelta | int | None:
     return said or None
 
 
-def _place_of(file: LoadedFile, node: NodeSettings) -> Callable[[], str | None]:
-    target = table_of(node.write, file.settings) if node.write is not None else None
+def _place_of(file: LoadedFile, node: ResolvedNode) -> Callable[[], str | None]:
+    target = node.target_table
     if target is None or is_catalog_name(target):
         return lambda: None
     path = absolute(target, str(file.root))

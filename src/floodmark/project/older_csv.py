@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floodmark.config import LoadedFile
-from floodmark.config.project.node_reads import is_file_read, table_of, upstream_of
-from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.resolved import ResolvedNode
 from floodmark.config.text.places import KeyPath
 from floodmark.model.file_marks import FilesMark, any_mark
 from floodmark.model.state import State
@@ -19,25 +18,23 @@ _CHANGED = ({"escape"}, {"multiline"}, {"nullvalue", "emptyvalue"})
 
 def read_by_older_rules(file: LoadedFile, state: State | None) -> Iterator[tuple[KeyPath, str]]:
     """Each read of CSV files whose pipeline has processed some by older rules, and its target."""
-    for position, pipeline in enumerate(file.settings.pipelines):
+    for position, pipeline in enumerate(file.pipelines):
         for number, node in enumerate(pipeline.nodes):
-            upstream = upstream_of(node, pipeline.pipeline, file.settings)
-            if state is None or upstream is None or not _has_new_rules(node, file):
+            upstream = node.upstream
+            if state is None or upstream is None or not _has_new_rules(node):
                 continue
-            mark = any_mark(state.seeded_marks.get((pipeline.pipeline, upstream.name)))
+            mark = any_mark(state.seeded_marks.get((pipeline.name, upstream.name)))
             if isinstance(mark, FilesMark) and mark.defaults < DEFAULTS_VERSION:
                 path = ("pipelines", position, "nodes", number, "read")
-                yield path, f"{mark.text} in {_target_of(node, file)}"
+                yield (
+                    path,
+                    f"{mark.text} in {node.target_table or f'what the nodes below {node.name} write'}",
+                )
 
 
-def _has_new_rules(node: NodeSettings, file: LoadedFile) -> bool:
-    read = node.read
-    if read is None or read.format not in DELIMITED or not is_file_read(read, file.settings):
+def _has_new_rules(node: ResolvedNode) -> bool:
+    read = node.settings.read
+    if read is None or read.format not in DELIMITED or node.kind != "files":
         return False
     own = {name.lower() for name in read.options}
     return not all(own & names for names in _CHANGED)
-
-
-def _target_of(node: NodeSettings, file: LoadedFile) -> str:
-    target = table_of(node.write, file.settings) if node.write is not None else None
-    return target or f"what the nodes below {node.name} write"

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from floodmark.config.project.chains import parents_of
-from floodmark.config.project.settings import ProjectSettings
+from floodmark.config.project.resolved import ResolvedPipeline, parents_of
 from floodmark.config.text.places import choices
 from floodmark.errors import ConfigError
 from floodmark.model.names import PIPELINE_NAME
@@ -61,12 +60,12 @@ class Choice:
         return [name for name in self.names if name in found]
 
 
-def chosen_from(settings: ProjectSettings) -> Choice:
+def chosen_from(pipelines: Sequence[ResolvedPipeline]) -> Choice:
     """The pipelines of a project with their tags, chained through the tables they write."""
     return Choice(
-        [pipeline.pipeline for pipeline in settings.pipelines],
-        {pipeline.pipeline: pipeline.all_tags for pipeline in settings.pipelines},
-        parents_of(settings),
+        [pipeline.name for pipeline in pipelines],
+        {pipeline.name: pipeline.settings.all_tags for pipeline in pipelines},
+        parents_of(pipelines),
     )
 
 

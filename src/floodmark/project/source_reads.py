@@ -11,9 +11,8 @@ from zoneinfo import ZoneInfo
 from floodmark.config import LoadedFile
 from floodmark.config.plugins.registry import Plugins, SourceClass, plugin_options
 from floodmark.config.project.connections import HttpConnection, PluginConnection
-from floodmark.config.project.node_reads import is_source_read, upstream_of
-from floodmark.config.project.nodes import NodeSettings
 from floodmark.config.project.reads import IncrementalSettings, ReadSettings
+from floodmark.config.project.resolved import ResolvedRead
 from floodmark.config.text.references import Secret, Vault
 from floodmark.deltalog import Storage
 from floodmark.errors import ConfigError
@@ -42,21 +41,18 @@ class SourceReads:
     def readers(self) -> dict[tuple[str, str], SourceReader | AnswerReader]:
         """What reads each upstream of a web API or a plug-in, by pipeline and name."""
         found: dict[tuple[str, str], SourceReader | AnswerReader] = {}
-        for pipeline in self.file.settings.pipelines:
+        for pipeline in self.file.pipelines:
             for node in pipeline.nodes:
-                if is_source_read(node.read, self.file.settings):
-                    upstream = upstream_of(node, pipeline.pipeline, self.file.settings)
-                    if upstream is not None:
-                        key = pipeline.pipeline, upstream.name
-                        found.setdefault(
-                            key, self._reader(upstream.name, node, pipeline.shared_scope)
-                        )
+                if node.read is None or node.kind != "source" or node.upstream is None:
+                    continue
+                name, scope = node.upstream.name, pipeline.settings.shared_scope
+                found.setdefault((pipeline.name, name), self._reader(name, node.read, scope))
         return found
 
-    def _reader(self, upstream: str, node: NodeSettings, scope: str) -> SourceReader | AnswerReader:
-        read = node.read
-        assert read is not None  # noqa: S101  (only such nodes come here)
-        connection = self.file.settings.connections[str(read.connection)]
+    def _reader(
+        self, upstream: str, source: ResolvedRead, scope: str
+    ) -> SourceReader | AnswerReader:
+        read, connection = source.settings, source.connection
         said = read.incremental
         if isinstance(connection, PluginConnection):
             assert said is not None  # noqa: S101  (without, there is no upstream)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from floodmark.config import load_file
-from floodmark.config.project.chains import parents_of
 from floodmark.config.project.graph import Graph, graph_of
+from floodmark.config.project.resolved import parents_of
 from floodmark.errors import ConfigError, ConfigErrors
 from floodmark.project.selection import Choice, Selection, chosen_from
 
@@ -103,11 +103,11 @@ def test_pipelines_are_chained_through_the_tables_they_write(tmp_path: Path) -> 
         "  - {pipeline: four, upstreams: [lake/b], function: 'j:f', tags: [x, y]}\n",
     )  # fmt: skip
 
-    settings = load_file(path).settings
+    pipelines = load_file(path).pipelines
 
-    assert parents_of(settings) == {"one": [], "two": ["one"], "three": ["one"], "four": []}
-    assert Selection(["one+"]).names(chosen_from(settings), ()) == ["one", "two", "three"]
-    assert Selection(["+two"]).names(chosen_from(settings), ()) == ["one", "two"]
+    assert parents_of(pipelines) == {"one": [], "two": ["one"], "three": ["one"], "four": []}
+    assert Selection(["one+"]).names(chosen_from(pipelines), ()) == ["one", "two", "three"]
+    assert Selection(["+two"]).names(chosen_from(pipelines), ()) == ["one", "two"]
 
 
 CHOICE = Choice(

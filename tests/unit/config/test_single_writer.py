@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from floodmark.config import load_file
-from floodmark.run.nodes.writes import quarantine_of, write_of
+from floodmark.run.nodes.writes import quarantine_of
 
 PROJECT = """\
 project: shop
@@ -45,8 +45,7 @@ def test_a_write_to_s3_is_warned_of_unless_it_is_said_to_be_the_only_one(
     loaded = load_file(file)
 
     assert [each.code for each in loaded.warnings] == ["FM-CONFIG-041"] * warned
-    node = loaded.settings.pipelines[0].nodes[0]
-    spec = write_of(node, loaded.settings)
+    spec = loaded.pipelines[0].nodes[0].spec
     assert spec is not None
     assert spec.allow_single_writer == allowed
     assert quarantine_of(spec, replaces=False).allow_single_writer == allowed

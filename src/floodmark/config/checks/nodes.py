@@ -21,8 +21,7 @@ from floodmark.config.checks.findings import (
     Finding,
 )
 from floodmark.config.project.connections import DIALECTS, LakeConnection
-from floodmark.config.project.cursors import implied_cursor, needs_cursor
-from floodmark.config.project.graph import graph_of
+from floodmark.config.project.cursors import needs_cursor
 from floodmark.config.project.nodes import TRANSFORMS, NodeSettings
 from floodmark.config.project.reads import (
     FILE_FORMATS,
@@ -32,19 +31,13 @@ from floodmark.config.project.reads import (
     ReadSettings,
     is_of_files,
 )
-from floodmark.config.project.settings import PipelineSettings, ProjectSettings
+from floodmark.config.project.resolved import ResolvedPipeline, cursor_of, format_of, own_names
+from floodmark.config.project.settings import ProjectSettings
 from floodmark.config.project.writes import MODES, WriteOptions, WriteSettings
 from floodmark.config.text.places import KeyPath, choices
 from floodmark.model import durations
 from floodmark.model.names import is_on_s3
 
-_DEFAULT_FORMATS = {
-    "lake": "delta",
-    "http": "http",
-    "kafka": "kafka",
-    "plugin": "plugin",
-    **dict.fromkeys(DIALECTS, "sql"),
-}
 _COUNTS = re.compile(r"(^|_)(id|seq|sequence|version|number|no|offset|key|counter)$", re.IGNORECASE)
 
 
@@ -93,15 +86,15 @@ def _installed() -> tuple[list[str], list[str]]:
     return sorted(formats.names), sorted(points.select(group="floodmark.transforms").names)
 
 
-def pipeline_findings(pipeline: PipelineSettings, around: Surroundings) -> Iterator[Finding]:
+def pipeline_findings(pipeline: ResolvedPipeline, around: Surroundings) -> Iterator[Finding]:
     """Everything that does not go together in a pipeline."""
-    nodes = pipeline.nodes
+    nodes = pipeline.settings.nodes
     names = frozenset(node.name for node in nodes)
     for position, node in enumerate(nodes):
         for finding in node_findings(node, names, around):
             yield finding.below("nodes", position)
     positions = {node.name: position for position, node in enumerate(nodes)}
-    for circle in graph_of(nodes).cycles():
+    for circle in pipeline.graph.cycles():
         if circle[0] == circle[1]:
             continue  # found with the node
         way = " -> ".join(circle)
@@ -147,11 +140,6 @@ def _connection(name: str | None, around: Surroundings) -> Iterator[Finding]:
         known = choices(sorted(around.connections), name) or "none is there"
         title = f"there is no connection {name}"
         yield Finding(("connection",), UNKNOWN, title, f'the name "{name}"', known)
-
-
-def format_of(settings: ReadSettings | WriteSettings, kind: str | None) -> str | None:
-    """The format, said or implied by the type of the connection; None if neither says it."""
-    return settings.format or _DEFAULT_FORMATS.get(kind or "lake")
 
 
 def _format(settings: ReadSettings | WriteSettings, around: Surroundings) -> Iterator[Finding]:
@@ -347,9 +335,10 @@ def _late_rows(node: NodeSettings) -> Iterator[Finding]:
     read, write = node.read, node.write
     if read is None or write is None or write.write_mode != "append":
         return
-    incremental = read.incremental or _implied(node)
-    if incremental is None:
+    cursor = cursor_of(node)
+    if cursor is None:
         return
+    incremental = read.incremental or IncrementalSettings(cursor=cursor)
     if _is_time(incremental) and not incremental.keys and _is_nothing(incremental.overlap):
         title = "rows that arrive late by this time are never read"
         allowed = "overlap with keys: rows near the mark are read again and not doubled"
@@ -368,20 +357,11 @@ def _doubled_rows(node: NodeSettings, around: Surroundings) -> Iterator[Finding]
     if read is None or write is None or write.write_mode != "append":
         return
     is_database = around.connections.get(read.connection or "") in DIALECTS
-    names = [name for name in (write.register_table, write.table) if name]
-    has_cursor = read.incremental is not None or needs_cursor(read.query, names)
+    has_cursor = read.incremental is not None or needs_cursor(read.query, own_names(node))
     if is_database and not has_cursor:
         title = "every run reads all rows, and an append would add them again"
         allowed = "incremental: {cursor: a column that grows}; or mode overwrite or merge"
         yield Finding(("write", "mode"), CONFLICT, title, "append, no cursor", allowed)
-
-
-def _implied(node: NodeSettings) -> IncrementalSettings | None:
-    """What a query says by itself, as settings."""
-    query = node.read.query if node.read is not None else None
-    names = (node.write.register_table, node.write.table) if node.write is not None else ()
-    cursor = implied_cursor(query, [name for name in names if name]) if query else None
-    return IncrementalSettings(cursor=cursor) if cursor is not None else None
 
 
 def _is_nothing(span: int | str) -> bool:

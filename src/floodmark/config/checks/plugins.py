@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from floodmark.config.checks.nodes import format_of
 from floodmark.config.plugins.registry import (
     FileFormat,
     Plugin,
@@ -14,63 +13,49 @@ from floodmark.config.plugins.registry import (
     unusable,
 )
 from floodmark.config.project.connections import PluginConnection
-from floodmark.config.project.nodes import NodeSettings
-from floodmark.config.project.reads import FORMATS, ReadSettings
-from floodmark.config.project.settings import ProjectSettings
-from floodmark.config.project.writes import WriteSettings
+from floodmark.config.project.reads import FORMATS
+from floodmark.config.project.resolved import ResolvedNode, ResolvedRead, ResolvedWrite
 from floodmark.config.text.places import KeyPath
 from floodmark.errors import ConfigError
 
 Problem = tuple[KeyPath, ConfigError]
 
 
-def plugin_problems(
-    node: NodeSettings, settings: ProjectSettings, plugins: Plugins
-) -> Iterator[Problem]:
+def plugin_problems(node: ResolvedNode, plugins: Plugins) -> Iterator[Problem]:
     """The names that no module has, with the path of the key; imports modules only for such names."""
-    if node.read is not None and node.read.node is None:
-        found = [*_format(node.read, settings, plugins)]
-        found += _connection(node.read, settings, plugins, SourceClass)
-        yield from (below("read", each) for each in found)
+    if node.read is not None and node.read.kind != "node":
+        yield from (_below("read", each) for each in _problems(node.read, plugins, SourceClass))
     if node.write is not None:
-        found = [*_format(node.write, settings, plugins)]
-        found += _connection(node.write, settings, plugins, SinkClass)
-        yield from (below("write", each) for each in found)
+        yield from (_below("write", each) for each in _problems(node.write, plugins, SinkClass))
 
 
-def below(key: str, problem: Problem) -> Problem:
+def _below(key: str, problem: Problem) -> Problem:
     """The same, seen from further up."""
     path, error = problem
     return (key, *path), error
 
 
-def _connection(
-    place: ReadSettings | WriteSettings,
-    settings: ProjectSettings,
-    plugins: Plugins,
-    kind: type[Plugin],
+def _problems(
+    place: ResolvedRead | ResolvedWrite, plugins: Plugins, kind: type[Plugin]
 ) -> Iterator[Problem]:
-    connection = settings.connections.get(place.connection or "")
-    if isinstance(connection, PluginConnection):
+    yield from _format(place, plugins)
+    if isinstance(place.connection, PluginConnection):
         try:
-            plugins.find(kind, connection.name)
+            plugins.find(kind, place.connection.name)
         except ConfigError as error:
             yield ("connection",), error
 
 
-def _format(
-    place: ReadSettings | WriteSettings, settings: ProjectSettings, plugins: Plugins
-) -> Iterator[Problem]:
-    connection = settings.connections.get(place.connection or "")
-    name = format_of(place, connection.type if connection is not None else None)
+def _format(place: ResolvedRead | ResolvedWrite, plugins: Plugins) -> Iterator[Problem]:
+    name = place.format
     if name is None or name in FORMATS:
         return
     try:
-        found = plugins.find(FileFormat, name)
+        plugin = plugins.find(FileFormat, name)
     except ConfigError as error:
         yield ("format",), error
         return
-    if isinstance(place, WriteSettings) and found.write is None:
+    if isinstance(place, ResolvedWrite) and plugin.write is None:
         allowed = f'@fm.format("{name}", write=a function), or another format'
         title = f"format {name} has no writer"
-        yield ("format",), unusable(title, found.origin, allowed)
+        yield ("format",), unusable(title, plugin.origin, allowed)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from floodmark.config.checks.findings import SHARED_TARGET, Finding
-from floodmark.config.project.node_writes import target_of
-from floodmark.config.project.settings import ProjectSettings
+from floodmark.config.project.resolved import ResolvedPipeline
 from floodmark.config.project.writes import WriteSettings
 from floodmark.config.text.places import KeyPath
 
@@ -18,16 +17,15 @@ class _Writer(NamedTuple):
     write: WriteSettings
 
 
-def shared_targets(settings: ProjectSettings) -> Iterator[Finding]:
+def shared_targets(pipelines: Sequence[ResolvedPipeline]) -> Iterator[Finding]:
     """A word about each node that disturbs what another one keeps in the same target."""
     writers: dict[str, list[_Writer]] = {}
-    for position, pipeline in enumerate(settings.pipelines):
+    for position, pipeline in enumerate(pipelines):
         for number, node in enumerate(pipeline.nodes):
-            target = target_of(node.write, settings) if node.write is not None else None
-            if target is not None and node.write is not None:
+            if node.write is not None and node.write.target is not None:
                 path = ("pipelines", position, "nodes", number, "write")
-                writer = _Writer(f"{pipeline.pipeline}.{node.name}", path, node.write)
-                writers.setdefault(target, []).append(writer)
+                writer = _Writer(f"{pipeline.name}.{node.name}", path, node.write.settings)
+                writers.setdefault(node.write.target, []).append(writer)
     for target, each in writers.items():
         for writer in each[1:]:
             why = _disturbs(each[0].write, writer.write)

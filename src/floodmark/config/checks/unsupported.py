@@ -2,59 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from floodmark.config.checks.findings import Finding
 from floodmark.config.checks.lookups import lookup_findings
-from floodmark.config.project.connections import FilesConnection, LakeConnection, PluginConnection
-from floodmark.config.project.node_reads import (
-    is_database_read,
-    is_file_read,
-    is_source_read,
-    table_of,
-    upstream_of,
-)
-from floodmark.config.project.node_writes import file_format, target_of
-from floodmark.config.project.nodes import NodeSettings
+from floodmark.config.project.connections import FilesConnection, LakeConnection
 from floodmark.config.project.reads import FORMATS, IncrementalSettings, ReadSettings
-from floodmark.config.project.settings import PipelineSettings, ProjectSettings
+from floodmark.config.project.resolved import (
+    ResolvedNode,
+    ResolvedPipeline,
+    ResolvedRead,
+    ResolvedWrite,
+)
 from floodmark.config.project.upstreams import UpstreamSettings
 from floodmark.config.project.writes import WriteSettings
-from floodmark.model.names import connection_of
 from floodmark.model.sql_names import name_parts
 from floodmark.model.window import CURSOR_FORMATS
 
 NOT_RUN = "FM-CONFIG-016"
 
 
-def unsupported(pipeline: PipelineSettings, settings: ProjectSettings) -> Iterator[Finding]:
+def unsupported(
+    pipeline: ResolvedPipeline, project: Sequence[ResolvedPipeline]
+) -> Iterator[Finding]:
     """Every key of the pipeline's nodes that this version does not run, with its path."""
-    yield from lookup_findings(pipeline, settings)
+    yield from lookup_findings(pipeline)
     tables: dict[str, UpstreamSettings] = {}
-    databases: dict[str, NodeSettings] = {}
+    databases: dict[str, ResolvedNode] = {}
     for position, node in enumerate(pipeline.nodes):
-        upstream = upstream_of(node, pipeline.pipeline, settings)
         found = [
-            *_node(node, upstream, settings),
-            *_other_words(upstream, tables),
-            *_shared_read(node, upstream, databases),
-            *_shared_name(node, pipeline, settings),
+            *_node(node, project),
+            *_other_words(node.upstream, tables),
+            *_shared_read(node, databases),
+            *_shared_name(node, pipeline, project),
         ]
         yield from (each.below("nodes", position) for each in found)
 
 
-def _node(
-    node: NodeSettings, upstream: UpstreamSettings | None, settings: ProjectSettings
-) -> Iterator[Finding]:
-    if node.read is not None and node.read.node is None:
-        yield from (each.below("read") for each in _read(node.read, upstream, settings))
+def _node(node: ResolvedNode, project: Sequence[ResolvedPipeline]) -> Iterator[Finding]:
+    if node.read is not None and node.read.kind != "node":
+        yield from (each.below("read") for each in _read(node.read, project))
     if node.write is not None:
-        yield from (each.below("write") for each in _write(node.write, settings))
-        is_database = node.read is not None and is_database_read(node.read, settings)
-        if node.write.first_run_query is not None and not is_database:
+        yield from (each.below("write") for each in _write(node.write))
+        if node.write.settings.first_run_query is not None and node.kind != "database":
             allowed = "a read of a database; the first batch of a Delta table is the whole table"
             yield _not_run("write", "first_run_query", allowed=allowed)
-    for position, check in enumerate(node.expect):
+    for position, check in enumerate(node.settings.expect):
         needs_rows = check.action in ("drop", "quarantine")
         if check.row_count is not None and needs_rows:
             yield _not_run("expect", position, "action", allowed="warn or fail: no row is to blame")
@@ -62,35 +55,30 @@ def _node(
             yield _not_run("expect", position, "action", allowed="quarantine with a write")
 
 
-def _read(
-    read: ReadSettings, upstream: UpstreamSettings | None, settings: ProjectSettings
-) -> Iterator[Finding]:
-    if is_database_read(read, settings):
-        yield from _database_read(read, upstream)
+def _read(read: ResolvedRead, project: Sequence[ResolvedPipeline]) -> Iterator[Finding]:
+    if read.kind == "database":
+        yield from _database_read(read)
         return
-    if read.partition is not None:
+    if read.settings.partition is not None:
         yield _not_run("partition", allowed="a read of a database")
-    if is_source_read(read, settings):
-        yield from _source_read(read, upstream, settings)
-        yield from _other_source_read(read, settings)
-        return
-    if is_file_read(read, settings):
-        yield from _file_read(read)
-        yield from _other_file_read(read, settings)
-        return
-    if table_of(read, settings) is None:
-        key = "format" if read.format else "connection"
+    if read.kind == "source":
+        yield from _source_read(read)
+        yield from _other_source_read(read.settings, project)
+    elif read.kind == "files":
+        yield from _file_read(read.settings)
+        yield from _other_file_read(read.settings, project)
+    elif read.kind == "delta":
+        yield from _table_read(read)
+    else:
+        key = "format" if read.settings.format else "connection"
         yield _not_run(
             key, allowed="a Delta table of a lake; files; a table or query of a database"
         )
-        return
-    yield from _table_read(read, upstream, settings)
 
 
-def _table_read(
-    read: ReadSettings, upstream: UpstreamSettings | None, settings: ProjectSettings
-) -> Iterator[Finding]:
+def _table_read(resolved: ResolvedRead) -> Iterator[Finding]:
     """What is read of a Delta table."""
+    read = resolved.settings
     if read.settle is not None:
         yield _not_run("settle", allowed="incremental: {settle: ...}; here it is of files")
     for key, yaml_key in (("query", "query"), ("ddl", "schema")):
@@ -99,16 +87,17 @@ def _table_read(
     for key in ("options", "params"):
         if getattr(read, key):
             yield _not_run(key, allowed="no options for a Delta table")
-    yield from _lake(read, settings)
+    yield from _lake(resolved)
     if read.incremental is not None:
         yield from (each.below("incremental") for each in _cursor(read.incremental))
-    if upstream is None:
+    if resolved.upstream is None:
         yield _not_run(allowed="settings that go together: a cursor has no method and no version")
 
 
-def _database_read(read: ReadSettings, upstream: UpstreamSettings | None) -> Iterator[Finding]:
+def _database_read(resolved: ResolvedRead) -> Iterator[Finding]:
     """What is read of a database, by its cursor alone."""
-    if upstream is None:
+    read = resolved.settings
+    if resolved.upstream is None:
         cursor = "incremental: {cursor: a column that grows}"
         yield _not_run("incremental" if read.incremental else "query", allowed=cursor)
     for key, yaml_key in (("path", "path"), ("ddl", "schema"), ("baseline", "baseline")):
@@ -123,11 +112,10 @@ def _database_read(read: ReadSettings, upstream: UpstreamSettings | None) -> Ite
             yield _not_run(key, allowed="options of the connection")
 
 
-def _source_read(
-    read: ReadSettings, upstream: UpstreamSettings | None, settings: ProjectSettings
-) -> Iterator[Finding]:
+def _source_read(resolved: ResolvedRead) -> Iterator[Finding]:
     """What is read of a web API or a plug-in: by its cursor, or a whole answer."""
-    if upstream is None:
+    read = resolved.settings
+    if resolved.upstream is None:
         yield _not_run("incremental", allowed="incremental: {cursor: a column that grows}")
     if read.format not in (None, "http", "json", "plugin"):
         yield _not_run("format", allowed="answers in JSON")
@@ -136,16 +124,22 @@ def _source_read(
             yield _not_run(key, allowed="path, params, schema and incremental")
     if read.file_column is not None:
         yield _not_run("file_column", allowed="file_column with files")
-    is_http = settings.connections[str(read.connection)].type == "http"
+    is_http = resolved.connection is not None and resolved.connection.type == "http"
     for key in ("options", "table") if is_http else ("params",):
         if getattr(read, key):
             yield _not_run(key, allowed="path and params" if is_http else "options")
 
 
-def _other_source_read(read: ReadSettings, settings: ProjectSettings) -> Iterator[Finding]:
+def _reads(project: Sequence[ResolvedPipeline]) -> Iterator[ResolvedRead]:
+    nodes = (node for pipeline in project for node in pipeline.nodes)
+    return (node.read for node in nodes if node.read is not None)
+
+
+def _other_source_read(
+    read: ReadSettings, project: Sequence[ResolvedPipeline]
+) -> Iterator[Finding]:
     """All nodes of a project that read one thing of a connection share its windows."""
-    nodes = (node for pipeline in settings.pipelines for node in pipeline.nodes)
-    for other in (node.read for node in nodes if node.read is not None):
+    for other in (each.settings for each in _reads(project)):
         is_same = (other.connection, _what(other)) == (read.connection, _what(read))
         if is_same and _what(read) is not None and other != read:
             yield Finding(
@@ -180,12 +174,11 @@ def _file_read(read: ReadSettings) -> Iterator[Finding]:
         )
 
 
-def _other_file_read(read: ReadSettings, settings: ProjectSettings) -> Iterator[Finding]:
+def _other_file_read(read: ReadSettings, project: Sequence[ResolvedPipeline]) -> Iterator[Finding]:
     """All nodes of a project that read a path share its windows and its reader."""
-    nodes = (node for pipeline in settings.pipelines for node in pipeline.nodes)
-    for other in (node.read for node in nodes if node.read is not None):
+    for other in (each.settings for each in _reads(project) if each.kind == "files"):
         is_same = (other.connection, other.path) == (read.connection, read.path)
-        if is_same and other != read and is_file_read(other, settings):
+        if is_same and other != read:
             yield Finding(
                 ("path",),
                 NOT_RUN,
@@ -209,29 +202,27 @@ def _cursor(cursor: IncrementalSettings) -> Iterator[Finding]:
         yield _not_run("settle", allowed="a duration")
 
 
-def _write(write: WriteSettings, settings: ProjectSettings) -> Iterator[Finding]:
-    target = target_of(write, settings)
-    if target is None:
+def _write(resolved: ResolvedWrite) -> Iterator[Finding]:
+    write = resolved.settings
+    if resolved.kind is None:
         key = "format" if write.format else "connection"
         allowed = "a Delta table or files of a lake connection; a table of postgres or a plug-in"
         yield _not_run(key, allowed=allowed)
-        return
-    connection = settings.connections.get(write.connection or "")
-    if isinstance(connection, PluginConnection):
+    elif resolved.kind == "plugin":
         yield from _plugged_write(write)
-        return
-    if connection_of(target) is not None:
+    elif resolved.kind == "postgres":
         yield from _database(write)
-        return
-    if file_format(write, settings) is not None:
-        yield from _files(write)
-        yield from _lake(write, settings)
-        return
+    else:
+        yield from _files(write) if resolved.kind == "files" else _table(write)
+        yield from _lake(resolved)
+
+
+def _table(write: WriteSettings) -> Iterator[Finding]:
+    """A Delta table has its layout, and options of its own."""
     if write.table is not None and write.register_table is not None:
         yield _not_run("register_table", allowed="path with register_table, or table")
     if write.options.writer:
         yield _not_run("options", "writer", allowed="table_properties")
-    yield from _lake(write, settings)
 
 
 def _plugged_write(write: WriteSettings) -> Iterator[Finding]:
@@ -274,13 +265,13 @@ def _files(write: WriteSettings) -> Iterator[Finding]:
         yield _not_run("options", key, allowed=" and ".join(["writer", *of_spark]))
 
 
-def _lake(place: ReadSettings | WriteSettings, settings: ProjectSettings) -> Iterator[Finding]:
-    connection = settings.connections.get(place.connection or "")
+def _lake(resolved: ResolvedRead | ResolvedWrite) -> Iterator[Finding]:
+    connection, path = resolved.connection, resolved.settings.path
     if not isinstance(connection, LakeConnection | FilesConnection):
         return
     if connection.storage_options:
         yield _not_run("connection", allowed="a lake without storage_options of its own")
-    if place.path is not None and ".." in place.path.split("/"):
+    if path is not None and ".." in path.split("/"):
         yield _not_run("path", allowed="a path below the root of the connection")
 
 
@@ -317,35 +308,35 @@ def _two_ways(name: str, differences: str) -> Finding:
     )
 
 
-def _shared_read(
-    node: NodeSettings, upstream: UpstreamSettings | None, known: dict[str, NodeSettings]
-) -> Iterator[Finding]:
+def _shared_read(node: ResolvedNode, others: dict[str, ResolvedNode]) -> Iterator[Finding]:
     """Two nodes that read one table of a database share the rows that are put aside."""
-    if upstream is None or upstream.format not in CURSOR_FORMATS:
+    if node.upstream is None or node.upstream.format not in CURSOR_FORMATS:
         return
-    first = known.setdefault(upstream.name, node)
-    has_own = any(n.write is not None and n.write.first_run_query for n in (first, node))
-    if first is not node and (first.read != node.read or has_own):
+    first = others.setdefault(node.upstream.name, node)
+    writes = [each.write for each in (first, node) if each.write is not None]
+    has_own = any(write.settings.first_run_query for write in writes)
+    if first is not node and (first.settings.read != node.settings.read or has_own):
         yield Finding(
             ("read",),
             NOT_RUN,
-            f"two nodes of this pipeline read {upstream.name} in different ways",
+            f"two nodes of this pipeline read {node.upstream.name} in different ways",
             "a first_run_query of its own" if has_own else "",
             f"depends_on: [{first.name}], or the same read in both nodes",
         )
 
 
 def _shared_name(
-    node: NodeSettings, pipeline: PipelineSettings, settings: ProjectSettings
+    node: ResolvedNode, pipeline: ResolvedPipeline, project: Sequence[ResolvedPipeline]
 ) -> Iterator[Finding]:
     """A query is known by the scope of its pipeline and the name of its node."""
-    if not is_database_read(node.read, settings) or node.read is None or node.read.query is None:
+    if node.read is None or node.kind != "database" or node.read.settings.query is None:
         return
-    for other in settings.pipelines:
-        if other.pipeline == pipeline.pipeline or other.shared_scope != pipeline.shared_scope:
+    for other in project:
+        is_same_scope = other.settings.shared_scope == pipeline.settings.shared_scope
+        if other.name == pipeline.name or not is_same_scope:
             continue
-        if any(each.name == node.name and each.read and each.read.query for each in other.nodes):
-            allowed = f"another name: {other.pipeline} of the same scope has a query of that name"
+        if any(e.name == node.name and e.read and e.read.settings.query for e in other.nodes):
+            allowed = f"another name: {other.name} of the same scope has a query of that name"
             yield _not_run("name", allowed=allowed)
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from floodmark.config.project.node_reads import cursor_of, is_database_read, own_names
-from floodmark.config.project.nodes import NodeSettings
 from floodmark.config.project.reads import IncrementalSettings, ReadSettings
-from floodmark.config.project.settings import ProjectSettings
+from floodmark.config.project.resolved import ResolvedNode
 from floodmark.config.text.places import KeyPath
 from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.model import cursor_marks
@@ -20,16 +18,16 @@ from floodmark.sources.sql.queries import single_statement
 Problem = tuple[KeyPath, FloodmarkError]
 
 
-def database_problems(node: NodeSettings, settings: ProjectSettings) -> Iterator[Problem]:
+def database_problems(node: ResolvedNode) -> Iterator[Problem]:
     """What is wrong with the read and the `first_run_query` of a node, with the path of the key."""
-    read = node.read
-    if read is None or read.node is not None or not is_database_read(read, settings):
+    if node.read is None or node.kind != "database":
         return
-    connection: Any = settings.connections[str(read.connection)]
-    yield from _names(read, connection.type)
+    read, connection = node.read.settings, node.read.connection
+    dialect: Any = connection.type if connection is not None else None
+    yield from _names(read, dialect)
     if read.incremental is not None:
         yield from _cursor(read.incremental)
-    yield from _queries(node, read, connection.type)
+    yield from _queries(node, read, dialect)
 
 
 def _names(read: ReadSettings, dialect: SqlDialect) -> Iterator[Problem]:
@@ -64,8 +62,8 @@ def _cursor(said: IncrementalSettings) -> Iterator[Problem]:
         )
 
 
-def _queries(node: NodeSettings, read: ReadSettings, dialect: SqlDialect) -> Iterator[Problem]:
-    first = node.write.first_run_query if node.write is not None else None
+def _queries(node: ResolvedNode, read: ReadSettings, dialect: SqlDialect) -> Iterator[Problem]:
+    first = node.write.settings.first_run_query if node.write is not None else None
     baseline = read.incremental.baseline if read.incremental is not None else None
     if first is not None and baseline is not None:
         found = "baseline, and a first_run_query that loads everything"
@@ -77,10 +75,10 @@ def _queries(node: NodeSettings, read: ReadSettings, dialect: SqlDialect) -> Ite
             yield ("write", "first_run_query"), unbound(found, "a query that loads everything")
     if read.query is None:
         return
-    yield from _query(("read", "query"), dialect, read.query, own_names(node))
+    yield from _query(("read", "query"), dialect, read.query, node.own_names)
     used = _used(dialect, read.query)
     starts_nowhere = not isinstance(used, FloodmarkError) and "window_start" in used
-    if starts_nowhere and first is None and baseline is None and cursor_of(node) is not None:
+    if starts_nowhere and first is None and baseline is None and node.cursor is not None:
         allowed = "write.first_run_query or a baseline: a first run has no earlier mark"
         yield ("read", "query"), unbound(":window_start in a first run", allowed)
 

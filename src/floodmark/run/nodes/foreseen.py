@@ -5,20 +5,16 @@ Only what is sure: a refusal that depends on what a table holds is left to the r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from floodmark.config.checks.findings import Finding
-from floodmark.config.project.chains import read_by_node, written_by_node
-from floodmark.config.project.graph import Graph, graph_of
-from floodmark.config.project.node_reads import table_of, upstream_of
-from floodmark.config.project.nodes import NodeSettings, Step
-from floodmark.config.project.settings import PipelineSettings, ProjectSettings
+from floodmark.config.project.nodes import Step
+from floodmark.config.project.resolved import ResolvedNode, ResolvedPipeline
 from floodmark.errors import SinkError
 from floodmark.model.names import connection_of
 from floodmark.model.window import ANSWER, EVERY_ROW
 from floodmark.model.write import CHANGE_COLUMNS, DELTA, WriteSpec
-from floodmark.run.nodes.writes import write_of
 from floodmark.sinks.rules import REPLACING, check_options
 from floodmark.transforms import sql
 
@@ -30,27 +26,26 @@ _CHANGE_TYPE = CHANGE_COLUMNS[0]
 class _Origin:
     """Where the rows of a node come from: a read, or the committed rows of a node above."""
 
-    node: NodeSettings
+    node: ResolvedNode
     """The node that reads, or whose write is read."""
     steps: tuple[Step, ...]
     """Every step between the rows as they are read and the write."""
     is_committed: bool = False
 
 
-def foreseen(pipeline: PipelineSettings, settings: ProjectSettings) -> Iterator[Finding]:
+def foreseen(pipeline: ResolvedPipeline, project: Sequence[ResolvedPipeline]) -> Iterator[Finding]:
     """Every refusal that the nodes of a pipeline will meet, with the path of its key."""
-    nodes = {node.name: node for node in pipeline.nodes}
-    graph = graph_of(pipeline.nodes)
     for position, node in enumerate(pipeline.nodes):
-        found = [*_unsaid_nodes(node, graph), *_refused_write(node, pipeline, nodes, settings)]
+        found = [*_unsaid_nodes(node, pipeline), *_refused_write(node, pipeline, project)]
         yield from (each.below("nodes", position) for each in found)
 
 
-def _unsaid_nodes(node: NodeSettings, graph: Graph) -> Iterator[Finding]:
+def _unsaid_nodes(node: ResolvedNode, pipeline: ResolvedPipeline) -> Iterator[Finding]:
     """SQL that names a node whose rows it does not get."""
-    before = {name.lower() for name in graph.parents[node.name]}
-    others = {name.lower(): name for name in graph.parents if name != node.name}
-    for position, step in enumerate(node.transform):
+    parents = pipeline.graph.parents
+    before = {name.lower() for name in parents[node.name]}
+    others = {name.lower(): name for name in parents if name != node.name}
+    for position, step in enumerate(node.settings.transform):
         tables = sql.tables_of(step.sql) if step.sql is not None else ()
         for table in tables:
             name = others.get(table.lower())
@@ -59,7 +54,7 @@ def _unsaid_nodes(node: NodeSettings, graph: Graph) -> Iterator[Finding]:
                     ("transform", position, "sql"),
                     UNSAID_NODE,
                     f"the SQL of node {node.name} reads node {name}, which it does not depend on",
-                    f"the table {table}; depends_on has {_listed(node.depends_on)}",
+                    f"the table {table}; depends_on has {_listed(node.settings.depends_on)}",
                     f"depends_on with {name} in it; or the schema before the name, where a table"
                     " of the catalog is meant",
                 )
@@ -70,53 +65,44 @@ def _listed(names: list[str]) -> str:
 
 
 def _refused_write(
-    node: NodeSettings,
-    pipeline: PipelineSettings,
-    nodes: Mapping[str, NodeSettings],
-    settings: ProjectSettings,
+    node: ResolvedNode, pipeline: ResolvedPipeline, project: Sequence[ResolvedPipeline]
 ) -> Iterator[Finding]:
-    if node.write is None or not node.write.write_mode:
-        return
-    spec = write_of(node, settings)
-    if spec is None:
+    spec = node.spec
+    if spec is None or not spec.mode:
         return
     try:
         check_options(spec)
     except SinkError as error:
         yield Finding(("write",), error.code, error.title, error.found or "", error.allowed or "")
         return
-    origin = _origin(node, nodes, settings)
+    origin = _origin(node, pipeline)
     if origin is None:
         return
-    if _is_always_whole(origin, pipeline, settings):
+    if _is_always_whole(origin):
         yield from _merged_snapshot(spec, origin)
         return
-    if spec.mode in REPLACING and _is_whole_above(origin, pipeline, nodes, settings):
+    if spec.mode in REPLACING and _is_whole_above(origin, pipeline):
         return  # all rows are at hand, whatever was committed of them
-    if spec.mode in REPLACING and _is_surely_partial(origin, settings):
+    if spec.mode in REPLACING and _is_surely_partial(origin, project):
         yield from _partial_overwrite(spec, origin)
-    elif _has_changes(origin, settings):
+    elif _has_changes(origin):
         yield from _dropped_changes(spec, origin)
-        if _has_updates(origin, settings):
+        if _has_updates(origin, project):
             yield from _untold_changes(spec, origin)
 
 
-def _origin(
-    node: NodeSettings, nodes: Mapping[str, NodeSettings], settings: ProjectSettings
-) -> _Origin | None:
+def _origin(node: ResolvedNode, pipeline: ResolvedPipeline) -> _Origin | None:
     """Up from a node by the rows that are its `input`; None where the way is broken or a circle."""
-    steps: list[Step] = list(node.transform)
-    for _ in nodes:
-        if node.read is not None and node.read.node is None:
+    steps: list[Step] = list(node.settings.transform)
+    for _ in pipeline.nodes:
+        if node.is_reading:
             return _Origin(node, tuple(steps))
-        name = node.read.node if node.read is not None else next(iter(node.depends_on), None)
-        parent = nodes.get(name or "")
+        parent = pipeline.by_name.get(node.input_node or "")
         if parent is None:
             return None
-        written = write_of(parent, settings) if parent.write is not None else None
-        if written is not None and _has_log(written):
+        if parent.spec is not None and _has_log(parent.spec):
             return _Origin(parent, tuple(steps), is_committed=True)
-        steps = [*parent.transform, *steps]
+        steps = [*parent.settings.transform, *steps]
         node = parent
     return None
 
@@ -125,31 +111,21 @@ def _has_log(spec: WriteSpec) -> bool:
     return spec.format == DELTA and connection_of(spec.target) is None
 
 
-def _is_always_whole(
-    origin: _Origin, pipeline: PipelineSettings, settings: ProjectSettings
-) -> bool:
+def _is_always_whole(origin: _Origin) -> bool:
     """Whether each batch reads all rows, so that rows that are gone are nowhere to be seen."""
-    if origin.is_committed:
+    upstream = origin.node.upstream
+    if origin.is_committed or upstream is None:
         return False
-    upstream = upstream_of(origin.node, pipeline.pipeline, settings)
-    if upstream is None:
-        return False
-    is_table = origin.node.read is not None and table_of(origin.node.read, settings) is not None
-    if is_table:
+    if origin.node.kind == "delta":
         return upstream.method == "snapshot"
     return upstream.time_column in (EVERY_ROW, ANSWER)
 
 
-def _is_whole_above(
-    origin: _Origin | None,
-    pipeline: PipelineSettings,
-    nodes: Mapping[str, NodeSettings],
-    settings: ProjectSettings,
-) -> bool:
+def _is_whole_above(origin: _Origin | None, pipeline: ResolvedPipeline) -> bool:
     """Whether all rows are read in each batch above the writes that a node's rows go through."""
     while origin is not None and origin.is_committed:
-        origin = _origin(origin.node, nodes, settings)
-    return origin is not None and _is_always_whole(origin, pipeline, settings)
+        origin = _origin(origin.node, pipeline)
+    return origin is not None and _is_always_whole(origin)
 
 
 def _merged_snapshot(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
@@ -166,14 +142,14 @@ def _merged_snapshot(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
         )
 
 
-def _is_surely_partial(origin: _Origin, settings: ProjectSettings) -> bool:
+def _is_surely_partial(origin: _Origin, project: Sequence[ResolvedPipeline]) -> bool:
     """Whether every batch but the first reads only what is new."""
     read = origin.node.read
     if origin.is_committed or read is None:
-        return not _replaces(write_of(origin.node, settings))
-    if table_of(read, settings) is None or read.incremental is not None:
+        return not _replaces(origin.node.spec)
+    if read.kind != "delta" or read.settings.incremental is not None:
         return True
-    return read.method == "feed" or _is_written_here(origin.node, settings)
+    return read.settings.method == "feed" or any(_writers(origin.node, project))
 
 
 def _replaces(spec: WriteSpec | None) -> bool:
@@ -194,12 +170,12 @@ def _partial_overwrite(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
         )
 
 
-def _has_changes(origin: _Origin, settings: ProjectSettings) -> bool:
+def _has_changes(origin: _Origin) -> bool:
     """Whether rows come with their kind of change: those of a Delta table do."""
     read = origin.node.read
     if origin.is_committed:
         return True
-    return read is not None and read.incremental is None and table_of(read, settings) is not None
+    return read is not None and read.settings.incremental is None and read.kind == "delta"
 
 
 def _dropped_changes(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
@@ -215,22 +191,17 @@ def _dropped_changes(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
         )
 
 
-def _has_updates(origin: _Origin, settings: ProjectSettings) -> bool:
+def _has_updates(origin: _Origin, project: Sequence[ResolvedPipeline]) -> bool:
     """Whether a node of this project updates or deletes rows of what is read by its changes."""
     if origin.is_committed:
-        return _updates(write_of(origin.node, settings))
-    return any(_updates(write_of(node, settings)) for node in _writers(origin.node, settings))
+        return _updates(origin.node.spec)
+    return any(_updates(node.spec) for node in _writers(origin.node, project))
 
 
-def _is_written_here(node: NodeSettings, settings: ProjectSettings) -> bool:
-    return any(_writers(node, settings))
-
-
-def _writers(node: NodeSettings, settings: ProjectSettings) -> Iterator[NodeSettings]:
+def _writers(node: ResolvedNode, project: Sequence[ResolvedPipeline]) -> Iterator[ResolvedNode]:
     """The nodes of the project that write what a node reads."""
-    tables = set(read_by_node(node, settings))
-    nodes = (each for pipeline in settings.pipelines for each in pipeline.nodes)
-    return (n for n in nodes if not tables.isdisjoint(written_by_node(n, settings)))
+    nodes = (each for pipeline in project for each in pipeline.nodes)
+    return (each for each in nodes if not set(node.reads).isdisjoint(each.writes))
 
 
 def _updates(spec: WriteSpec | None) -> bool:

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.config.checks.sensitive import hides_values
-from floodmark.config.project.graph import Graph, graph_of
-from floodmark.config.project.node_reads import upstream_of
 from floodmark.config.project.nodes import NodeSettings
-from floodmark.config.project.settings import PipelineSettings, ProjectSettings
+from floodmark.config.project.resolved import ResolvedPipeline
 from floodmark.engines.postgres_copy import MisfitError
 from floodmark.errors import FloodmarkError, RunError, TransformError
 from floodmark.model.write import HIDDEN_VALUES, WriteSpec
@@ -22,7 +20,6 @@ from floodmark.run.nodes.node import NodeRun
 from floodmark.run.nodes.outputs import Output
 from floodmark.run.nodes.side_by_side import in_order
 from floodmark.run.nodes.steps import steps_of
-from floodmark.run.nodes.writes import write_of
 from floodmark.transforms import Step
 
 MAX_FOUND = 800
@@ -41,8 +38,7 @@ class NodeFunction:
     hands its committed rows to the nodes below, as in the first attempt.
     """
 
-    pipeline: PipelineSettings
-    project: ProjectSettings
+    pipeline: ResolvedPipeline
     root: Path
     steps: Mapping[str, Sequence[Step]]
     place_of: PlaceOf
@@ -52,34 +48,31 @@ class NodeFunction:
 
         The writes that were made stand.
         """
-        graph = graph_of(self.pipeline.nodes)
-        nodes = {node.name: node for node in self.pipeline.nodes}
+        graph = self.pipeline.graph
         outputs: dict[str, Output] = {}
         metrics: dict[str, object] = {}
         marks: dict[str, tuple[NodeSettings, int]] = {}
 
         def work(name: str) -> None:
             node = NodeRun(
-                settings=nodes[name],
-                project=self.project,
+                node=self.pipeline.by_name[name],
                 root=self.root,
                 steps=self.steps[name],
                 run=run,
                 inputs=inputs,
                 parents={parent: outputs[parent] for parent in graph.parents[name]},
-                siblings=nodes,
                 children=graph.children(name),
-                readers=self._readers(name, graph, nodes),
-                sharers=self._sharers(name, graph, nodes),
+                readers=self._readers(name),
+                sharers=self._sharers(name),
                 marks=marks,
             )
             outputs[name] = self._executed(node, metrics)
 
-        in_order(graph.parents, work, self.pipeline.parallel, run.spark)
+        in_order(graph.parents, work, self.pipeline.settings.parallel, run.spark)
         return metrics
 
     def _executed(self, node: NodeRun, metrics: dict[str, object]) -> Output:
-        name, run = node.settings.name, node.run
+        name, run = node.node.name, node.run
         try:
             return node.execute(metrics)
         except OtherPass:
@@ -96,28 +89,25 @@ class NodeFunction:
 
     @property
     def _hides_values(self) -> bool:
-        return hides_values(self.pipeline.nodes)
+        return hides_values(self.pipeline.settings.nodes)
 
-    def _readers(
-        self, name: str, graph: Graph, nodes: Mapping[str, NodeSettings]
-    ) -> list[WriteSpec]:
+    def _readers(self, name: str) -> list[WriteSpec]:
         """The writes that the rows of a node go into: its own, or the next ones below it."""
-        own = write_of(nodes[name], self.project)
+        own = self.pipeline.by_name[name].spec
         if own is not None:
             return [own]
-        return [spec for n in graph.children(name) for spec in self._readers(n, graph, nodes)]
+        children = self.pipeline.graph.children(name)
+        return [spec for child in children for spec in self._readers(child)]
 
-    def _sharers(
-        self, name: str, graph: Graph, nodes: Mapping[str, NodeSettings]
-    ) -> list[WriteSpec]:
+    def _sharers(self, name: str) -> list[WriteSpec]:
         """The writes that the rows of all nodes go into that read the same upstream."""
         upstreams = {
-            each: upstream.name
-            for each, node in nodes.items()
-            if (upstream := upstream_of(node, self.pipeline.pipeline, self.project)) is not None
+            node.name: node.upstream.name
+            for node in self.pipeline.nodes
+            if node.upstream is not None
         }
         same = [each for each in upstreams if upstreams[each] == upstreams.get(name)]
-        return [spec for each in same for spec in self._readers(each, graph, nodes)]
+        return [spec for each in same for spec in self._readers(each)]
 
     def _placed(self, error: FloodmarkError, node: str, run: Run) -> FloodmarkError:
         """The error with the node, and the step, as they stand in the files."""
@@ -172,18 +162,18 @@ def _cause(error: Exception) -> tuple[str, str]:
 
 
 def node_function(
-    pipeline: PipelineSettings,
-    project: ProjectSettings,
-    root: Path,
-    place_of: PlaceOf,
+    pipeline: ResolvedPipeline, plugins: Sequence[str], root: Path, place_of: PlaceOf
 ) -> NodeFunction:
-    """The function of a pipeline of nodes; raises TransformError for a step that cannot be read."""
+    """The function of a pipeline of nodes; raises TransformError for a step that cannot be read.
+
+    `plugins` are the modules of the project that may have transforms.
+    """
     steps = {}
     for node in pipeline.nodes:
         try:
-            steps[node.name] = steps_of(node, project, root)
+            steps[node.name] = steps_of(node.settings, plugins, root)
         except TransformError as error:
             place = place_of(node.name, error.step - 1 if error.step else None)
             error.where = f"{place}, {error.where}" if error.where else place
             raise
-    return NodeFunction(pipeline, project, root, steps, place_of)
+    return NodeFunction(pipeline, root, steps, place_of)

@@ -8,9 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from floodmark.config.project.node_reads import is_lookup, upstream_of
 from floodmark.config.project.nodes import NodeSettings
-from floodmark.config.project.settings import ProjectSettings
+from floodmark.config.project.resolved import ResolvedNode
 from floodmark.errors import RunError
 from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import WriteResult
@@ -40,7 +39,7 @@ from floodmark.run.nodes.outputs import (
     read_by,
     refuse_without_feed,
 )
-from floodmark.run.nodes.writes import quarantine_of, replaced_anew, write_of
+from floodmark.run.nodes.writes import quarantine_of, replaced_anew
 from floodmark.sinks.rules import REPLACING
 from floodmark.sources.cursors import reader_of
 from floodmark.transforms import Step
@@ -50,14 +49,12 @@ from floodmark.transforms import Step
 class NodeRun:
     """A node with all it needs for one batch."""
 
-    settings: NodeSettings
-    project: ProjectSettings
+    node: ResolvedNode
     root: Path
     steps: Sequence[Step]
     run: Run
     inputs: Mapping[str, Any]
     parents: Mapping[str, Output]
-    siblings: Mapping[str, NodeSettings]
     children: Sequence[str]
     readers: Sequence[WriteSpec]
     """The writes that its rows go into: its own, or those of the nodes below it."""
@@ -76,12 +73,12 @@ class NodeRun:
         metrics.update(self._notes())
         # 2.
         made = self._transformed(source)
-        spec = write_of(self.settings, self.project)
+        spec = self.node.spec
         if spec is None:
             return self._handed_on(made)
         if self.is_first_run or (replaced_anew(spec) and self._is_loaded_anew(made)):
             spec = first_run_write(spec)
-        if made.whole is not None and not self.run.wrote_before(self.settings.name):
+        if made.whole is not None and not self.run.wrote_before(self.node.name):
             made = replace(made.whole, standing=made.standing, is_read_whole=made.is_read_whole)
         made = self._enough_to_replace(spec, made)
         # 3.
@@ -92,15 +89,15 @@ class NodeRun:
         aside = self._aside(spec, made) if checked.quarantined is not None else None
         result = self._write(spec, checked, aside)
         counts = {} if result.already_applied else checked.counts()
-        metrics.update(expect.report(self.run, self.settings, counts))
-        metrics[f"rows.{self.settings.name}"] = (
+        metrics.update(expect.report(self.run, self.node.settings, counts))
+        metrics[f"rows.{self.node.name}"] = (
             "" if result.rows_written is None else result.rows_written
         )
         if not self.children:
             return checked.passed
         if not _has_log(spec):
             return self._handed_over(checked.passed, made)
-        return committed(self.run, self.settings.name, result, made)
+        return committed(self.run, self.node.name, result, made)
 
     @cached_property
     def is_first_run(self) -> bool:
@@ -109,8 +106,8 @@ class NodeRun:
         The pipeline has processed nothing of the upstream, and the target is empty, or is to be
         loaded anew.
         """
-        upstream = upstream_of(self.settings, self.run.pipeline, self.project)
-        spec = write_of(self.settings, self.project)
+        upstream = self.node.upstream
+        spec = self.node.spec
         if upstream is None or upstream.format not in CURSOR_FORMATS or spec is None:
             return False
         planned = self.run.batch.window_for(
@@ -118,12 +115,13 @@ class NodeRun:
         )
         if planned.after_version != NOTHING_PROCESSED or not self.run.batch.is_ordered:
             return False
-        has_query = self.settings.write is not None and self.settings.write.first_run_query
+        write = self.node.settings.write
+        has_query = write is not None and write.first_run_query
         if self.run.loads_anew:
             return bool(has_query) or replaced_anew(spec)
         if not has_query:
             return False
-        is_first = self.run.wrote_before(self.settings.name) or self.run.is_empty(spec)
+        is_first = self.run.wrote_before(self.node.name) or self.run.is_empty(spec)
         return is_first or began_as_first_run(self.run, planned.upstream)
 
     def _is_loaded_anew(self, made: Output) -> bool:
@@ -161,7 +159,7 @@ class NodeRun:
         return RunError(
             "FM-RUN-011",
             f"a {batch.kind} would replace all rows of a target by none",
-            where=f"pipeline {self.run.pipeline}, node {self.settings.name}, {spec.target}",
+            where=f"pipeline {self.run.pipeline}, node {self.node.name}, {spec.target}",
             found=f"mode {spec.mode}, and batch {batch.batch_id} has nothing of what the node reads",
             allowed="merge or append; or method: snapshot in the read of the node",
             state="this node wrote nothing; earlier writes of this run stand and are not repeated",
@@ -173,14 +171,11 @@ class NodeRun:
 
     def _source(self) -> Output:
         """The rows that the node is about: what it reads, or those of its first parent."""
-        read = self.settings.read
-        if read is not None and read.node is not None:
-            return self.parents[read.node]
-        if read is None:
-            return self.parents[self.settings.depends_on[0]]
-        upstream = upstream_of(self.settings, self.run.pipeline, self.project)
+        if self.node.input_node is not None:
+            return self.parents[self.node.input_node]
+        upstream = self.node.upstream
         assert upstream is not None  # noqa: S101  # what is not run was refused before
-        if is_lookup(self.settings.read):
+        if self.node.is_lookup:
             return self._looked_up(upstream.name)
         window = self.run.window(upstream.name)
         if window.kind == "cursor":
@@ -207,28 +202,27 @@ class NodeRun:
 
     def _notes(self) -> dict[str, str]:
         """How the rows of a web API were come by: nobody takes an old answer for a new one."""
-        upstream = upstream_of(self.settings, self.run.pipeline, self.project)
+        upstream = self.node.upstream
         if upstream is None or upstream.format != "source":
             return {}
         reader = reader_of(self.run.readers, upstream.name, self.run.pipeline)
         note = getattr(reader, "note", None)
-        return {f"source.{self.settings.name}": note} if note else {}
+        return {f"source.{self.node.name}": note} if note else {}
 
     def _transformed(self, source: Output) -> Output:
         if not self.steps:
             return source
-        read = self.settings.read
-        primary = read.node if read is not None else self.settings.depends_on[0]
+        primary = self.node.input_node
         others = {
             name: Other(
                 output,
-                adds_rows(self.settings, name),
-                keeps_changes=is_only_unioned(self.settings, name),
+                adds_rows(self.node.settings, name),
+                keeps_changes=is_only_unioned(self.node.settings, name),
             )
             for name, output in self.parents.items()
             if name != primary
         }
-        is_said = primary is not None and bool(names_in_sql(self.settings, [primary]))
+        is_said = primary is not None and bool(names_in_sql(self.node.settings, [primary]))
         return Combination(source, others, primary if is_said else None, self._applied).output()
 
     def _applied(self, frame: Any, others: Mapping[str, Any]) -> Any:
@@ -236,7 +230,7 @@ class NodeRun:
 
     def _is_read_whole(self, window: Window) -> bool:
         """Whether every batch that has news of an upstream reads all of it."""
-        read = self.settings.read
+        read = self.node.settings.read
         if window.kind == "version":
             is_asked_for = read is not None and read.method == "snapshot"
             has_no_feed = not window.feed_enabled and window.method != "lost"
@@ -246,8 +240,8 @@ class NodeRun:
     # Output ---------------------------------------------------------------------------------------
 
     def _checked(self, made: Output, suffix: str = "") -> expect.Checked:
-        name = f"{self.settings.name}{suffix}"
-        checked = expect.checked(self.run, self.settings, made, name, self.readers)
+        name = f"{self.node.name}{suffix}"
+        checked = expect.checked(self.run, self.node.settings, made, name, self.readers)
         self.marks.update(checked.marks)
         return checked
 
@@ -270,7 +264,7 @@ class NodeRun:
         """The rows as the nodes below read them too: landed where a second look may see others."""
         if output.is_replayable or not self.children:
             return output
-        return landed(self.run, f"{self.settings.name}{suffix}", output, self.readers)
+        return landed(self.run, f"{self.node.name}{suffix}", output, self.readers)
 
     def _aside(self, spec: WriteSpec, made: Output) -> WriteSpec:
         """Where the rows go that do not pass."""

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from floodmark.config.project.nodes import NodeSettings
 from floodmark.config.project.nodes import Step as Written
-from floodmark.config.project.settings import ProjectSettings
 from floodmark.errors import TransformError
 from floodmark.transforms import Registry, Step, parse_steps, problems, sql, standard
 
 
-def steps_of(node: NodeSettings, project: ProjectSettings, root: Path) -> tuple[Step, ...]:
+def steps_of(node: NodeSettings, plugins: Sequence[str], root: Path) -> tuple[Step, ...]:
     """The steps, ready to be applied; raises TransformError for the first that cannot be read."""
-    return parse_steps(_written(node), _registry(tuple(project.plugins), root))
+    return parse_steps(_written(node), _registry(tuple(plugins), root))
 
 
-def step_problems(node: NodeSettings, project: ProjectSettings, root: Path) -> list[TransformError]:
+def step_problems(node: NodeSettings, plugins: Sequence[str], root: Path) -> list[TransformError]:
     """What is wrong with the steps whatever the columns are; imports the project's plug-ins."""
     try:
-        return problems(_written(node), _registry(tuple(project.plugins), root))
+        return problems(_written(node), _registry(tuple(plugins), root))
     except TransformError as error:
         return [error]
 

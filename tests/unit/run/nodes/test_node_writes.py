@@ -14,7 +14,6 @@ from floodmark.config import load_file
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project
 from floodmark.run.context import Run
-from floodmark.run.nodes.writes import write_of
 from floodmark.testing import crash
 from floodmark.testing.node_projects import open_project
 from floodmark.testing.node_projects import table_rows as rows
@@ -247,8 +246,8 @@ def test_values_are_examples_only_in_projects_without_sensitive_columns(
 ) -> None:
     columns = "\n        columns: {amount: {sensitive: true}}" if is_sensitive else ""
     text = REPLACING.replace("method: snapshot}", f"method: snapshot}}{columns}")
-    settings = open_project(tmp_path, text).settings
+    pipelines = open_project(tmp_path, text).file.pipelines
 
-    specs = [write_of(node, settings) for node in settings.pipelines[0].nodes]
+    specs = [node.spec for node in pipelines[0].nodes]
 
     assert [spec.hides_values for spec in specs if spec] == [is_sensitive] * 2
