@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from floodmark.project import Project
     from floodmark.sinks.changes import deletes, upserts
     from floodmark.sinks.streams import stream_merge
+    from floodmark.stream import Stream
     from floodmark.transforms.registry import transform
 
 __version__ = "0.1.0"
@@ -31,6 +32,7 @@ _HOMES = {
     "Pipeline": "floodmark.config.project.python_api",
     "Project": "floodmark.project",
     "RunResult": "floodmark.model.results",
+    "Stream": "floodmark.stream",
     "Upstream": "floodmark.model.upstream",
     "Window": "floodmark.model.window",
     "deletes": "floodmark.sinks.changes",
@@ -52,6 +54,7 @@ __all__ = [
     "Pipeline",
     "Project",
     "RunResult",
+    "Stream",
     "Upstream",
     "Window",
     "deletes",

@@ -137,7 +137,7 @@ def project(tmp_path: Path, server: WebServer, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
 
     def coordinator(call: Call) -> Project:
-        loaded = Project.load(call._folder)
+        loaded = Project.load(call.folder)
         loaded.coordinator._engine = ArrowEngine()
         return loaded
 

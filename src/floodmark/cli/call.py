@@ -30,8 +30,8 @@ class Call:
     def __init__(
         self, project: str | None, *, as_json: bool, is_verbose: bool, env: str | None = None
     ) -> None:
-        self._folder = project
-        self._env = env
+        self.folder = project
+        self.env = env
         self.as_json = as_json
         self.is_verbose = is_verbose
         self.screen = Screen(sys.stdout)
@@ -45,14 +45,14 @@ class Call:
         """The project of the call, loaded on first use."""
         from floodmark.project import Project
 
-        return Project.load(self._folder, env=self._env)
+        return Project.load(self.folder, env=self.env)
 
     @property
     def has_project(self) -> bool:
         """Whether there is a project to work on: one that is named has to be there."""
         from floodmark.config import find_project_file
 
-        if self._folder is not None:
+        if self.folder is not None:
             return True
         try:
             find_project_file()
@@ -64,7 +64,7 @@ class Call:
         """The project, if nothing is wrong with it; raises every error of it at once."""
         from floodmark.project import Project
 
-        return Project.check(self._folder, env=self._env, connect=connect, watcher=watcher)
+        return Project.check(self.folder, env=self.env, connect=connect, watcher=watcher)
 
     def short(self, upstream: str) -> str:
         """An upstream relative to the project's root where it lies below it."""

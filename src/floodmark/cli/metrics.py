@@ -127,25 +127,21 @@ def _measure(call: Call, after: float) -> Sequence[Sample]:
 
 def _of_streams(call: Call) -> list[Sample]:
     """Whether the runners of the project's streams live; one that cannot be asked hides no other."""
-    from floodmark.config.stream.files import streams_of
     from floodmark.report.metrics import RunnerOfStream, runner_samples
-    from floodmark.streaming.parts import access_of
-    from floodmark.streaming.status import sign_of_life
-    from floodmark.streaming.telling import errors_of
+    from floodmark.stream import Stream
 
     samples: list[Sample] = []
-    for name, stream in streams_of(call.project.file).items():
+    for stream in Stream.all(call.project) if call.project.settings.streams else ():
         try:
-            with errors_of(stream):
-                sign = sign_of_life(access_of(stream, call.project.settings.connections))
+            sign = stream.sign_of_life()
         except FloodmarkError as error:  # floodmark_stream_runner_known 0; said here as well
             print(f"floodmark: {error.in_one_line()}", file=sys.stderr, flush=True)
-            samples += runner_samples(RunnerOfStream(name, is_known=False))
+            samples += runner_samples(RunnerOfStream(stream.id, is_known=False))
             continue
-        runner = RunnerOfStream(name, is_known=True)
+        runner = RunnerOfStream(stream.id, is_known=True)
         if sign is not None:
             runner = RunnerOfStream(
-                name,
+                stream.id,
                 is_known=True,
                 sign_age_seconds=sign.seconds_ago,
                 is_gone=sign.is_gone,

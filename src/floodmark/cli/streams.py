@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,10 +18,9 @@ from floodmark.cli.verb import at_least, group, seconds, verb
 from floodmark.errors import ConfigError, StreamError
 
 if TYPE_CHECKING:
-    from floodmark.config.project.connections import ConnectionModel
     from floodmark.config.stream.files import LoadedStream
     from floodmark.model.offsets import Offsets
-    from floodmark.streaming.access import Access
+    from floodmark.stream import Stream
     from floodmark.streaming.batches import Claim
     from floodmark.streaming.crew import StreamOutcome
     from floodmark.streaming.metrics import StreamNumbers
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from floodmark.streaming.watching import BatchDone
 
 _STREAM_HELP = "A JSON or YAML file, or the pipelineId of a stream of the project."
-_UNTOUCHED = "nothing was read or written"
 _STATES = "what is committed stays; the next run goes on behind it"
 
 StreamArgument = Annotated[str, typer.Argument(metavar="STREAM", help=_STREAM_HELP)]
@@ -73,7 +70,7 @@ def attach(app: typer.Typer) -> None:
 
 def validate(call: Call, stream: StreamArgument) -> int:
     """Check a stream and the schemas it names; nothing is connected to."""
-    loaded = stream_named(call, stream)
+    loaded = stream_named(call, stream).definition
     document: dict[str, Any] = {
         "ok": True,
         "stream": loaded.settings.pipeline_id,
@@ -121,36 +118,26 @@ def run(
     accept_state_loss: StateLossOption = False,
 ) -> int:
     """Run streams until they are done or stopped; SIGTERM and Ctrl-C end them after their batch."""
-    from floodmark.engines.spark import local_session, refuse_connect
-    from floodmark.streaming.crew import SharedSession, Told, run_together
+    from floodmark.stream import run_together
     from floodmark.streaming.health import served
     from floodmark.streaming.metrics import StreamNumbers
-    from floodmark.streaming.parts import notes_of, runner_of
-    from floodmark.streaming.telling import errors_of
 
-    refuse_connect()
-    found = [access(call, stream) for stream in streams_named(call, streams)]
-    session = SharedSession(lambda: local_session(connectors=["kafka"]))
+    named = streams_named(call, streams)
     call.what_stays, call.next = _STATES, " ".join(("floodmark stream run", *(streams or ())))
-    numbers = [StreamNumbers(each.stream.settings.pipeline_id) for each in found]
-    runners = []
-    for each, told in zip(found, numbers, strict=True):
-        with errors_of(each.stream):
-            runner = runner_of(
-                each,
-                session,
-                watcher=Told([told, StreamProgress(call, told.stream_id), notes_of(each)]),
-                skips_to_earliest=skip_to_earliest,
-                accepts_state_loss=accept_state_loss,
-            )
-        runners.append(runner)
+    numbers = [StreamNumbers(stream.id) for stream in named]
     with ExitStack() as stack:
         if serve is not None:
             host, port = address(serve)
             taken = stack.enter_context(_served(served, numbers, host, port))
             call.errors.line(f"health and metrics: http://{host}:{taken}/healthz, /metrics")
-        stopped = stack.enter_context(stop_on_signals(call))
-        outcomes = run_together(runners, numbers, stopped)
+        outcomes = run_together(
+            named,
+            watch=lambda stream: [StreamProgress(call, stream.id)],
+            is_stopped=stack.enter_context(stop_on_signals(call)),
+            numbers=numbers,
+            skip_to_earliest=skip_to_earliest,
+            accept_state_loss=accept_state_loss,
+        )
     return _show_run(call, outcomes)
 
 
@@ -287,14 +274,12 @@ def _outcome(outcome: StreamOutcome) -> dict[str, Any]:
 
 def status(call: Call, streams: StreamArguments = None) -> int:
     """Where streams stand: last batch, rate, lag, dead letters, who runs them."""
-    from floodmark.streaming.status import StreamStatus, status_of
-    from floodmark.streaming.telling import errors_of
+    from floodmark.streaming.status import StreamStatus
 
     asked, found, refused = streams_named(call, streams), list[StreamStatus](), list[StreamError]()
     for stream in asked:
         try:
-            with errors_of(stream):
-                found.append(status_of(access(call, stream)))
+            found.append(stream.status())
         except StreamError as error:
             # One whose database is away does not hide the others.
             if len(asked) == 1:
@@ -360,15 +345,10 @@ def stop(
     ] = "60s",
 ) -> int:
     """End the runner of a stream, on whatever machine it is, after the batch that is under way."""
-    from floodmark.streaming.stopping import stop_runner
-    from floodmark.streaming.telling import errors_of
-
-    each = access(call, stream_named(call, stream))
-    with errors_of(each.stream):
-        outcome = stop_runner(each, seconds("--wait", wait))
-    name = each.stream.settings.pipeline_id
+    each = stream_named(call, stream)
+    outcome = each.stop(seconds("--wait", wait))
     document = {
-        "stream": name,
+        "stream": each.id,
         "holder": outcome.holder,
         "was_running": outcome.was_running,
         "has_ended": outcome.has_ended,
@@ -377,7 +357,7 @@ def stop(
         "has ended" if outcome.has_ended else f"was asked to end, and has not answered after {wait}"
     )
     text = f"{outcome.holder} {ended}" if outcome.was_running else "no runner is at work"
-    call.show(document, lambda screen: screen.line(f"{name}: {text}"))
+    call.show(document, lambda screen: screen.line(f"{each.id}: {text}"))
     return 0 if outcome.has_ended else 1
 
 
@@ -400,19 +380,14 @@ def cleanup(
     ] = None,
 ) -> int:
     """Remove old rows of batch_tracker, and old dead letters if asked; batches stay known."""
-    from floodmark.streaming.parts import ledger_of
-    from floodmark.streaming.telling import errors_of
-
     at_least(0, "--retention-days", days)
     if letter_days is not None:
         at_least(0, "--dead-letter-days", letter_days)
     removed, letters = {}, {}
     for each in streams_named(call, streams):
-        ledger = ledger_of(access(call, each))
-        with errors_of(each), closing(ledger):
-            removed[each.settings.pipeline_id] = ledger.cleanup(days)
-            if letter_days is not None:
-                letters[each.settings.pipeline_id] = ledger.cleanup_dead_letters(letter_days)
+        removed[each.id] = each.cleanup(days)
+        if letter_days is not None:
+            letters[each.id] = each.cleanup_dead_letters(letter_days)
     document = {
         "removed": removed,
         "retention_days": days,
@@ -442,10 +417,7 @@ def reset(
     ] = False,
 ) -> int:
     """Let a stream go on at other offsets; every other runner of it is fenced."""
-    from floodmark.streaming.moving import moved_to
-    from floodmark.streaming.telling import errors_of
-
-    each = access(call, stream_named(call, stream))
+    each = stream_named(call, stream)
     if not is_sure:
         raise ConfigError(
             "FM-CONFIG-007",
@@ -454,47 +426,34 @@ def reset(
             state="nothing was changed",
             next=f"floodmark stream reset {stream} --to {to} --yes",
         )
-    with errors_of(each.stream):
-        before, after = moved_to(each, to)
-    name = each.stream.settings.pipeline_id
+    before, after = each.reset(to)
     document = {
-        "stream": name,
+        "stream": each.id,
         "before": before.as_mapping() if before else None,
         "after": after.as_mapping(),
     }
-    call.show(document, lambda screen: screen.line(f"{name}: goes on at {after}"))
+    call.show(document, lambda screen: screen.line(f"{each.id}: goes on at {after}"))
     return 0
 
 
 def rewind(call: Call, stream: StreamArgument, accept_state_loss: StateLossOption = False) -> int:
     """Let a stream whose checkpoint and target disagree go on at the end of its target."""
-    from floodmark.streaming.moving import rewound
-    from floodmark.streaming.telling import errors_of
-
-    each = access(call, stream_named(call, stream))
-    with errors_of(each.stream):
-        after = rewound(each, accepts_state_loss=accept_state_loss)
+    each = stream_named(call, stream)
+    after = each.rewind(accept_state_loss=accept_state_loss)
     return _show_moved(call, each, after)
 
 
 def adopt(call: Call, stream: StreamArgument) -> int:
     """Let a target that forgot its stream know what the checkpoint has committed."""
-    from floodmark.streaming.moving import adopted_checkpoint
-    from floodmark.streaming.telling import errors_of
-
-    each = access(call, stream_named(call, stream))
-    with errors_of(each.stream):
-        after = adopted_checkpoint(each)
-    return _show_moved(call, each, after)
+    each = stream_named(call, stream)
+    return _show_moved(call, each, each.adopt())
 
 
 def tables(call: Call, stream: StreamArgument) -> int:
     """The SQL that makes the tables of a stream and lets its role in; nothing is connected to."""
-    from floodmark.streaming.parts import statements_of
-
-    each = access(call, stream_named(call, stream))
-    statements = statements_of(each)
-    document = {"stream": each.stream.settings.pipeline_id, "statements": statements}
+    each = stream_named(call, stream)
+    statements = each.tables()
+    document = {"stream": each.id, "statements": statements}
 
     def draw(screen: Screen) -> None:
         for statement in statements:
@@ -504,77 +463,26 @@ def tables(call: Call, stream: StreamArgument) -> int:
     return 0
 
 
-def _show_moved(call: Call, each: Access, after: Offsets) -> int:
-    name = each.stream.settings.pipeline_id
-    document = {"stream": name, "after": after.as_mapping()}
-    call.show(document, lambda screen: screen.line(f"{name}: goes on at {after}"))
+def _show_moved(call: Call, each: Stream, after: Offsets) -> int:
+    document = {"stream": each.id, "after": after.as_mapping()}
+    call.show(document, lambda screen: screen.line(f"{each.id}: goes on at {after}"))
     return 0
 
 
 # Which streams ----------------------------------------------------------------------------------
 
 
-def access(call: Call, stream: LoadedStream) -> Access:
-    """How a stream reaches Kafka and its database."""
-    from floodmark.streaming.parts import access_of
-
-    return access_of(stream, _connections(call, stream))
-
-
-def _connections(call: Call, stream: LoadedStream) -> Mapping[str, ConnectionModel]:
-    names = (stream.settings.extract.connection, stream.settings.load.connection)
-    return call.project.settings.connections if any(names) else {}
-
-
-def streams_named(call: Call, names: Sequence[str] | None) -> list[LoadedStream]:
+def streams_named(call: Call, names: Sequence[str] | None) -> list[Stream]:
     """The streams of some names; all of the project without any."""
-    from floodmark.config.stream.files import streams_of
+    from floodmark.stream import Stream
 
-    found = [stream_named(call, name) for name in names or ()]
-    found = found or list(streams_of(call.project.file).values())
-    if not found:
-        raise ConfigError(
-            "FM-CONFIG-008",
-            "the project has no streams",
-            allowed="a file, or streams in the project",
-            state=_UNTOUCHED,
-            next="floodmark stream run FILE",
-        )
-    return found
+    if not names:
+        return Stream.all(call.project)
+    return [stream_named(call, name) for name in names]
 
 
-def stream_named(call: Call, name: str) -> LoadedStream:
+def stream_named(call: Call, name: str) -> Stream:
     """The stream of a file, or of the project; raises ConfigError with every error of it."""
-    from floodmark.config.stream.files import load_stream, streams_of
-    from floodmark.model.names import choices
+    from floodmark.stream import Stream
 
-    if Path(name).is_file():
-        return load_stream(Path(name))
-    if name.endswith((".json", ".yaml", ".yml")):
-        raise ConfigError(
-            "FM-CONFIG-001",
-            f"there is no file {name}",
-            where=name,
-            state=_UNTOUCHED,
-            next="name a file that is there: floodmark stream validate FILE",
-        )
-    try:
-        known = streams_of(call.project.file)
-    except ConfigError as error:
-        # One that cannot be read says where it is.
-        if error.code != "FM-CONFIG-001" or error.where:
-            raise
-        raise _no_stream(name, "a file, or a stream of a project; here is no project") from error
-    if name in known:
-        return known[name]
-    raise _no_stream(name, choices(sorted(known), name) or "the project has none; or a file")
-
-
-def _no_stream(name: str, allowed: str) -> ConfigError:
-    return ConfigError(
-        "FM-CONFIG-008",
-        f"there is no stream {name}",
-        allowed=allowed,
-        state=_UNTOUCHED,
-        next="floodmark stream validate FILE",
-    )
+    return Stream.load(name, project=call.folder, env=call.env)

@@ -115,12 +115,21 @@ def run_together(
     ]
     for thread in threads:
         thread.start()
-    while any(thread.is_alive() for thread in threads):
-        if is_stopped():
-            for runner in runners:
-                runner.stop.set()
-        time.sleep(JOIN_SECONDS)
+    try:
+        while any(thread.is_alive() for thread in threads):
+            if is_stopped():
+                _stop(runners)
+            time.sleep(JOIN_SECONDS)
+    except KeyboardInterrupt:
+        # Whoever catches it finds streams that end after their batch, not ones that run for ever.
+        _stop(runners)
+        raise
     return outcomes
+
+
+def _stop(runners: Sequence[StreamRunner | StreamQuery]) -> None:
+    for runner in runners:
+        runner.stop.set()
 
 
 def _run(

@@ -107,7 +107,7 @@ def status_of(access: Access, *, asks_brokers: bool = True) -> StreamStatus:
         found = _numbers(access.database(), stream_id, tracker_schema(access))
     behind, why = _behind(access, row) if asks_brokers else (None, None)
     holder = row.holder if row is not None else None
-    pid = runner_here(holder)
+    pid = runner_here(holder, sign)
     breaker = notes_of(access).breaker_of(pid) if pid is not None else None
     return StreamStatus(
         stream_id,

@@ -15,6 +15,7 @@ from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.holding import process_of
 from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.parts import ledger_of
+from floodmark.streaming.requests import SignOfLife
 
 LOOK_SECONDS = 0.5
 ASK_SECONDS = 10.0
@@ -39,7 +40,8 @@ def stop_runner(access: Access, wait_seconds: float) -> StopOutcome:
     with closing(ledger_of(access)) as ledger:
         row = ledger.stored()
         holder, claim_id = (row.holder, row.claim_id) if row is not None else (None, None)
-        pid = runner_here(holder)
+        sign = ledger.sign_of_life(claim_id) if claim_id is not None else None
+        pid = runner_here(holder, sign)
         is_reachable = pid is not None or is_elsewhere(holder)
         if claim_id is None or not is_reachable:
             return StopOutcome(holder, was_running=False, has_ended=True)
@@ -51,12 +53,17 @@ def stop_runner(access: Access, wait_seconds: float) -> StopOutcome:
     return StopOutcome(holder, was_running=True, has_ended=has_ended)
 
 
-def runner_here(holder: str | None) -> int | None:
-    """The process that holds a stream, if it runs on this machine; None if not, or if it has ended."""
+def runner_here(holder: str | None, sign: SignOfLife | None = None) -> int | None:
+    """The process that holds a stream, if it runs on this machine; None if not, or if it has ended.
+
+    Numbers of processes are used again: one that is no `floodmark stream run` counts only while it
+    gives signs of life, as a notebook does that runs a stream.
+    """
     process = process_of(holder)
-    if process is None or not process.is_here or not _is_runner(process.pid):
-        return None
-    return process.pid
+    command = _command_of(process.pid) if process is not None and process.is_here else ""
+    is_command = "floodmark" in command and " stream run" in command
+    is_signing = sign is not None and not sign.has_ended and not sign.is_gone
+    return process.pid if process is not None and command and (is_command or is_signing) else None
 
 
 def is_elsewhere(holder: str | None) -> bool:
@@ -72,7 +79,7 @@ def _has_ended(
     deadline = time.monotonic() + wait_seconds
     while not ledger.has_ended(claim_id):
         row = ledger.stored()
-        if row is None or row.claim_id != claim_id or (pid is not None and not _is_runner(pid)):
+        if row is None or row.claim_id != claim_id or (pid is not None and not _command_of(pid)):
             return True
         if time.monotonic() > deadline:
             return False
@@ -80,10 +87,10 @@ def _has_ended(
     return True
 
 
-def _is_runner(pid: int) -> bool:
-    """Whether a process is one of floodmark's that runs streams: numbers are used again."""
+def _command_of(pid: int) -> str:
+    """The command of a process; empty if there is none, or if it has ended and nobody asked how."""
     state, _, command = _described(pid).partition(" ")
-    return "floodmark" in command and " stream run" in command and not state.startswith("Z")
+    return "" if state.startswith("Z") else command
 
 
 def _described(pid: int) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,8 @@ from floodmark.config.load import LoadedFile, loaded_from
 from floodmark.config.project.nodes import NodeSettings
 from floodmark.config.project.settings import PipelineSettings
 from floodmark.config.text.layers import PROJECT_FILE, Layers
-from floodmark.config.text.places import Place, Report
-from floodmark.config.text.tree import Document, Entry
-
-PYTHON = "<python>"
-"""What stands in the place of a file."""
+from floodmark.config.text.places import Report
+from floodmark.config.text.tree import PYTHON, Document, python_entry
 
 
 class Node(NodeSettings):
@@ -50,7 +46,7 @@ def built(
     """
     said = {"project": project, **keys, "pipelines": list(pipelines)}
     report = Report(PYTHON)
-    layers = Layers(Document(_entry(said)), (root.absolute() / PROJECT_FILE,))
+    layers = Layers(Document(python_entry(said)), (root.absolute() / PROJECT_FILE,))
     return loaded_from(layers, report)
 
 
@@ -58,26 +54,9 @@ def _checked(make: Callable[..., None], model: type[BaseModel], said: dict[str, 
     try:
         make(**said)
     except ValidationError as error:
-        document = Document(_entry(said))
+        document = Document(python_entry(said))
         report = Report(PYTHON)
         for details in error.errors(include_url=False):
             add_fault(details, document, document, report, model)
         report.raise_if_any()
         raise
-
-
-def _entry(value: Any) -> Entry:
-    return _numbered(value, count(1))
-
-
-def _numbered(value: Any, numbers: Iterator[int]) -> Entry:
-    """A value of Python as an entry; the number tells its place from those of the others."""
-    place = Place(0, next(numbers), PYTHON)
-    if isinstance(value, BaseModel):
-        value = value.model_dump(by_alias=True, exclude_unset=True)
-    if isinstance(value, dict):
-        values = {str(key): _numbered(each, numbers) for key, each in value.items()}
-        return Entry(values, place, {key: entry.place for key, entry in values.items()})
-    if isinstance(value, list | tuple):
-        return Entry([_numbered(each, numbers) for each in value], place)
-    return Entry(value, place)

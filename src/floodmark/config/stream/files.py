@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -25,7 +25,7 @@ from floodmark.config.text.layers import (
 )
 from floodmark.config.text.places import KeyPath, Report, key_name
 from floodmark.config.text.references import Vault
-from floodmark.config.text.tree import Document
+from floodmark.config.text.tree import PYTHON, Document, Entry, python_entry
 from floodmark.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ class LoadedStream:
 
     @property
     def called(self) -> str:
-        """How commands name it: its file, or its id inside a project."""
-        return self.settings.pipeline_id if self.is_of_project else shown_path(self.path)
+        """How commands name it: its file, or its id inside a project or of a mapping."""
+        is_file = not self.is_of_project and self.path.name != PYTHON
+        return shown_path(self.path) if is_file else self.settings.pipeline_id
 
 
 def load_stream(path: Path) -> LoadedStream:
@@ -69,11 +70,25 @@ def load_stream(path: Path) -> LoadedStream:
     return loaded
 
 
+def stream_of(settings: Mapping[str, Any], root: Path) -> LoadedStream:
+    """The stream of a mapping with the keys of the JSON; paths and schemas start at `root`.
+
+    Raises ConfigError as `load_stream` does.
+    """
+    report = Report(PYTHON)
+    loaded = _examined(python_entry(settings), root.absolute() / PYTHON, report)
+    report.raise_if_any()
+    assert loaded is not None  # noqa: S101  (nothing is missing without an error in the report)
+    return loaded
+
+
 def _loaded(path: Path, report: Report) -> LoadedStream | None:
     text = file_text(path, report)
     written = document_of(path, text, report).root if text is not None else None
-    if written is None:
-        return None
+    return _examined(written, path, report) if written is not None else None
+
+
+def _examined(written: Entry, path: Path, report: Report) -> LoadedStream | None:
     written = normalised_stream(written, report)
     roots = schema_roots(path)
     filled = Document(filled_entry(written, (), Vault(root_of(path)), report))

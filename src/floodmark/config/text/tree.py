@@ -6,14 +6,20 @@ value makes another entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any, TypeGuard
+
+from pydantic import BaseModel
 
 from floodmark.config.text.places import KeyPath, Place
 
 Values = dict[str, "Entry"]
+
+PYTHON = "<python>"
+"""What stands in the place of a file for values that were given in Python."""
 
 NAMED_LISTS = {"pipelines": "pipeline", "nodes": "name", "streams": "pipelineId"}
 """Lists whose items have names, and the key of the name: overlays change them item by item."""
@@ -197,3 +203,24 @@ def _joined_by_name(base: Entry, over: Entry, path: KeyPath, name: str) -> Entry
         else:
             items[position] = merged(items[position], item, (*path, position))
     return Entry(items, base.place)
+
+
+# Values of Python ---------------------------------------------------------------------------------
+
+
+def python_entry(value: Any) -> Entry:
+    """A value of Python as an entry, as if it stood in a file."""
+    return _numbered(value, count(1))
+
+
+def _numbered(value: Any, numbers: Iterator[int]) -> Entry:
+    """A value of Python as an entry; the number tells its place from those of the others."""
+    place = Place(0, next(numbers), PYTHON)
+    if isinstance(value, BaseModel):
+        value = value.model_dump(by_alias=True, exclude_unset=True)
+    if isinstance(value, Mapping):
+        values = {str(key): _numbered(each, numbers) for key, each in value.items()}
+        return Entry(values, place, {key: entry.place for key, entry in values.items()})
+    if isinstance(value, list | tuple):
+        return Entry([_numbered(each, numbers) for each in value], place)
+    return Entry(value, place)
