@@ -120,7 +120,7 @@ NO_WAIT = (
     "* _LOOKED_AT.get", "* get.get", "* search.*", "* found.take", "* table.take", "* course.take",
     "* self.result", "* _target.result", "* folder.json", "* folder.text", "* pickle.load",
     "* copy", "* load", "* put", "* count", "* letters.count", "* copy.copy", "* into.copy",
-    "* office.acquire", "* node.execute", "* Project.load", "* installed.load", "* _spinner.*",
+    "* office.acquire", "* node.execute", "* Project.load", "* Stream.load", "* installed.load", "* _spinner.*",
     "* data_type.sql", "* query.sql", "* part.sql", "* parsed.sql", "* projector.compact",
     "* Projector.compact", "* compact", "* built.sql", "* schema.json",
 )  # fmt: skip

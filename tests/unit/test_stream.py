@@ -66,7 +66,7 @@ def test_streams_of_a_project_are_found_by_name(folder: Path) -> None:
     assert fm.Stream.load("events", project=folder).settings == fm.Stream.all()[0].settings
     with pytest.raises(ConfigError) as caught:
         fm.Stream.load("event", project=folder)
-    assert (caught.value.code, caught.value.allowed) == ("FM-CONFIG-008", "events")
+    assert (caught.value.code, caught.value.allowed) == ("FM-CONFIG-008", "events; nearest: events")
 
 
 def test_a_name_without_a_project_says_so(folder: Path) -> None:
