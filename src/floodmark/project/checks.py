@@ -17,8 +17,8 @@ from floodmark.config.checks.plugins import plugin_problems
 from floodmark.config.checks.unsupported import unsupported
 from floodmark.config.plugins.registry import Plugins
 from floodmark.config.project.resolved import ResolvedNode, ResolvedPipeline
-from floodmark.config.project.tables import is_inside, table_name
 from floodmark.config.text.places import Report, key_name
+from floodmark.config.text.tables import is_inside, table_name
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import is_local
 from floodmark.errors import ConfigError, ControlError, FloodmarkError

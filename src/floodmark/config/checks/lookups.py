@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from floodmark.config.checks.findings import Finding
 from floodmark.config.project.resolved import ResolvedNode, ResolvedPipeline
-from floodmark.config.project.tables import is_inside
+from floodmark.config.text.tables import is_inside
 from floodmark.model.file_marks import FILES as LISTED
 from floodmark.model.window import ANSWER, EVERY_ROW
 

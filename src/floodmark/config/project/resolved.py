@@ -31,10 +31,10 @@ from floodmark.config.project.reads import (
     is_of_files,
 )
 from floodmark.config.project.settings import PipelineSettings, ProjectSettings
-from floodmark.config.project.tables import is_inside, table_name
 from floodmark.config.project.upstreams import DeltaReadSettings, UpstreamSettings
 from floodmark.config.project.write_specs import spec_of
 from floodmark.config.project.writes import WriteSettings
+from floodmark.config.text.tables import is_inside, table_name
 from floodmark.model import cursor_marks
 from floodmark.model.file_marks import FILES as LISTED
 from floodmark.model.names import DATABASE, FILES, SOURCES
