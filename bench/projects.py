@@ -87,6 +87,6 @@ def write_project(folder: Path) -> None:
 
 
 def _load(folder: Path) -> None:
-    from floodmark.config import load_file
+    from floodmark.config import load_project
 
-    load_file(folder / "floodmark.yaml")
+    load_project(folder / "floodmark.yaml")

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from floodmark.config.plugins.registry import format, sink, source  # noqa: A004 fm.format
-    from floodmark.config.project.python_api import Node, Pipeline
+    from floodmark.config import Node, Pipeline
+    from floodmark.config.plugins import format, sink, source  # noqa: A004 fm.format
     from floodmark.coordinator import Coordinator
     from floodmark.engines.spark import local_session
     from floodmark.errors import FloodmarkError
@@ -28,18 +28,18 @@ _HOMES = {
     "Coordinator": "floodmark.coordinator",
     "FloodmarkError": "floodmark.errors",
     "Metrics": "floodmark.model.results",
-    "Node": "floodmark.config.project.python_api",
-    "Pipeline": "floodmark.config.project.python_api",
+    "Node": "floodmark.config",
+    "Pipeline": "floodmark.config",
     "Project": "floodmark.project",
     "RunResult": "floodmark.model.results",
     "Stream": "floodmark.stream",
     "Upstream": "floodmark.model.upstream",
     "Window": "floodmark.model.window",
     "deletes": "floodmark.sinks.changes",
-    "format": "floodmark.config.plugins.registry",
+    "format": "floodmark.config.plugins",
     "local_session": "floodmark.engines.spark",
-    "sink": "floodmark.config.plugins.registry",
-    "source": "floodmark.config.plugins.registry",
+    "sink": "floodmark.config.plugins",
+    "source": "floodmark.config.plugins",
     "stream_merge": "floodmark.sinks.streams",
     "transform": "floodmark.transforms.registry",
     "upserts": "floodmark.sinks.changes",

@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.config.stream.files import LoadedStream, load_stream, stream_of, streams_of
+from floodmark.config import LoadedStream, load_stream, stream_of, streams_of
 from floodmark.errors import ConfigError
 from floodmark.model.names import choices
 
 if TYPE_CHECKING:
-    from floodmark.config.project.connections import ConnectionModel
+    from floodmark.config.project import ConnectionModel
     from floodmark.model.offsets import Offsets
     from floodmark.project import Project
     from floodmark.streaming.access import Access

@@ -214,12 +214,12 @@ def test_the_first_example_of_the_readme_runs(tmp_path: Path) -> None:
 
 
 def test_the_project_of_the_readme_is_valid(tmp_path: Path) -> None:
-    from floodmark.config import load_file
+    from floodmark.config import load_project
 
     file = tmp_path / "floodmark.yaml"
     for page in (ROOT / "README.md", DOCS / "get-started.md"):
         file.write_text(textwrap.dedent(blocks(page, "yaml")[0]), encoding="utf-8")
-        assert load_file(file).settings.pipelines
+        assert load_project(file).settings.pipelines
 
 
 def test_get_started_lists_every_key_of_the_project_file() -> None:

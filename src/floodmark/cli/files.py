@@ -15,8 +15,7 @@ from floodmark.cli.verb import verb
 from floodmark.errors import ConfigError
 
 if TYPE_CHECKING:
-    from floodmark.config.project.origins import Origin
-    from floodmark.config.project.resolved import ResolvedPipeline
+    from floodmark.config import Origin, ResolvedPipeline
 
 
 _TEMPLATES = "minimal, medallion, cloud or coordinator."
@@ -73,7 +72,7 @@ def _next(folder: Path) -> list[str | tuple[str, str]]:
 
 def config(call: Call) -> int:
     """Print the merged project, and where each value comes from; secrets are masked."""
-    from floodmark.config.project.origins import merged_values, origins
+    from floodmark.config import origins
 
     file = call.project.file
     found = origins(file)
@@ -82,7 +81,7 @@ def config(call: Call) -> int:
         "env": file.env,
         "files": [str(path.relative_to(file.root)) for path in file.files],
         "values": [_value(origin) for origin in found],
-        "merged": merged_values(file),
+        "merged": file.merged_values(),
     }
     call.show(document, lambda screen: _draw_config(screen, found))
     return 0
@@ -111,7 +110,7 @@ def schema(
     ] = None,
 ) -> int:
     """Print or write the JSON schema of the YAML, for editors."""
-    from floodmark.config.project.schema import header, json_schema
+    from floodmark.config.project import header, json_schema
 
     text = json.dumps(json_schema(kind.value), indent=2)
     if out is None:
@@ -144,7 +143,7 @@ def _write(path: Path, text: str) -> None:
 
 def graph(call: Call) -> int:
     """Show pipelines and nodes, and what comes before each."""
-    from floodmark.config.project.resolved import parents_of
+    from floodmark.config.project import parents_of
 
     pipelines = call.project.file.pipelines
     parents = parents_of(pipelines)

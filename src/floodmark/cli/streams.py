@@ -18,7 +18,7 @@ from floodmark.cli.verb import at_least, group, seconds, verb
 from floodmark.errors import ConfigError, StreamError
 
 if TYPE_CHECKING:
-    from floodmark.config.stream.files import LoadedStream
+    from floodmark.config import LoadedStream
     from floodmark.model.offsets import Offsets
     from floodmark.stream import Stream
     from floodmark.streaming.batches import Claim

@@ -135,7 +135,7 @@ def plan(
 
 def tell_sensitive(call: Call) -> None:
     """Say once which values of sensitive columns can still be seen; JSON stays as it is."""
-    from floodmark.config.checks.findings import SENSITIVE
+    from floodmark.config.checks import SENSITIVE
 
     for warning in call.project.file.warnings:
         if warning.code == SENSITIVE:

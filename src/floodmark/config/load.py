@@ -24,6 +24,7 @@ from floodmark.config.project.settings import PipelineSettings, ProjectSettings
 from floodmark.config.stream.files import examine
 from floodmark.config.text.layers import ENV_VARIABLE, PROJECT_FILE, Layers, read_layers, shown_path
 from floodmark.config.text.places import NOTHING_DONE, KeyPath, Place, Report
+from floodmark.config.text.safety import masked_values
 from floodmark.config.text.tree import Document, Entry
 from floodmark.errors import ConfigError
 
@@ -31,7 +32,7 @@ _KINDS_OF_PIPELINES = "nodes; or upstreams and function"
 
 
 @dataclass(frozen=True)
-class LoadedFile:
+class LoadedProject:
     """Valid settings, and where each of them stands in the files."""
 
     path: Path
@@ -48,7 +49,7 @@ class LoadedFile:
     pipelines: tuple[ResolvedPipeline, ...] = field(default=(), compare=False)
     """The pipelines of the settings with what their nodes mean."""
 
-    def with_upstreams(self) -> LoadedFile:
+    def with_upstreams(self) -> LoadedProject:
         """The same with the reads of nodes as the upstreams and lookups of their pipelines."""
         pipelines = tuple(each.with_upstreams() for each in self.pipelines)
         update = {"pipelines": [each.settings for each in pipelines]}
@@ -58,6 +59,10 @@ class LoadedFile:
     def root(self) -> Path:
         """The folder that relative paths start from."""
         return self.path.parent
+
+    def merged_values(self) -> Any:
+        """The project as one document, as it is written, with secrets masked."""
+        return masked_values(self.document.data)
 
     def report(self) -> Report:
         """An empty report on this file, for checks that look beyond it."""
@@ -100,7 +105,7 @@ def find_project_file(start: Path | None = None) -> Path:
     raise _missing(f"neither in {here} nor in a folder above it")
 
 
-def load_file(path: Path, env: str | None = None) -> LoadedFile:
+def load_project(path: Path, env: str | None = None) -> LoadedProject:
     """The settings of a project: its file, pipelines/, and the overlay of an environment.
 
     Without `env` the environment variable FLOODMARK_ENV names it. Raises ConfigError with its
@@ -116,15 +121,15 @@ def load_file(path: Path, env: str | None = None) -> LoadedFile:
     return loaded
 
 
-def loaded_from(layers: Layers, report: Report) -> LoadedFile:
-    """The settings of a project whose values are there already; raises as `load_file` does."""
+def loaded_from(layers: Layers, report: Report) -> LoadedProject:
+    """The settings of a project whose values are there already; raises as `load_project` does."""
     loaded = _loaded(layers.files[0], None, layers, report)
     report.raise_if_any()
     assert loaded is not None  # noqa: S101  (nothing is missing without an error in the report)
     return loaded
 
 
-def survey_file(path: Path, env: str | None = None) -> tuple[LoadedFile | None, Report]:
+def survey_project(path: Path, env: str | None = None) -> tuple[LoadedProject | None, Report]:
     """What is wrong with a project, and what of it can be checked further all the same.
 
     Entries with errors are left out of the settings; None if nothing useful is left.
@@ -157,7 +162,7 @@ def _layers(path: Path, env: str | None, report: Report) -> tuple[Layers, str | 
     return read_layers(path, chosen, report), chosen
 
 
-def _loaded(path: Path, env: str | None, layers: Layers, report: Report) -> LoadedFile | None:
+def _loaded(path: Path, env: str | None, layers: Layers, report: Report) -> LoadedProject | None:
     document = layers.filled(report)
     sound = _settings(document, layers.written, report)
     _refuse_repeats(document, report)
@@ -167,7 +172,7 @@ def _loaded(path: Path, env: str | None, layers: Layers, report: Report) -> Load
     pipelines = resolved(sound.settings)
     _apply_rules(sound, sound.settings, pipelines, layers.written, report)
     _examine_streams(path.parent, sound, sound.settings, layers.written, report)
-    return LoadedFile(
+    return LoadedProject(
         path,
         sound.settings,
         layers.written,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.rows import TupleRow
 
-    from floodmark.config.project.connections import PostgresConnection
-    from floodmark.config.text.references import Vault
+    from floodmark.config.project import PostgresConnection
+    from floodmark.config.text import Vault
 
     Connection = psycopg.Connection[TupleRow]
     Cursor = psycopg.RawCursor[TupleRow]

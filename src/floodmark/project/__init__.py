@@ -13,20 +13,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from floodmark.config import (
-    LoadedFile,
+    LoadedProject,
     PipelineSettings,
+    ResolvedPipeline,
     RetrySettings,
+    built,
     find_project_file,
-    load_file,
-    survey_file,
+    load_project,
+    survey_project,
 )
-from floodmark.config.plugins.registry import Plugins
-from floodmark.config.project.connections import DIALECTS
-from floodmark.config.project.python_api import built
-from floodmark.config.project.resolved import ResolvedPipeline, parents_of
-from floodmark.config.project.settings import MAX_JOBS
-from floodmark.config.text.places import Report, choices
-from floodmark.config.text.references import Vault
+from floodmark.config.plugins import Plugins
+from floodmark.config.project import DIALECTS, MAX_JOBS, parents_of
+from floodmark.config.text import Report, Vault, choices
 from floodmark.coordinator import Coordinator
 from floodmark.engines.catalog import is_in_memory
 from floodmark.errors import (
@@ -106,7 +104,7 @@ class Project:
     `session` gives the Spark session when, and only when, there is something to run.
     """
 
-    def __init__(self, file: LoadedFile, session: Callable[[], Any] | None = None) -> None:
+    def __init__(self, file: LoadedProject, session: Callable[[], Any] | None = None) -> None:
         self.file = file.with_upstreams()
         self.settings = self.file.settings
         self.root = file.root
@@ -122,7 +120,7 @@ class Project:
         Without `env` the environment variable FLOODMARK_ENV names it. Raises ConfigError
         FM-CONFIG-001 if there is no project, and every error of its files at once.
         """
-        return cls(load_file(_project_file(path), env))
+        return cls(load_project(_project_file(path), env))
 
     @classmethod
     def of(
@@ -157,7 +155,7 @@ class Project:
         asks databases, web APIs and object stores, and starts Spark if catalog names have to be
         asked for; without, those are not checked.
         """
-        file, report = survey_file(_project_file(path), env)
+        file, report = survey_project(_project_file(path), env)
         project = cls(file) if file else None
         if project:
             if connect:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from floodmark.config.project.resolved import ResolvedPipeline
+from floodmark.config import ResolvedPipeline
 from floodmark.project.outcomes import ScopePlan
 
 

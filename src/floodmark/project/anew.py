@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from floodmark.config import PipelineSettings
-from floodmark.config.project.resolved import ResolvedPipeline
+from floodmark.config import PipelineSettings, ResolvedPipeline
 from floodmark.control import operations
 from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError

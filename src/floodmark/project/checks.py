@@ -9,16 +9,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from floodmark.config import LoadedFile, PipelineSettings, load_function
-from floodmark.config.checks.findings import UNREAD_SQL
-from floodmark.config.checks.findings import Finding as ConfigFinding
-from floodmark.config.checks.nodes import has_plugins
-from floodmark.config.checks.plugins import plugin_problems
-from floodmark.config.checks.unsupported import unsupported
-from floodmark.config.plugins.registry import Plugins
-from floodmark.config.project.resolved import ResolvedNode, ResolvedPipeline
-from floodmark.config.text.places import Report, key_name
-from floodmark.config.text.tables import is_inside, table_name
+from floodmark.config import Finding as ConfigFinding
+from floodmark.config import LoadedProject, PipelineSettings, ResolvedNode, ResolvedPipeline
+from floodmark.config.checks import UNREAD_SQL, has_plugins, plugin_problems, unsupported_keys
+from floodmark.config.plugins import Plugins, load_function
+from floodmark.config.text import Report, is_inside, key_name, table_name
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import is_local
 from floodmark.errors import ConfigError, ControlError, FloodmarkError
@@ -40,7 +35,7 @@ _OF_PLUGINS = ("FM-TRANSFORM-012", "FM-TRANSFORM-013")
 class Checks:
     """The checks of `validate`; what is wrong goes into the report."""
 
-    file: LoadedFile
+    file: LoadedProject
     coordinator: Coordinator
     report: Report
     connects: bool = False
@@ -136,7 +131,7 @@ class Checks:
         ):
             return  # what is missing may be the very thing that would make the rest right
         for finding in (
-            *unsupported(pipeline, self.file.pipelines),
+            *unsupported_keys(pipeline, self.file.pipelines),
             *foreseen(pipeline, self.file.pipelines),
         ):
             path = self.file.written(("pipelines", position, *finding.path))
@@ -386,7 +381,7 @@ def _each_once(upstreams: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def function_of(
-    file: LoadedFile, position: int, pipeline: ResolvedPipeline, report: Report
+    file: LoadedProject, position: int, pipeline: ResolvedPipeline, report: Report
 ) -> Callable[..., Any]:
     """The function of a pipeline; raises FM-CONFIG-006 with its place in the file."""
     refuse_nodes(file, [pipeline.settings])
@@ -401,17 +396,17 @@ def function_of(
     return load_function(file.root, pipeline.settings.function or "", where)
 
 
-def refuse_nodes(file: LoadedFile, pipelines: Sequence[PipelineSettings]) -> None:
+def refuse_nodes(file: LoadedProject, pipelines: Sequence[PipelineSettings]) -> None:
     """Raise FM-CONFIG-016 for the first key of these pipelines' nodes that is not run."""
     for error in not_run(file, pipelines):
         raise error
 
 
-def not_run(file: LoadedFile, pipelines: Sequence[PipelineSettings]) -> Iterator[ConfigError]:
+def not_run(file: LoadedProject, pipelines: Sequence[PipelineSettings]) -> Iterator[ConfigError]:
     """What of the nodes of these pipelines this version does not run, with its place."""
     names = {pipeline.pipeline for pipeline in pipelines if pipeline.nodes}
     for position, pipeline in zip(file.positions, file.pipelines, strict=True):
-        for finding in unsupported(pipeline, file.pipelines) if pipeline.name in names else ():
+        for finding in unsupported_keys(pipeline, file.pipelines) if pipeline.name in names else ():
             path = file.document.known(("pipelines", position, *finding.path))
             yield ConfigError(
                 finding.code,
@@ -426,7 +421,7 @@ def not_run(file: LoadedFile, pipelines: Sequence[PipelineSettings]) -> Iterator
 
 
 def _unknown_plugins(
-    file: LoadedFile, position: int, pipeline: ResolvedPipeline
+    file: LoadedProject, position: int, pipeline: ResolvedPipeline
 ) -> Iterator[ConfigError]:
     plugins = Plugins(file.root, file.settings.plugins)
     for index, node in enumerate(pipeline.nodes):
@@ -437,7 +432,7 @@ def _unknown_plugins(
 
 
 def _place_of(
-    file: LoadedFile, position: int, pipeline: ResolvedPipeline, node: str, step: int | None
+    file: LoadedProject, position: int, pipeline: ResolvedPipeline, node: str, step: int | None
 ) -> str:
     """Where a node, or a step of it, stands in the files."""
     index = next(i for i, each in enumerate(pipeline.nodes) if each.name == node)
@@ -449,7 +444,7 @@ def _place_of(
 # A project that is not where its store was filled --------------------------------------------------
 
 
-def moved_from(file: LoadedFile, coordinator: Coordinator) -> str | None:
+def moved_from(file: LoadedProject, coordinator: Coordinator) -> str | None:
     """The folder for which the store was filled, if it is another one than the project's.
 
     None once that folder is gone: tables that moved with the project are known by their ids.
@@ -482,7 +477,7 @@ def _other_root(upstream: str, here: str, stored: tuple[str, ...]) -> str | None
     return ends[0].removesuffix(f"/{relative}") or "/" if ends else None
 
 
-def refuse_elsewhere(file: LoadedFile, coordinator: Coordinator) -> None:
+def refuse_elsewhere(file: LoadedProject, coordinator: Coordinator) -> None:
     """Raise FM-CONTROL-016 for a project that was copied or moved together with its store."""
     moved = moved_from(file, coordinator)
     if moved is not None:
@@ -508,7 +503,7 @@ def elsewhere(before: str, root: Path, control: str) -> ControlError:
     )
 
 
-def place_finding(file: LoadedFile, coordinator: Coordinator) -> list[Finding]:
+def place_finding(file: LoadedProject, coordinator: Coordinator) -> list[Finding]:
     """The same for `verify`: one finding, or none if all is well."""
     moved = moved_from(file, coordinator)
     if moved is None:

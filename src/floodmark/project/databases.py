@@ -8,11 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from floodmark.config import LoadedFile
-from floodmark.config.project.connections import JdbcConnection, PostgresConnection
-from floodmark.config.project.reads import IncrementalSettings
-from floodmark.config.project.resolved import ResolvedNode, ResolvedRead
-from floodmark.config.text.references import Secret, Vault
+from floodmark.config import LoadedProject, ResolvedNode, ResolvedRead
+from floodmark.config.project import IncrementalSettings, JdbcConnection, PostgresConnection
+from floodmark.config.text import Secret, Vault
 from floodmark.deltalog import Storage, absolute
 from floodmark.engines.postgres import certificate_file, connector_to
 from floodmark.model import durations
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 _NULLS = {"fail": "fail", "skip": "ignore", "include": "include"}
 
 
-def readers_of(file: LoadedFile, vault: Vault, storage: Storage) -> Readers:
+def readers_of(file: LoadedProject, vault: Vault, storage: Storage) -> Readers:
     """What reads each upstream of a database; asks no database and no secret."""
     found: dict[tuple[str, str], SqlReader] = {}
     for pipeline in file.pipelines:
@@ -83,7 +81,7 @@ def span_of(said: int | str) -> timedelta | int | None:
     return said or None
 
 
-def _place_of(file: LoadedFile, node: ResolvedNode) -> Callable[[], str | None]:
+def _place_of(file: LoadedProject, node: ResolvedNode) -> Callable[[], str | None]:
     target = node.target_table
     if target is None or is_catalog_name(target):
         return lambda: None

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from floodmark.config import LoadedFile
-from floodmark.config.plugins.registry import Plugins
-from floodmark.config.project.connections import FilesConnection, LakeConnection
-from floodmark.config.project.reads import FORMATS
-from floodmark.config.project.resolved import ResolvedNode, ResolvedPipeline, ResolvedRead
+from floodmark.config import LoadedProject, ResolvedNode, ResolvedPipeline, ResolvedRead
+from floodmark.config.plugins import Plugins
+from floodmark.config.project import FORMATS, FilesConnection, LakeConnection
 from floodmark.deltalog import Storage, absolute
 from floodmark.model import durations
 from floodmark.sources.file_lists import FileLists
@@ -17,7 +15,7 @@ from floodmark.sources.plugged import reading_with
 
 
 def file_readers_of(
-    file: LoadedFile, control: str, storage: Storage, plugins: Plugins
+    file: LoadedProject, control: str, storage: Storage, plugins: Plugins
 ) -> dict[tuple[str, str], FileReader]:
     """What reads each upstream of files, by pipeline and name; looks at no file."""
     found: dict[tuple[str, str], FileReader] = {}
@@ -51,7 +49,7 @@ def _take_new_columns(node: ResolvedNode, pipeline: ResolvedPipeline) -> bool:
 
 
 def _reader(
-    upstream: str, source: ResolvedRead, file: LoadedFile, lists: FileLists, storage: Storage
+    upstream: str, source: ResolvedRead, file: LoadedProject, lists: FileLists, storage: Storage
 ) -> FileReader:
     read, connection = source.settings, source.connection
     root = connection.root if isinstance(connection, FilesConnection | LakeConnection) else "."

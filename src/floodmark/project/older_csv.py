@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from floodmark.config import LoadedFile
-from floodmark.config.project.resolved import ResolvedNode
-from floodmark.config.text.places import KeyPath
+from floodmark.config import LoadedProject, ResolvedNode
+from floodmark.config.text import KeyPath
 from floodmark.model.file_marks import FilesMark, any_mark
 from floodmark.model.state import State
 from floodmark.sources.csv_files import DEFAULTS_VERSION, DELIMITED
@@ -16,7 +15,7 @@ _CHANGED = ({"escape"}, {"multiline"}, {"nullvalue", "emptyvalue"})
 """The options whose defaults are others today; a node that says all of them reads as it did."""
 
 
-def read_by_older_rules(file: LoadedFile, state: State | None) -> Iterator[tuple[KeyPath, str]]:
+def read_by_older_rules(file: LoadedProject, state: State | None) -> Iterator[tuple[KeyPath, str]]:
     """Each read of CSV files whose pipeline has processed some by older rules, and its target."""
     for position, pipeline in enumerate(file.pipelines):
         for number, node in enumerate(pipeline.nodes):

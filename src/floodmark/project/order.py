@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from floodmark.config import PipelineSettings
-from floodmark.config.text.tables import table_name
+from floodmark.config.text import table_name
 from floodmark.model.receipt import pipeline_of
 from floodmark.model.state import State
 

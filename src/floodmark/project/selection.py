@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from floodmark.config.project.resolved import ResolvedPipeline, parents_of
-from floodmark.config.text.places import choices
+from floodmark.config import ResolvedPipeline
+from floodmark.config.project import parents_of
+from floodmark.config.text import choices
 from floodmark.errors import ConfigError
 from floodmark.model.names import PIPELINE_NAME
 

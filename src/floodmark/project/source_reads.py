@@ -8,12 +8,15 @@ from datetime import UTC
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from floodmark.config import LoadedFile
-from floodmark.config.plugins.registry import Plugins, SourceClass, plugin_options
-from floodmark.config.project.connections import HttpConnection, PluginConnection
-from floodmark.config.project.reads import IncrementalSettings, ReadSettings
-from floodmark.config.project.resolved import ResolvedRead
-from floodmark.config.text.references import Secret, Vault
+from floodmark.config import LoadedProject, ResolvedRead
+from floodmark.config.plugins import Plugins, SourceClass, plugin_options
+from floodmark.config.project import (
+    HttpConnection,
+    IncrementalSettings,
+    PluginConnection,
+    ReadSettings,
+)
+from floodmark.config.text import Secret, Vault
 from floodmark.deltalog import Storage
 from floodmark.errors import ConfigError
 from floodmark.model import durations
@@ -32,7 +35,7 @@ _NOT_IN_HEADERS = {"\r": "a carriage return", "\n": "a line break", "\0": "a NUL
 class SourceReads:
     """Builds readers; asks nobody, and looks up no secret."""
 
-    file: LoadedFile
+    file: LoadedProject
     vault: Vault
     control: str
     storage: Storage

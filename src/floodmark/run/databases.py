@@ -16,9 +16,9 @@ from floodmark.model.write import DELTA, WriteSpec
 from floodmark.sinks import Sink
 
 if TYPE_CHECKING:
-    from floodmark.config.plugins.registry import Plugins
-    from floodmark.config.project.connections import ConnectionModel, PluginConnection
-    from floodmark.config.text.references import Vault
+    from floodmark.config.plugins import Plugins
+    from floodmark.config.project import ConnectionModel, PluginConnection
+    from floodmark.config.text import Vault
     from floodmark.deltalog import Storage
     from floodmark.engines.postgres import Connect
 
@@ -76,7 +76,7 @@ class Databases:
         windows: Sequence[Window],
         previous: SinkDone | None,
     ) -> Sink:
-        from floodmark.config.plugins.registry import SinkClass, plugin_options
+        from floodmark.config.plugins import SinkClass, plugin_options
         from floodmark.sinks.plugged import PluggedSink
 
         assert self.plugins is not None and self.vault is not None  # noqa: S101, PT018  (a project)
@@ -89,7 +89,7 @@ class Databases:
         self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None
     ) -> Sink:
         """Files in the format of a plug-in; raises FM-CONFIG-013 if there is none of that name."""
-        from floodmark.config.plugins.registry import FileFormat
+        from floodmark.config.plugins import FileFormat
         from floodmark.sinks.files import FileSink
         from floodmark.sinks.plugged import saving_with
 
@@ -143,7 +143,7 @@ class Databases:
 def _is_plugged(name: str) -> bool:
     if name == DELTA:
         return False
-    from floodmark.config.project.reads import FORMATS
+    from floodmark.config.project import FORMATS
 
     return name not in FORMATS
 

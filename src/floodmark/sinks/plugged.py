@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
-from floodmark.config.plugins.registry import FileFormat, guarded, origin_of
+from floodmark.config.plugins import FileFormat, guarded, origin_of
 from floodmark.errors import SinkError
 from floodmark.model.receipt import FILES, Receipt, WriteResult
 from floodmark.model.state import OnLostTarget, SinkDone

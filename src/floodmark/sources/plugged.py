@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from floodmark.config.plugins.registry import FileFormat, Plugins, guarded, origin_of
+from floodmark.config.plugins import FileFormat, Plugins, guarded, origin_of
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, StringOrder, is_after, mark_of
 from floodmark.model.names import quoted

@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from floodmark.config.project.connections import (
+from floodmark.config import LoadedStream
+from floodmark.config.project import (
     ConnectionModel,
     KafkaConnection,
     LakeConnection,
     PostgresConnection,
 )
-from floodmark.config.stream.credentials import Credential, Credentials
-from floodmark.config.stream.files import LoadedStream
-from floodmark.config.stream.settings import StreamPipeline
-from floodmark.config.text.references import Secret, Vault
+from floodmark.config.stream import Credential, Credentials, StreamPipeline
+from floodmark.config.text import Secret, Vault
 from floodmark.engines.postgres import (
     Connect,
     certificate_file,

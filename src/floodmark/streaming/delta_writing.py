@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from floodmark import failpoints
-from floodmark.config.stream.files import LoadedStream
+from floodmark.config import LoadedStream
 from floodmark.deltalog import is_delta_table
 from floodmark.errors import SinkError, StreamError
 from floodmark.model.names import quoted

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from floodmark.config.stream.settings import StreamPipeline
+from floodmark.config.stream import StreamPipeline
 from floodmark.streaming.batches import ClaimFacts
 
 _RUNNER = re.compile(r"(?P<host>.+), process (?P<pid>[0-9]+)")

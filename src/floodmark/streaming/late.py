@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from floodmark.config.stream.settings import StreamPipeline
+from floodmark.config.stream import StreamPipeline
 
 _OLDEST = datetime(1, 1, 1, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pydantic_core import PydanticCustomError
 
-from floodmark.config.stream.params import checked_starting_offsets
+from floodmark.config.stream import checked_starting_offsets
 from floodmark.errors import ConfigError
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.access import Access

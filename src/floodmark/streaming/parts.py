@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from floodmark.config.project.connections import ConnectionModel
-from floodmark.config.stream.credentials import Credentials
-from floodmark.config.stream.files import LoadedStream
-from floodmark.config.stream.settings import StreamPipeline
+from floodmark.config import LoadedStream
+from floodmark.config.project import ConnectionModel
+from floodmark.config.stream import Credentials, StreamPipeline
 from floodmark.deltalog import Storage, absolute
 from floodmark.engines.postgres import quoted_table
 from floodmark.errors import ConfigError

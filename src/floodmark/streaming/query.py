@@ -18,8 +18,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
-from floodmark.config.stream.fields import Trigger
-from floodmark.config.stream.files import LoadedStream
+from floodmark.config import LoadedStream
+from floodmark.config.stream import Trigger
 from floodmark.engines.jvm import state_metric
 from floodmark.engines.spark import needing_kafka
 from floodmark.errors import StreamError

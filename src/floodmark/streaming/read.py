@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from floodmark.config.stream.schemas import StreamSchema
+from floodmark.config.stream import StreamSchema
 from floodmark.engines.spark import needing_kafka
 from floodmark.model.clock import epoch_micros
 from floodmark.model.names import quoted

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from floodmark.config.stream.files import LoadedStream
-from floodmark.config.stream.settings import DEFAULT_DRIVER_COPY_ROWS
+from floodmark.config import LoadedStream
+from floodmark.config.stream import DEFAULT_DRIVER_COPY_ROWS
 from floodmark.engines.jvm import is_gone
 from floodmark.errors import StreamError
 from floodmark.model.clock import SystemClock

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from floodmark.config.stream.files import LoadedStream
-from floodmark.config.stream.settings import WINDOW_COLUMNS, AggregateSettings, StreamingSettings
+from floodmark.config import LoadedStream
+from floodmark.config.stream import WINDOW_COLUMNS, AggregateSettings, StreamingSettings
 from floodmark.model.names import quoted
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.batches import DeadLetter

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from floodmark.config.stream.files import LoadedStream
+from floodmark.config import LoadedStream
 from floodmark.errors import FloodmarkError
 
 _UNNAMED = re.compile(r"(floodmark stream (?:run|status|tables|reset))(?=$|[,;]| --)")

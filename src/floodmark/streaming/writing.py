@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from floodmark import failpoints
-from floodmark.config.stream.files import LoadedStream
+from floodmark.config import LoadedStream
 from floodmark.errors import StreamError
 from floodmark.model.names import quoted
 from floodmark.model.offsets import Offsets

@@ -7,7 +7,7 @@ import shutil
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from floodmark.config.project.schema import Kind, json_schema
+from floodmark.config.project import Kind, json_schema
 from floodmark.errors import ConfigError
 
 TEMPLATES = {
@@ -45,7 +45,7 @@ def _write_schemas(folder: Path) -> None:
 
 
 def _unknown(template: str) -> ConfigError:
-    from floodmark.config.text.places import choices
+    from floodmark.config.text import choices
 
     return ConfigError(
         "FM-CONFIG-007",

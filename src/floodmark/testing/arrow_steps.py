@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.config.plugins.functions import load_function
+from floodmark.config.plugins import load_function
 from floodmark.transforms import Step
 
 _JOINS = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.config import load_file
+from floodmark.config import load_project
 from floodmark.project import Project
 from floodmark.testing import crash
 
@@ -20,7 +20,7 @@ def open_project(root: Path, text: str | None = None) -> Project:
     """The project in a folder, on the double of an engine; each call knows only what is stored."""
     if text is not None:
         (root / "floodmark.yaml").write_text(text)
-    project = Project(load_file(root / "floodmark.yaml"), session=lambda: None)
+    project = Project(load_project(root / "floodmark.yaml"), session=lambda: None)
     project.coordinator._engine = crash.ArrowEngine()  # noqa: SLF001 the door for doubles
     project.coordinator._lease_ttl = LEASE_TTL_SECONDS  # noqa: SLF001
     return project

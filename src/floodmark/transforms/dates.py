@@ -9,7 +9,7 @@ from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, Field
 
-from floodmark.config.text.places import nearest
+from floodmark.config.text import nearest
 from floodmark.transforms import sql
 from floodmark.transforms.params import Name, Params
 from floodmark.transforms.registry import Example, Table, transform

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import TypeVar
 
-from floodmark.config.text.places import nearest
+from floodmark.config.text import nearest
 from floodmark.errors import TransformError
 from floodmark.transforms.sql import NotSqlError
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from floodmark.config.text.places import key_name, nearest
+from floodmark.config.text import key_name, nearest
 from floodmark.errors import TransformError
 from floodmark.transforms import faults, sql
 

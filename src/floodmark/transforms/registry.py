@@ -15,8 +15,8 @@ from typing import Any, Literal, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from floodmark.config.plugins.registry import plugins_in
-from floodmark.config.text.places import nearest
+from floodmark.config.plugins import plugins_in
+from floodmark.config.text import nearest
 from floodmark.errors import FloodmarkError, TransformError
 from floodmark.transforms import faults
 from floodmark.transforms.params import Params, parse
@@ -225,7 +225,7 @@ def _collected(module: ModuleType) -> list[Transform]:
 
 
 def _of_module(root: Path, name: str) -> list[Transform]:
-    from floodmark.config.plugins.functions import load_module
+    from floodmark.config.plugins import load_module
 
     try:
         module = load_module(root, name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.config.plugins.functions import load_function
+from floodmark.config.plugins import load_function
 from floodmark.errors import ConfigError, TransformError
 from floodmark.model.lineage import Lineage
 from floodmark.transforms import faults, frames, sql

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from floodmark.config import load_file
+from floodmark.config import load_project
 from floodmark.errors import ConfigError, ConfigErrors
 
 PROJECT = """\
@@ -350,7 +350,7 @@ def test_a_generated_mistake_is_found_at_its_place(case: Broken, tmp_path: Path)
 def test_the_project_itself_is_fine(tmp_path: Path) -> None:
     written(FILES, tmp_path)
 
-    loaded = load_file(tmp_path / "floodmark.yaml")
+    loaded = load_project(tmp_path / "floodmark.yaml")
 
     assert [p.pipeline for p in loaded.settings.pipelines] == ["custom", "daily_orders"]
     assert [warning.code for warning in loaded.warnings] == ["FM-CONFIG-042"]
@@ -522,7 +522,7 @@ def check(case: Broken, root: Path) -> None:
     before = sorted(os.walk(root))
 
     with pytest.raises(ConfigError) as caught:
-        load_file(root / "floodmark.yaml")
+        load_project(root / "floodmark.yaml")
 
     error = caught.value
     errors = list(error.errors) if isinstance(error, ConfigErrors) else [error]

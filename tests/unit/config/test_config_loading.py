@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from floodmark.config import load_file, load_function, survey_file
+from floodmark.config import load_project, survey_project
+from floodmark.config.plugins import load_function
 from floodmark.config.plugins.functions import load_module
 from floodmark.config.text.places import Report, nearest, place_of
 from floodmark.config.text.yaml_document import read_document
@@ -39,7 +40,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_good_file_gives_typed_settings(tmp_path: Path) -> None:
-    loaded = load_file(written(tmp_path, GOOD))
+    loaded = load_project(written(tmp_path, GOOD))
 
     assert loaded.root == tmp_path
     assert loaded.settings.catalog_schema == "silver"
@@ -50,7 +51,7 @@ def test_a_good_file_gives_typed_settings(tmp_path: Path) -> None:
 def test_defaults(tmp_path: Path) -> None:
     text = "project: p\npipelines:\n  - {pipeline: a, upstreams: [x/y], function: 'm:f'}\n"
 
-    loaded = load_file(written(tmp_path, text)).settings
+    loaded = load_project(written(tmp_path, text)).settings
 
     assert (loaded.control, loaded.catalog_schema) == ("lake/_control", "gold")
     assert loaded.lease_ttl_seconds == 60
@@ -60,11 +61,11 @@ def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
     path = tmp_path / "floodmark.yaml"
     path.write_bytes(GOOD.encode("utf-8-sig"))
 
-    assert load_file(path).settings.project == "shop"
+    assert load_project(path).settings.project == "shop"
 
 
 def test_every_value_has_its_place(tmp_path: Path) -> None:
-    loaded = load_file(written(tmp_path, GOOD))
+    loaded = load_project(written(tmp_path, GOOD))
 
     place = loaded.place("pipelines", 0, "upstreams", 1)
     assert (place.line, place.column) == (7, 25)
@@ -73,7 +74,7 @@ def test_every_value_has_its_place(tmp_path: Path) -> None:
 
 def test_several_errors_are_one_exception_that_holds_each(tmp_path: Path) -> None:
     with pytest.raises(ConfigErrors) as caught:
-        load_file(written(tmp_path, "project: 1\npipelines: 2\n"))
+        load_project(written(tmp_path, "project: 1\npipelines: 2\n"))
 
     assert len(caught.value.errors) == 2
     assert all(isinstance(error, ConfigError) for error in caught.value.errors)
@@ -87,14 +88,14 @@ def test_no_text_whatever_makes_anything_but_a_typed_error(tmp_path: Path, text:
     path.write_bytes(text.encode("utf-8", errors="surrogatepass"))
 
     with pytest.raises(FloodmarkError):
-        load_file(path)
+        load_project(path)
 
 
 @given(st.lists(st.sampled_from(GOOD.splitlines(keepends=True)), max_size=20))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_shuffled_lines_make_settings_or_a_typed_error(tmp_path: Path, lines: list[str]) -> None:
     with suppress(ConfigError):
-        assert load_file(written(tmp_path, "".join(lines))).settings.project == "shop"
+        assert load_project(written(tmp_path, "".join(lines))).settings.project == "shop"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_timeout_retry_and_jobs_are_read_as_people_write_them(tmp_path: Path) ->
         "  - {pipeline: c, upstreams: [x/y], function: 'm:f'}\n"
     )
 
-    settings = load_file(written(tmp_path, text)).settings
+    settings = load_project(written(tmp_path, text)).settings
 
     a, b, c = settings.pipelines
     assert settings.jobs == 3
@@ -206,7 +207,7 @@ def test_a_survey_keeps_what_is_sound_with_its_place(tmp_path: Path) -> None:
         "  - {pipeline: c, upstreams: [], function: 'm:f'}\n"
     )
 
-    loaded, report = survey_file(written(tmp_path, text))
+    loaded, report = survey_project(written(tmp_path, text))
 
     assert loaded is not None
     assert [pipeline.pipeline for pipeline in loaded.settings.pipelines] == ["b", "c"]
@@ -224,7 +225,7 @@ def test_a_survey_leaves_out_of_a_node_only_what_is_wrong(tmp_path: Path) -> Non
         "    write: {path: x/z, mode: apend, options: {zorder_by: 5}}\n"
     )
 
-    loaded, report = survey_file(written(tmp_path, text))
+    loaded, report = survey_project(written(tmp_path, text))
 
     assert loaded is not None
     nothing, load = loaded.settings.pipelines[0].nodes
@@ -245,7 +246,7 @@ def test_a_survey_leaves_out_of_a_node_only_what_is_wrong(tmp_path: Path) -> Non
 def test_a_survey_of_a_file_without_a_sound_pipeline_is_only_its_errors(
     text: str, tmp_path: Path
 ) -> None:
-    loaded, report = survey_file(written(tmp_path, text))
+    loaded, report = survey_project(written(tmp_path, text))
 
     assert loaded is None
     assert report.errors

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.config import load_file
+from floodmark.config import load_project
 from floodmark.config.project.graph import Graph, graph_of
 from floodmark.config.project.resolved import parents_of
 from floodmark.errors import ConfigError, ConfigErrors
@@ -34,7 +34,7 @@ def node(name: str, more: str = "") -> str:
 
 def errors_of(path: Path) -> list[ConfigError]:
     with pytest.raises(ConfigError) as caught:
-        load_file(path)
+        load_project(path)
     error = caught.value
     return list(error.errors) if isinstance(error, ConfigErrors) else [error]
 
@@ -48,7 +48,7 @@ def test_dependencies_are_said_read_or_joined(tmp_path: Path) -> None:
         + node("e", "read: {connection: lake, path: x}, transform: [{union: {with: [c, raw.t]}}]")
     )
 
-    graph = graph_of(load_file(project(tmp_path, text)).settings.pipelines[0].nodes)
+    graph = graph_of(load_project(project(tmp_path, text)).settings.pipelines[0].nodes)
 
     assert graph.parents == {"d": ("a",), "c": ("b",), "b": ("a",), "a": (), "e": ("c",)}
     assert graph.levels() == [["a"], ["d", "b"], ["c"], ["e"]]
@@ -103,7 +103,7 @@ def test_pipelines_are_chained_through_the_tables_they_write(tmp_path: Path) -> 
         "  - {pipeline: four, upstreams: [lake/b], function: 'j:f', tags: [x, y]}\n",
     )  # fmt: skip
 
-    pipelines = load_file(path).pipelines
+    pipelines = load_project(path).pipelines
 
     assert parents_of(pipelines) == {"one": [], "two": ["one"], "three": ["one"], "four": []}
     assert Selection(["one+"]).names(chosen_from(pipelines), ()) == ["one", "two", "three"]
@@ -179,7 +179,7 @@ def test_late_rows_are_warned_of(
     read = f"read: {{connection: lake, path: x, incremental: {incremental}}}"
     text = node("a", f"{read}, write: {{connection: lake, path: y, mode: {mode}}}")
 
-    warnings = load_file(project(tmp_path, text)).warnings
+    warnings = load_project(project(tmp_path, text)).warnings
 
     assert [w.code for w in warnings] == (["FM-CONFIG-017"] if is_warned else [])
     assert all("floodmark.yaml:6:" in (w.where or "") for w in warnings)

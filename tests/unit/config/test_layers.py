@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.config import load_file
-from floodmark.config.project.origins import merged_values, origins
+from floodmark.config import load_project
+from floodmark.config.project.origins import origins
 from floodmark.errors import ConfigError, ConfigErrors
 
 BASE = """\
@@ -68,13 +68,13 @@ def write(root: Path, name: str, text: str) -> None:
 
 def errors_of(root: Path, env: str | None = None) -> list[ConfigError]:
     with pytest.raises(ConfigError) as caught:
-        load_file(root / "floodmark.yaml", env)
+        load_project(root / "floodmark.yaml", env)
     error = caught.value
     return list(error.errors) if isinstance(error, ConfigErrors) else [error]
 
 
 def test_pipelines_come_from_the_file_then_from_the_folder_by_name(shop: Path) -> None:
-    settings = load_file(shop / "floodmark.yaml").settings
+    settings = load_project(shop / "floodmark.yaml").settings
 
     assert [p.pipeline for p in settings.pipelines] == ["first", "second", "third", "fourth"]
 
@@ -83,12 +83,14 @@ def test_a_folder_of_pipelines_is_enough(tmp_path: Path) -> None:
     write(tmp_path, "floodmark.yaml", "project: shop\n")
     write(tmp_path, "pipelines/a.yaml", "pipeline: a\nupstreams: [x/y]\nfunction: m:f\n")
 
-    assert [p.pipeline for p in load_file(tmp_path / "floodmark.yaml").settings.pipelines] == ["a"]
+    assert [p.pipeline for p in load_project(tmp_path / "floodmark.yaml").settings.pipelines] == [
+        "a"
+    ]
 
 
 def test_an_overlay_changes_what_it_names_and_nothing_else(shop: Path) -> None:
-    base = load_file(shop / "floodmark.yaml").settings
-    prod = load_file(shop / "floodmark.yaml", "prod").settings
+    base = load_project(shop / "floodmark.yaml").settings
+    prod = load_project(shop / "floodmark.yaml", "prod").settings
 
     assert (base.jobs, prod.jobs) == (2, 8)
     assert prod.connections["lake"].model_dump() == {
@@ -104,7 +106,7 @@ def test_an_overlay_changes_what_it_names_and_nothing_else(shop: Path) -> None:
 
 
 def test_a_connection_of_another_type_takes_the_place_of_the_whole(shop: Path) -> None:
-    inbox = load_file(shop / "floodmark.yaml", "prod").settings.connections["inbox"]
+    inbox = load_project(shop / "floodmark.yaml", "prod").settings.connections["inbox"]
 
     assert (inbox.type, inbox.model_dump()["root"]) == ("lake", "s3://bucket/inbox")
 
@@ -115,12 +117,14 @@ def test_the_environment_variable_names_the_overlay_and_the_argument_wins(
     write(shop, "env.dev.yaml", "jobs: 1\n")
     monkeypatch.setenv("FLOODMARK_ENV", "prod")
 
-    assert load_file(shop / "floodmark.yaml").settings.jobs == 8
-    assert load_file(shop / "floodmark.yaml", "dev").settings.jobs == 1
+    assert load_project(shop / "floodmark.yaml").settings.jobs == 8
+    assert load_project(shop / "floodmark.yaml", "dev").settings.jobs == 1
 
 
 def test_every_value_knows_the_file_line_and_column_it_comes_from(shop: Path) -> None:
-    found = {o.key: (o.value, o.where) for o in origins(load_file(shop / "floodmark.yaml", "prod"))}
+    found = {
+        o.key: (o.value, o.where) for o in origins(load_project(shop / "floodmark.yaml", "prod"))
+    }
 
     assert found["project"] == ("shop", f"{shop}/floodmark.yaml:1:10")
     assert found["jobs"] == (8, f"{shop}/env/prod.yaml:1:7")
@@ -135,12 +139,12 @@ def test_every_value_knows_the_file_line_and_column_it_comes_from(shop: Path) ->
 def test_the_merged_project_is_one_document_that_loads_to_the_same_settings(
     shop: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    loaded = load_file(shop / "floodmark.yaml", "prod")
+    loaded = load_project(shop / "floodmark.yaml", "prod")
     alone = tmp_path_factory.mktemp("alone") / "floodmark.yaml"
 
-    alone.write_text(json.dumps(merged_values(loaded)))
+    alone.write_text(json.dumps(loaded.merged_values()))
 
-    assert load_file(alone).settings == loaded.settings
+    assert load_project(alone).settings == loaded.settings
 
 
 @pytest.mark.parametrize("env", ["prd", "../prod", "prod.yaml", "a/b", "*"])
@@ -217,7 +221,7 @@ def test_a_broken_base_and_a_broken_pipeline_come_at_once(shop: Path) -> None:
     write(shop, "pipelines/b_second.yaml", SECOND.replace("append", "apend"))
 
     with pytest.raises(ConfigErrors, match="2 errors in 2 files"):
-        load_file(shop / "floodmark.yaml")
+        load_project(shop / "floodmark.yaml")
 
 
 def test_the_project_of_the_guide_loads_with_and_without_its_overlay(tmp_path: Path) -> None:
@@ -228,7 +232,7 @@ def test_the_project_of_the_guide_loads_with_and_without_its_overlay(tmp_path: P
     ):
         write(tmp_path, name, text)
 
-    plain, prod = (load_file(tmp_path / "floodmark.yaml", env) for env in (None, "prod"))
+    plain, prod = (load_project(tmp_path / "floodmark.yaml", env) for env in (None, "prod"))
 
     assert plain.settings.pipelines[0].timeout is None
     assert prod.settings.pipelines[0].timeout == "4h"

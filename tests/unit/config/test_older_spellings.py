@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.config import load_file
+from floodmark.config import load_project
 from floodmark.config.project.nodes import NodeSettings
 from floodmark.errors import ConfigError
 
@@ -77,7 +77,7 @@ def nodes(root: Path, text: str) -> list[NodeSettings]:
     (root / "pipelines").mkdir(exist_ok=True)
     (root / "floodmark.yaml").write_text(PROJECT)
     (root / "pipelines/seed.yaml").write_text(text)
-    return load_file(root / "floodmark.yaml").settings.pipelines[0].nodes
+    return load_project(root / "floodmark.yaml").settings.pipelines[0].nodes
 
 
 def node(root: Path, **keys: Any) -> NodeSettings:

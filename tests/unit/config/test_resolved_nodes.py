@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.config import load_file
+from floodmark.config import load_project
 from floodmark.config.project.resolved import ResolvedNode, ResolvedPipeline
 
 PROJECT = """\
@@ -29,7 +29,7 @@ READ = "read: {connection: lake, path: in}"
 
 def only_node(folder: Path, node: str) -> ResolvedNode:
     (folder / "floodmark.yaml").write_text(PROJECT.format(node=node))
-    ((pipeline),) = load_file(folder / "floodmark.yaml").pipelines
+    ((pipeline),) = load_project(folder / "floodmark.yaml").pipelines
     return pipeline.nodes[0]
 
 
@@ -112,7 +112,7 @@ def test_what_a_node_writes(
 
 def test_a_project_in_use_has_the_reads_of_its_nodes_as_upstreams(tmp_path: Path) -> None:
     only_node(tmp_path, f"{READ}, {WRITE}")
-    file = load_file(tmp_path / "floodmark.yaml")
+    file = load_project(tmp_path / "floodmark.yaml")
 
     in_use = file.with_upstreams()
 

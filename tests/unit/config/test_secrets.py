@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from floodmark.config import load_file
+from floodmark.config import load_project
 from floodmark.config.checks.faults import by_key
 from floodmark.config.project.connections import (
     FilesConnection,
@@ -20,7 +20,7 @@ from floodmark.config.project.connections import (
     LakeConnection,
     PostgresConnection,
 )
-from floodmark.config.project.origins import merged_values, origins
+from floodmark.config.project.origins import origins
 from floodmark.config.text.references import Secret, Vault
 from floodmark.config.text.safety import is_secret_key
 from floodmark.errors import ConfigError
@@ -50,7 +50,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def password(path: Path, connection: str = "erp", key: str = "password") -> Secret:
-    found = getattr(load_file(path).settings.connections[connection], key)
+    found = getattr(load_project(path).settings.connections[connection], key)
     assert isinstance(found, Secret)
     return found
 
@@ -133,14 +133,14 @@ def test_what_a_provider_raises_is_not_repeated(file: Path) -> None:
 
 def test_no_view_of_the_settings_holds_a_value(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FM_PASSWORD", VALUE)
-    loaded = load_file(file)
+    loaded = load_project(file)
     Vault(file.parent).reveal(password(file))
 
     views = [
         str(loaded.settings),
         repr(loaded),
         loaded.settings.model_dump_json(),
-        json.dumps(merged_values(loaded)),
+        json.dumps(loaded.merged_values()),
         repr(origins(loaded)),
         f"{password(file)} {password(file)!r}",
     ]
@@ -167,7 +167,7 @@ def test_ordinary_text_is_filled_when_the_project_is_loaded(
 ) -> None:
     monkeypatch.setenv("FM_ROOT", "s3://bucket")
 
-    settings = load_file(file).settings
+    settings = load_project(file).settings
 
     assert settings.pipelines[0].upstreams == ["s3://bucket/a"]
     assert settings.connections["erp"].model_dump()["host"] == "db"
@@ -179,7 +179,7 @@ def test_what_an_environment_variable_holds_is_not_shown_in_an_error(
     monkeypatch.setenv("FM_ROOT", f"ftp://{VALUE}")
 
     with pytest.raises(ConfigError) as caught:
-        load_file(file)
+        load_project(file)
 
     assert VALUE not in str(caught.value)
     assert "${env:FM_ROOT:-lake}/a" in str(caught.value)
@@ -189,7 +189,7 @@ def test_a_dollar_sign_can_be_written(tmp_path: Path) -> None:
     path = tmp_path / "floodmark.yaml"
     path.write_text(PROJECT.replace("${env:FM_ROOT:-lake}/a", "$${x}/$a"))
 
-    assert load_file(path).settings.pipelines[0].upstreams == ["${x}/$a"]
+    assert load_project(path).settings.pipelines[0].upstreams == ["${x}/$a"]
 
 
 def test_every_secret_of_a_model_has_a_name_that_says_so() -> None:
@@ -230,7 +230,7 @@ def test_a_secret_may_be_in_any_file_and_ordinary_text_only_in_the_project_s(
         PROJECT.replace("${env:FM_ROOT:-lake}", f"${{file:../{outside.parent.name}/secret}}")
     )
     with pytest.raises(ConfigError, match="outside of the project's folder") as caught:
-        load_file(file)
+        load_project(file)
     assert VALUE not in str(caught.value)
 
 
@@ -259,7 +259,7 @@ def test_a_secret_that_is_sent_to_an_api_is_not_written_in_the_file(
     path.write_text(NODE.replace("HEADERS", headers).replace("PARAM", param))
 
     with pytest.raises(ConfigError) as caught:
-        load_file(path)
+        load_project(path)
 
     assert caught.value.code == "FM-CONFIG-011"
     assert "hunter2" not in str(caught.value)

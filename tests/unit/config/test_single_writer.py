@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.config import load_file
+from floodmark.config import load_project
 from floodmark.run.nodes.writes import quarantine_of
 
 PROJECT = """\
@@ -42,7 +42,7 @@ def test_a_write_to_s3_is_warned_of_unless_it_is_said_to_be_the_only_one(
     file = tmp_path / "floodmark.yaml"
     file.write_text(PROJECT.format(root=root, lake=lake, write=write))
 
-    loaded = load_file(file)
+    loaded = load_project(file)
 
     assert [each.code for each in loaded.warnings] == ["FM-CONFIG-041"] * warned
     spec = loaded.pipelines[0].nodes[0].spec

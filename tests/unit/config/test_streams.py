@@ -10,7 +10,7 @@ import fastjsonschema
 import pytest
 import yaml
 
-from floodmark.config import load_file
+from floodmark.config import load_project
 from floodmark.config.project.schema import json_schema
 from floodmark.config.stream.credentials import Credentials, variable_of
 from floodmark.config.stream.fields import Trigger, interval_seconds
@@ -428,7 +428,7 @@ def project(tmp_path: Path, text: str = PROJECT, **files: str) -> Path:
 
 
 def test_a_project_may_consist_of_streams(tmp_path: Path) -> None:
-    file = load_file(project(tmp_path))
+    file = load_project(project(tmp_path))
 
     assert file.settings.pipelines == []
     assert list(streams_of(file)) == ["events"]
@@ -451,7 +451,7 @@ def test_a_connection_says_to_kafka_only_what_a_stream_may(
     text = PROJECT.replace(kafka, f"{kafka[:-1]}, options: {{{option}}}}}")
 
     with pytest.raises(ConfigError) as caught:
-        load_file(project(tmp_path, text))
+        load_project(project(tmp_path, text))
 
     assert caught.value.code == code
 
@@ -461,7 +461,7 @@ def test_files_of_streams_add_to_the_project(tmp_path: Path) -> None:
         {"streams": [{**seed(), "pipelineId": "second"}]}
     ))  # fmt: skip
 
-    found = streams_of(load_file(path))
+    found = streams_of(load_project(path))
 
     assert sorted(found) == ["events", "production-events-pipeline", "second"]
     assert isinstance(found["second"], LoadedStream)
@@ -477,7 +477,7 @@ def test_errors_of_streams_are_those_of_their_files(tmp_path: Path) -> None:
     )
 
     with pytest.raises(ConfigErrors) as caught:
-        load_file(path)
+        load_project(path)
 
     told = {(e.code, (e.where or "").split(": ")[-1]) for e in caught.value.errors}
     assert ("FM-CONFIG-005", "streams[1].pipelineId (stream events)") in told
@@ -492,7 +492,7 @@ def test_a_connection_of_the_wrong_type_is_refused(tmp_path: Path) -> None:
     path = project(tmp_path, PROJECT.replace("connection: erp", "connection: events"))
 
     with pytest.raises(ConfigError) as caught:
-        load_file(path)
+        load_project(path)
 
     assert caught.value.code == "FM-CONFIG-015"
     assert "type kafka" in caught.value.title
@@ -504,14 +504,14 @@ def test_an_overlay_changes_a_stream_by_its_id(tmp_path: Path) -> None:
         "streams:\n  - pipeline_id: events\n    load: {table: events_dev}\n"
     )
 
-    stream = load_file(path, "dev").settings.streams[0]
+    stream = load_project(path, "dev").settings.streams[0]
 
     assert (stream.load.table, stream.load.connection) == ("events_dev", "erp")
 
 
 def test_a_project_with_neither_pipelines_nor_streams_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_file(project(tmp_path, "project: shop\n"))
+        load_project(project(tmp_path, "project: shop\n"))
 
     assert caught.value.title == 'key "pipelines" is missing'
 

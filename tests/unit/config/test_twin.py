@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import floodmark as fm
-from floodmark.config import load_file
+from floodmark.config import load_project
 from floodmark.errors import ConfigErrors
 
 YAML = """\
@@ -67,7 +67,7 @@ def test_python_and_files_give_the_same_settings_and_hashes(tmp_path: Path) -> N
     from floodmark.config.project.python_api import built
 
     (tmp_path / "floodmark.yaml").write_text(YAML)
-    written = load_file(tmp_path / "floodmark.yaml").settings
+    written = load_project(tmp_path / "floodmark.yaml").settings
 
     twin = built(tmp_path, "shop", pipelines(), jobs=3, connections=CONNECTIONS).settings
 

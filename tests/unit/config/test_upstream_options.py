@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.config import load_file
+from floodmark.config import load_project
 from floodmark.errors import ConfigError
 from floodmark.model.upstream import Upstream
 
@@ -16,7 +16,7 @@ def loaded(folder: Path, upstreams: str) -> list[Upstream]:
     path.write_text(
         f"project: p\npipelines:\n  - pipeline: a\n    function: 'm:f'\n    upstreams: {upstreams}\n"
     )
-    (pipeline,) = load_file(path).settings.pipelines
+    (pipeline,) = load_project(path).settings.pipelines
     assert pipeline.upstreams == [declared.name for declared in pipeline.declared]
     return [declared.upstream() for declared in pipeline.declared]
 

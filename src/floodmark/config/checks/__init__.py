@@ -1,1 +1,19 @@
 """Everything that judges files, without Spark and without looking at data."""
+
+from __future__ import annotations
+
+from floodmark.config.checks.findings import SENSITIVE, UNREAD_SQL, Finding
+from floodmark.config.checks.nodes import has_plugins
+from floodmark.config.checks.plugins import plugin_problems
+from floodmark.config.checks.sensitive import hides_values
+from floodmark.config.checks.unsupported import unsupported_keys
+
+__all__ = [
+    "SENSITIVE",
+    "UNREAD_SQL",
+    "Finding",
+    "has_plugins",
+    "hides_values",
+    "plugin_problems",
+    "unsupported_keys",
+]

@@ -22,7 +22,7 @@ from floodmark.model.window import CURSOR_FORMATS
 NOT_RUN = "FM-CONFIG-016"
 
 
-def unsupported(
+def unsupported_keys(
     pipeline: ResolvedPipeline, project: Sequence[ResolvedPipeline]
 ) -> Iterator[Finding]:
     """Every key of the pipeline's nodes that this version does not run, with its path."""

@@ -186,6 +186,11 @@ class Expectation(Settings):
     )
     name: Name | None = Field(default=None, description="For reports; else the check itself.")
 
+    @property
+    def kind(self) -> str:
+        """Which check it is."""
+        return next(kind for kind in CHECKS if getattr(self, kind) is not None)
+
     @model_validator(mode="before")
     @classmethod
     def _one_check(cls, value: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from floodmark.config.load import LoadedFile
+from floodmark.config.load import LoadedProject
 from floodmark.config.project.settings import ProjectSettings
 from floodmark.config.text.places import KeyPath
 from floodmark.config.text.safety import MASK, is_secret_path
@@ -27,7 +27,7 @@ class Origin:
     """What a masked secret refers to."""
 
 
-def origins(file: LoadedFile) -> list[Origin]:
+def origins(file: LoadedProject) -> list[Origin]:
     """Every value that is written in the project's files, then the defaults of the project."""
     root = file.document.root
     report = file.report()
@@ -42,25 +42,12 @@ def origins(file: LoadedFile) -> list[Origin]:
     return [*found, *_defaults(file)]
 
 
-def _defaults(file: LoadedFile) -> Iterator[Origin]:
+def _defaults(file: LoadedProject) -> Iterator[Origin]:
     for name, field in ProjectSettings.model_fields.items():
         value = getattr(file.settings, name)
         key = field.alias or name
         if isinstance(value, str | int) and file.document.entry((key,)) is None:
             yield Origin(key, value, DEFAULT)
-
-
-def merged_values(file: LoadedFile) -> Any:
-    """The project as one document, as it is written, with secrets masked."""
-    return _masked(file.document.data, ())
-
-
-def _masked(value: Any, path: KeyPath) -> Any:
-    if isinstance(value, dict):
-        return {key: _masked(each, (*path, key)) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_masked(each, (*path, i)) for i, each in enumerate(value)]
-    return MASK if is_secret_path(path) and isinstance(value, str) else value
 
 
 def named_key(document: Document, path: KeyPath) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from floodmark.config.checks.faults import add_fault
-from floodmark.config.load import LoadedFile, loaded_from
+from floodmark.config.load import LoadedProject, loaded_from
 from floodmark.config.project.nodes import NodeSettings
 from floodmark.config.project.settings import PipelineSettings
 from floodmark.config.text.layers import PROJECT_FILE, Layers
@@ -39,8 +39,8 @@ class Pipeline(PipelineSettings):
 
 def built(
     root: Path, project: str, pipelines: Sequence[PipelineSettings], **keys: Any
-) -> LoadedFile:
-    """What `load_file` gives for files that say the same; `root` is where relative paths start.
+) -> LoadedProject:
+    """What `load_project` gives for files that say the same; `root` is where relative paths start.
 
     Raises ConfigError, all errors at once. References are filled in as they are from files.
     """

@@ -29,7 +29,7 @@ from floodmark.config.text.tree import PYTHON, Document, Entry, python_entry
 from floodmark.errors import ConfigError
 
 if TYPE_CHECKING:
-    from floodmark.config.load import LoadedFile
+    from floodmark.config.load import LoadedProject
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def _look_for_schemas(document: Document, roots: Sequence[Path], report: Report)
             _schema(entry.value, (part,), document, roots, report)
 
 
-def streams_of(file: LoadedFile) -> dict[str, LoadedStream]:
+def streams_of(file: LoadedProject) -> dict[str, LoadedStream]:
     """The streams of a project that is valid, by pipelineId."""
     report, found = Report(shown_path(file.path)), {}
     for index, stream in enumerate(file.settings.streams):

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from floodmark.config.text.places import KeyPath, shown
 from floodmark.secrecy import MASK
 
-__all__ = ["MASK", "STREAM_PARAMS", "has_login", "is_secret_key", "is_secret_path", "safely_shown"]
+__all__ = [
+    "MASK",
+    "STREAM_PARAMS",
+    "has_login",
+    "is_secret_key",
+    "is_secret_path",
+    "masked_values",
+    "safely_shown",
+]
 
 STREAM_PARAMS = "connectionParams"
 """The key below which a stream says how to reach Kafka and its target."""
@@ -42,6 +51,15 @@ def is_secret_path(path: KeyPath) -> bool:
     is_sent = path[:1] != ("connections",) and path[-3:-1] == ("read", "params")
     is_param = path[-2:-1] == (STREAM_PARAMS,)
     return any(map(is_secret_key, path[-1:] if is_sent or is_param else _of_connection(path)))
+
+
+def masked_values(value: Any, path: KeyPath = ()) -> Any:
+    """What files say, with every secret masked."""
+    if isinstance(value, dict):
+        return {key: masked_values(each, (*path, key)) for key, each in value.items()}
+    if isinstance(value, list):
+        return [masked_values(each, (*path, i)) for i, each in enumerate(value)]
+    return MASK if is_secret_path(path) and isinstance(value, str) else value
 
 
 def _of_connection(path: KeyPath) -> KeyPath:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from floodmark.config.project.resolved import ResolvedPipeline
+from floodmark.config import ResolvedPipeline
 from floodmark.model.window import Caution
 from floodmark.run.nodes.combined import adds_rows
 

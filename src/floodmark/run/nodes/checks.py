@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from floodmark.config.project.nodes import CHECKS, Expectation
+from floodmark.config.project import Expectation
 from floodmark.model.names import quoted
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sinks.changes import UPSERTS
@@ -23,7 +23,7 @@ def title_of(check: Expectation) -> str:
     """A check by its name, or as it is written."""
     if check.name:
         return check.name
-    kind = next(kind for kind in CHECKS if getattr(check, kind) is not None)
+    kind = check.kind
     said = getattr(check, kind)
     if isinstance(said, list):
         return f"{kind}({', '.join(said)})"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from floodmark.config.project.nodes import NodeSettings, Step
+from floodmark.config.project import NodeSettings, Step
 from floodmark.model.window import Window
 from floodmark.run.nodes.outputs import Output, no_rows_of, rows_only
 from floodmark.transforms import sql

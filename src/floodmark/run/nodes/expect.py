@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from floodmark.config.project.nodes import Expectation, NodeSettings
+from floodmark.config.project import Expectation, NodeSettings
 from floodmark.engines.jvm import java_errors
 from floodmark.errors import RunError
 from floodmark.model.write import WriteSpec

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from floodmark.config.checks.sensitive import hides_values
-from floodmark.config.project.nodes import NodeSettings
-from floodmark.config.project.resolved import ResolvedPipeline
+from floodmark.config import ResolvedPipeline
+from floodmark.config.checks import hides_values
+from floodmark.config.project import NodeSettings
 from floodmark.engines.postgres_copy import MisfitError
 from floodmark.errors import FloodmarkError, RunError, TransformError
 from floodmark.model.write import HIDDEN_VALUES, WriteSpec

@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from floodmark.config.project.nodes import NodeSettings
-from floodmark.config.project.resolved import ResolvedNode
+from floodmark.config import ResolvedNode
+from floodmark.config.project import NodeSettings
 from floodmark.errors import RunError
 from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import WriteResult

@@ -7,8 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from floodmark.config.project.nodes import NodeSettings
-from floodmark.config.project.nodes import Step as Written
+from floodmark.config.project import NodeSettings
+from floodmark.config.project import Step as Written
 from floodmark.errors import TransformError
 from floodmark.transforms import Registry, Step, parse_steps, problems, sql, standard
 

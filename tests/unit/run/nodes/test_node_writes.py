@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from floodmark import failpoints
-from floodmark.config import load_file
+from floodmark.config import load_project
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project
 from floodmark.run.context import Run
@@ -173,7 +173,7 @@ pipelines:
 @pytest.mark.usefixtures("orders")
 def test_files_are_said_to_be_written_at_least_once(tmp_path: Path) -> None:
     (tmp_path / "floodmark.yaml").write_text(FILES)
-    warnings = load_file(tmp_path / "floodmark.yaml").warnings
+    warnings = load_project(tmp_path / "floodmark.yaml").warnings
 
     assert [warning.code for warning in warnings] == ["FM-CONFIG-018"]
     assert "at least once" in warnings[0].title
