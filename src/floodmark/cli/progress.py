@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from floodmark.cli.screen import STYLES, Screen, duration, number
+from floodmark.cli.screen import STYLES, Screen, number
+from floodmark.model import durations
 
 if TYPE_CHECKING:
     from floodmark.cli.call import Call
@@ -63,7 +64,7 @@ class Progress:
             self._end(outcome.name)
             self._say(
                 f"{outcome.name}: attempt {outcome.attempts} {outcome.status} ({code}), "
-                f"the next one in {duration(delay_seconds)}"
+                f"the next one in {durations.shown(delay_seconds)}"
             )
             self._wait_for_others()
 
@@ -80,7 +81,7 @@ class Progress:
         self._screen.line(
             f"{outcome.name}: ",
             (outcome.status, STYLES.get(outcome.status, "")),
-            f"{rows}, {duration(outcome.duration_seconds)}",
+            f"{rows}, {durations.shown(outcome.duration_seconds)}",
         )
         if outcome.already_applied:
             note = f"  already in {outcome.already_applied} from an earlier attempt, not repeated"

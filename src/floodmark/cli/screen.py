@@ -165,17 +165,3 @@ def size(value: int | None) -> str:
     while amount >= 999.5 and unit != "TB":
         amount, unit = amount / 1000, next(units)
     return f"{amount:.0f} {unit}" if unit == "B" or amount >= 99.5 else f"{amount:.1f} {unit}"
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds in the units that read best."""
-    if seconds is None:
-        return "-"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from floodmark.cli.call import Call, print_error
-from floodmark.cli.screen import STYLES, Row, Screen, duration, number, size
+from floodmark.cli.screen import STYLES, Row, Screen, number, size
+from floodmark.model import durations
 from floodmark.model.file_marks import any_mark
 from floodmark.model.marks import TimeMark, decoded, numbered
 from floodmark.model.names import NOT_RESOLVED, is_of_project
@@ -144,7 +145,7 @@ def _batch_outcome(screen: Screen, call: Call, outcome: BatchOutcome) -> None:
                 each.status,
                 number(each.rows_read),
                 number(each.rows_written),
-                duration(each.duration_seconds),
+                durations.shown(each.duration_seconds),
             ]
         )
         for each in outcome.pipelines
@@ -264,7 +265,7 @@ def _run_row(batch: PlannedBatch, name: str) -> Row:
     run = batch.runs.get(name)
     if run is None:
         return Row([name, "-", "-", "-", "-"])
-    where = "elsewhere" if run.is_external else duration(run.duration_seconds)
+    where = "elsewhere" if run.is_external else durations.shown(run.duration_seconds)
     cells = [name, run.status, number(run.rows_read), number(run.rows_written), where]
     error = (run.error or "").strip().splitlines()
     return Row(cells, error[0][:300] if error else None)
@@ -304,7 +305,7 @@ def lag(screen: Screen, call: Call, lags: Sequence[Lag]) -> None:
                 if each.kind == "version"
                 else mark_text(each.committed_mark),
                 number(each.versions_behind),
-                duration(each.seconds_behind),
+                durations.shown(each.seconds_behind),
             ],
             each.reason or (each.warning.text if each.warning else None),
         )

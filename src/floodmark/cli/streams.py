@@ -13,9 +13,10 @@ import typer
 from floodmark.cli import screens
 from floodmark.cli.call import Call, print_error, print_traceback
 from floodmark.cli.metrics import address
-from floodmark.cli.screen import Row, Screen, duration, number
+from floodmark.cli.screen import Row, Screen, number
 from floodmark.cli.verb import at_least, group, seconds, verb
 from floodmark.errors import ConfigError, StreamError
+from floodmark.model import durations
 
 if TYPE_CHECKING:
     from floodmark.config import LoadedStream
@@ -204,7 +205,7 @@ class StreamProgress:
         what = f"{counts.written:,} of {counts.received:,} records written"
         told = "was applied before" if batch.is_repeated else ", ".join([what, *lost])
         self._screen.line(
-            f"{self._name}: batch {batch.batch_id}: {told} in {duration(batch.seconds)},"
+            f"{self._name}: batch {batch.batch_id}: {told} in {durations.shown(batch.seconds)},"
             f" {batch.records_behind:,} behind"
         )
 
@@ -212,7 +213,7 @@ class StreamProgress:
         """An attempt failed and is repeated."""
         self._screen.line(
             f"{self._name}: attempt {attempt} failed ({error.code}: {error.found or error.title}),"
-            f" the next one in {duration(seconds)}"
+            f" the next one in {durations.shown(seconds)}"
         )
 
     def idle(self, records_behind: int) -> None:
@@ -320,7 +321,7 @@ def _draw_status(screen: Screen, found: Sequence[StreamStatus]) -> None:
 
 
 def _ago(seconds: float | None) -> str:
-    return "never" if seconds is None else f"{duration(seconds)} ago"
+    return "never" if seconds is None else f"{durations.shown(seconds)} ago"
 
 
 def _note(each: StreamStatus) -> str | None:
@@ -330,7 +331,7 @@ def _note(each: StreamStatus) -> str | None:
     told = [f"{held} {each.row.holder}, epoch {each.row.epoch}"]
     told += ["not running"] if each.is_running is False else []
     if each.sign is not None and each.sign.is_gone:
-        told += [f"no sign of life for {duration(each.sign.seconds_ago)}, and no end"]
+        told += [f"no sign of life for {durations.shown(each.sign.seconds_ago)}, and no end"]
     told += [] if each.row.exactly_once else ["exactly once is switched off"]
     told += [f"circuit breaker {each.breaker.replace('_', ' ')}"] if each.breaker else []
     told += [each.brokers] if each.brokers else []

@@ -27,3 +27,21 @@ def seconds_of(text: str) -> float:
     if match is None or match[2] not in _SECONDS:
         raise ValueError(f"not a duration: {text!r}")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def shown(seconds: float | None) -> str:
+    """Seconds in the units that read best; `-` where they are not known.
+
+    >>> shown(0.42), shown(420), shown(7_260)
+    ('0.4 s', '7 min 0 s', '2 h 1 min')
+    """
+    if seconds is None:
+        return "-"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

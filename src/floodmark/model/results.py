@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from floodmark.model import durations, shown
 from floodmark.model.state import BatchKind, BatchStatus, Fallback, PlannedBatch, RunStatus
 from floodmark.model.window import Caution, Window, WindowKind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Batch:
     """A batch as the user sees it."""
 
@@ -44,6 +45,40 @@ class Batch:
             if window.upstream == upstream:
                 return window
         raise KeyError(upstream)
+
+    @property
+    def _title(self) -> str:
+        name = f"{self.batch_id}, number {self.seq}" if self.batch_id else "not journaled"
+        return f"Batch {name} ({self.kind}, scope {self.scope}): {self.status}"
+
+    def __repr__(self) -> str:
+        windows = shown.several(
+            f"{window.upstream} {_range(window)}" for window in self.windows if window.has_news
+        )
+        pipelines = shown.several(self.pipelines)
+        return shown.lines(
+            self._title,
+            windows or "no news",
+            pipelines and f"pipelines: {pipelines}",
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (window.upstream, window.method, _range(window), window.status, window.reason)
+            for window in self.windows
+        ]
+        return shown.html_table(
+            self._title, ("upstream", "method", "window", "status", "reason"), rows
+        )
+
+
+def _range(window: Window) -> str:
+    """A window as people say it: versions, both included, or what it says about itself."""
+    if not window.has_news:
+        return "no news"
+    if window.kind != "version":
+        return f"by {window.kind}"
+    return f"{window.start} to {window.end} by {window.method}"
 
 
 def batch_view(batch: PlannedBatch, *, reused: bool, unplanned: tuple[str, ...] = ()) -> Batch:
@@ -82,7 +117,7 @@ NULL_COLUMNS = "null_columns."
 """Before the name of a write: the columns of its target that the rows did not have."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
     """What became of one pipeline of one batch."""
 
@@ -101,6 +136,27 @@ class RunResult:
     """True where the pipeline had succeeded before and its function was not called again."""
     story: str | None = None
     """Where the report of the run is, once there are reports."""
+
+    @property
+    def _title(self) -> str:
+        length = durations.shown(self.duration_seconds)
+        return f"RunResult {self.pipeline} of {self.batch_id}: {self.status} in {length}"
+
+    @property
+    def _rows(self) -> str:
+        read, written = shown.count(self.rows_read, "row"), shown.count(self.rows_written, "row")
+        return f"{read} read, {written} written"
+
+    def __repr__(self) -> str:
+        repeated = "it had succeeded before, nothing was called again"
+        return shown.lines(
+            self._title, self._rows, self.error or (repeated if self.is_repeat else "")
+        )
+
+    def _repr_html_(self) -> str:
+        known = {"rows": self._rows, "run": self.run_id, **self.metrics, "error": self.error}
+        rows = [(name, value) for name, value in known.items() if value is not None]
+        return shown.html_table(self._title, ("", ""), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +177,7 @@ class Finalized:
     held: tuple[Held, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Lag:
     """How far an upstream's watermark is behind the upstream."""
 
@@ -146,6 +202,31 @@ class Lag:
         """Whether the upstream could be looked at."""
         has_versions = self.kind != "version" or self.versions_behind is not None
         return has_versions and (self.seconds_behind is not None or self.latest_mark is not None)
+
+    @property
+    def _behind(self) -> str:
+        if self.versions_behind is not None:
+            return f"{shown.count(self.versions_behind, 'version')} behind"
+        return "behind" if self.seconds_behind else "up to date" if self.is_known else "unknown"
+
+    def __repr__(self) -> str:
+        committed = self.committed if self.kind == "version" else self.committed_mark
+        latest = self.latest if self.kind == "version" else self.latest_mark
+        since = f", for {durations.shown(self.seconds_behind)}" if self.seconds_behind else ""
+        held = f"held by {shown.several(self.held_by)}" if self.held_by else ""
+        return shown.lines(
+            f"Lag of {self.upstream} (scope {self.scope}): {self._behind}",
+            f"committed {committed}, latest {latest}{since}",
+            ": ".join(filter(None, (held, self.reason or ""))),
+        )
+
+    def _repr_html_(self) -> str:
+        header = ("scope", "upstream", "committed", "latest", "behind", "held by", "reason")
+        committed = self.committed if self.kind == "version" else self.committed_mark
+        latest = self.latest if self.kind == "version" else self.latest_mark
+        held = shown.several(self.held_by)
+        row = (self.scope, self.upstream, committed, latest, self._behind, held, self.reason)
+        return shown.html_table("Lag", header, [row])
 
 
 @dataclass(frozen=True, slots=True)
