@@ -271,6 +271,8 @@ CODES: dict[str, str] = {
     "FM-STREAM-047": "the log of a stream's target does not tell what happened since its last batch",
     "FM-STREAM-048": "floodmark_stream and batch_tracker tell of different batches of one number",
     "FM-STREAM-053": "the dead letters of a stream beside its Delta target were not cleaned up",
+    "FM-STREAM-054": "the dead letters of a stream beside its Delta target could not be relayed",
+    "FM-STREAM-055": "the target of a stream took too long for a batch",
     "FM-CLI-001": "the command line failed in a way that nobody foresaw",
     "FM-CLI-002": "the command was interrupted",
 }

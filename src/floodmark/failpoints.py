@@ -79,6 +79,9 @@ STAGE_POINTS = ("stream.after_stage",)
 LETTER_POINTS = ("letters.before_commit",)
 """Points that only a clean-up of dead letters reaches; it has crash tests of its own."""
 
+WITHDRAWAL_POINTS = ("letters.after_withdrawal",)
+"""Points that only dead letters reach whose batch is judged anew; they have crash tests of their own."""
+
 _seen: Counter[str] = Counter()
 _guard = threading.Lock()
 
@@ -98,6 +101,7 @@ def every_point() -> tuple[str, ...]:
         *RELAY_POINTS,
         *STAGE_POINTS,
         *LETTER_POINTS,
+        *WITHDRAWAL_POINTS,
     )
 
 

@@ -16,6 +16,7 @@ from floodmark.testing.stream_judge import (
     Sent,
     TrackedBatch,
     problems,
+    unsent_letters,
     windows_of,
     without_repeated,
 )
@@ -132,3 +133,18 @@ def test_a_record_that_was_repeated_counts_in_the_first_batch_that_has_it() -> N
 
     assert problems(told, found) == []
     assert problems(told, replace(found, rows=[*found.rows, (10, 1)]))
+
+
+@pytest.mark.parametrize(
+    ("arrived", "left", "told"),
+    [
+        ([("t", 0, 1), ("t", 0, 1)], 0, []),
+        ([], 0, ["dead letter ('t', 0, 1) did not reach its topic"]),
+        ([("t", 0, 1)], 2, ["2 dead letters still wait for their topic"]),
+        ([("t", 0, 1), ("t", 0, 2)], 0, ["('t', 0, 2) was sent, and is no dead letter"]),
+    ],
+)
+def test_messages_of_dead_letters_are_compared_with_the_letters(
+    arrived: list[tuple[str, int, int]], left: int, told: list[str]
+) -> None:
+    assert unsent_letters(arrived, APPENDED.letters, left) == told

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pyarrow as pa
 from psycopg.rows import dict_row
 
 from floodmark.engines.postgres import connector, run
@@ -24,6 +26,24 @@ from floodmark.streaming.ledger import (
 
 if TYPE_CHECKING:
     from floodmark.engines.postgres import Cursor
+    from floodmark.streaming.batches import DeadLetter
+
+_LETTERS = pa.schema(
+    [
+        ("stream_id", pa.string()),
+        ("batch_id", pa.int64()),
+        ("dead_lettered_at", pa.timestamp("us", "UTC")),
+        ("topic", pa.string()),
+        ("kafka_partition", pa.int32()),
+        ("kafka_offset", pa.int64()),
+        ("record_key", pa.binary()),
+        ("record_value", pa.binary()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+        ("column_name", pa.string()),
+        ("event_time", pa.timestamp("us", "UTC")),
+    ]
+)
 
 ME = ClaimFacts(holder="test")
 
@@ -78,3 +98,41 @@ def committed(ledger: Ledger, claim: Claim, table: str, *where: int) -> Applied 
     number, start, end = where
     planned = batch(claim, number, start, end)
     return ledger.commit(claim, planned, lambda cursor: put(cursor, table, range(start, end)))
+
+
+def letter_table(
+    letters: Sequence[DeadLetter],
+    batch_id: int,
+    stream_id: str = "numbers",
+    at: datetime | None = None,
+    *,
+    topic: str | None = None,
+    incarnation: int | None = None,
+) -> pa.Table:
+    """Dead letters as the executors write them beside a Delta target.
+
+    Without an incarnation as an older floodmark wrote them, which sent none.
+    """
+    rows = [
+        {
+            "stream_id": stream_id,
+            "batch_id": batch_id,
+            "dead_lettered_at": at or datetime.now(UTC),
+            "topic": letter.topic,
+            "kafka_partition": letter.partition,
+            "kafka_offset": letter.offset,
+            "record_key": letter.key,
+            "record_value": letter.value,
+            "reason": letter.reason,
+            "detail": letter.detail,
+            "column_name": letter.column,
+            "event_time": letter.event_time,
+        }
+        for letter in letters
+    ]
+    table = pa.Table.from_pylist(rows, schema=_LETTERS)
+    if incarnation is None:
+        return table
+    numbers = pa.array([incarnation] * len(letters), pa.int64())
+    topics = pa.array([topic] * len(letters), pa.string())
+    return table.append_column("incarnation", numbers).append_column("dlq_topic", topics)

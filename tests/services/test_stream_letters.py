@@ -17,11 +17,10 @@ from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import StreamError
 from floodmark.streaming.batches import DeadLetter
 from floodmark.streaming.delta_ledger import DEAD_LETTERS, DeltaLedger
-from floodmark.streaming.delta_writing import _table_of
 from floodmark.streaming.ledger import Ledger
 from floodmark.testing import crash
 
-from .stream_places import StreamPlace
+from .stream_places import StreamPlace, letter_table
 
 pytestmark = pytest.mark.postgres
 
@@ -42,9 +41,8 @@ class Letters:
                 f" now() - make_interval(secs => {days * 86_400}))"
             )
             return
-        rows = _table_of(stream_id, batch_id, [letter])
-        at = pa.array([datetime.now(UTC) - timedelta(days=days)], rows.schema.field(2).type)
-        write_deltalake(self.path, rows.set_column(2, rows.schema.field(2), at), mode="append")
+        at = datetime.now(UTC) - timedelta(days=days)
+        write_deltalake(self.path, letter_table([letter], batch_id, stream_id, at), mode="append")
 
     def left(self) -> list[int]:
         if isinstance(self.ledger, Ledger):

@@ -290,6 +290,39 @@ def test_a_refused_record_may_have_been_sent_in_any_year(stage: Stage) -> None:
     assert [letter["event_time"] for letter in stage.letters()] == [None]
 
 
+CANARY = "4711-of-Mrs-Jones"
+RAISES = {
+    "P0001": "RAISE EXCEPTION 'no % here', NEW.v",
+    "23514": "RAISE check_violation USING MESSAGE = 'bad ' || NEW.v, DETAIL = NEW.v, HINT = NEW.v",
+    "XY123": "RAISE EXCEPTION USING ERRCODE = 'XY123', MESSAGE = NEW.v",
+}
+
+
+@pytest.mark.parametrize("state", RAISES)
+def test_what_a_trigger_says_of_a_row_is_nowhere_but_in_the_record(
+    stage: Stage, state: str
+) -> None:
+    stage.table("id bigint", "v text")
+    stage.place.query(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.v LIKE '4711%'"
+        f" THEN {RAISES[state]}; END IF; RETURN NEW; END $$;"
+        " CREATE TRIGGER looks BEFORE INSERT ON target FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    frame = records(["good", CANARY])
+
+    if state == "XY123":  # a state of somebody's own stops the stream
+        told = str(stage.refused(frame))
+    else:
+        told = str(stage.refused(frame, fail_fast=True))
+        assert stage.load(frame) == LoadCounts(2, 1, 1)
+        (letter,) = stage.letters()
+        assert letter["reason"] == state
+        told += letter["detail"]
+
+    assert state in told
+    assert "4711" not in told
+
+
 def test_original_bytes_are_asked_for_where_the_frame_has_none(stage: Stage) -> None:
     stage.table("id bigint", "v integer CHECK (v < 10)")
     asked = []

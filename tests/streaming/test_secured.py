@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +16,9 @@ import pytest
 from floodmark.cli.main import main
 from floodmark.engines import kafka_server, postgres_server
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
+from floodmark.engines.kafka_refusals import is_login_refused
 from floodmark.engines.postgres import connector
+from floodmark.errors import StreamError
 from floodmark.testing.certificates import Authority
 
 if TYPE_CHECKING:
@@ -29,6 +34,7 @@ _JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required"
     ' user_reader="se\\\\"cr\\\\\\\\et";'
 )
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 ONLY_TLS = b"hostssl all all 127.0.0.1/32 scram-sha-256\n"
 
 
@@ -67,7 +73,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     (folder / "server.pem").write_bytes(certified.key + certified.certificate)
     broker = {
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:SASL_SSL",
-        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        **{f"listener.name.plaintext.scram-sha-{n}.sasl.jaas.config": _SCRAM for n in (256, 512)},
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "listener.name.plaintext.plain.sasl.jaas.config": _JAAS,
         "ssl.keystore.type": "PEM",
@@ -162,13 +169,14 @@ class Refused(NamedTuple):
     variables: dict[str, str]
     code: str
     reason: str
+    may_pass: bool = False
 
 
 @pytest.mark.parametrize(
     "refused",
     [
         pytest.param(
-            Refused({"kafka_ca": "other.pem"}, {}, "FM-STREAM-020", "certificate"),
+            Refused({"kafka_ca": "other.pem"}, {}, "FM-STREAM-020", "certificate", may_pass=True),
             id="broker not trusted",
         ),
         pytest.param(
@@ -176,7 +184,7 @@ class Refused(NamedTuple):
             id="login refused",
         ),
         pytest.param(
-            Refused({"database_ca": "other.pem"}, {}, "FM-STREAM-005", "SSL"),
+            Refused({"database_ca": "other.pem"}, {}, "FM-STREAM-005", "SSL", may_pass=True),
             id="database not trusted",
         ),
         pytest.param(
@@ -203,6 +211,77 @@ def test_who_is_not_trusted_is_named_and_nothing_is_written(
     error = json.loads(said)["streams"][0]["error"]
     assert (status, error["code"]) == (4, refused.code), said
     assert refused.reason in error["found"]
+    assert error["retryable"] is refused.may_pass
     assert PASSWORD not in said
     assert secured.postgres.password not in said
     assert secured.ask("SELECT to_regclass('public.refused')") == [(None,)]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_wrong_password_of_kafka_is_told_from_a_broker_that_goes_away(
+    secured: Secured, mechanism: str
+) -> None:
+    from confluent_kafka.admin import (
+        AdminClient,
+        ScramCredentialInfo,
+        ScramMechanism,
+        UserScramCredentialUpsertion,
+    )
+
+    if mechanism != "PLAIN":
+        kind = getattr(ScramMechanism, mechanism.replace("-", "_"))
+        wish = UserScramCredentialUpsertion(
+            USER, ScramCredentialInfo(kind, 4096), PASSWORD.encode()
+        )
+        admin = AdminClient(secured.client)
+        admin.alter_user_scram_credentials([wish])[USER].result(30)
+    right = {**secured.client, "sasl.mechanism": mechanism}
+    wrong = {**right, "sasl.password": "wrong"}
+
+    refused = [is_login_refused(said) for said in (right, wrong)]
+    with pytest.raises(StreamError) as caught:
+        KafkaAdmin(wrong).latest(["any"])
+    with pytest.raises(StreamError) as unsent:
+        KafkaProducer(wrong, send_seconds=20).send([Record("any", b"")])
+
+    assert refused == [False, True]
+    assert (caught.value.code, caught.value.retryable) == ("FM-STREAM-020", False)
+    assert (unsent.value.code, unsent.value.retryable) == ("FM-STREAM-022", False)
+    # Neither a certificate that is not trusted nor a silent broker says anything of the password.
+    other = {**wrong, "ssl.ca.location": str(secured.folder / "other.pem")}
+    assert not is_login_refused(other)
+    assert not is_login_refused({**wrong, "bootstrap.servers": "127.0.0.1:1"})
+
+
+class GoingAway(threading.Thread):
+    """A broker that takes the greeting and closes the connection."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.server = socket.create_server(("127.0.0.1", 0))
+
+    def run(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.server.accept()
+                connection.recv(1_000)
+                connection.close()
+
+
+def test_a_broker_that_goes_away_while_it_is_greeted_refuses_nobody() -> None:
+    broker = GoingAway()
+    broker.start()
+    settings = {
+        "bootstrap.servers": f"127.0.0.1:{broker.server.getsockname()[1]}",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+    }
+
+    assert not is_login_refused(settings)
+    with pytest.raises(StreamError) as caught:
+        KafkaAdmin(settings, answer_seconds=3).latest(["any"])
+
+    broker.server.close()
+    assert caught.value.retryable

@@ -65,7 +65,26 @@ def test_a_job_whose_executors_were_lost_is_tried_again(spark: SparkSession) -> 
     error = unread("s", aborted)
 
     assert (error.code, error.retryable) == ("FM-STREAM-026", True)
-    assert error.found == "CarriedError: Job aborted"
+    assert error.found == "CarriedError: org.apache.spark.SparkException"
+
+
+def test_what_a_job_says_of_a_value_is_left_out(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([("4711-of-Mrs-Jones",)], "v string").selectExpr("CAST(v AS INT)")
+    with pytest.raises(Exception, match="4711") as caught:
+        rows.toArrow()
+
+    found = str(unread("s", caught.value).found)
+
+    assert "CAST_INVALID_INPUT" in found
+    assert "4711" not in str(unread("s", caught.value))
+
+
+def test_what_the_client_of_kafka_says_is_kept(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    silent = jvm.java.net.ConnectException("Connection refused")
+    aborted = CarriedError(jvm.org.apache.spark.SparkException("Job aborted", silent))
+
+    assert str(unread("s", aborted).found).endswith("java.net.ConnectException: Connection refused")
 
 
 def test_an_error_of_python_or_of_the_query_is_not_tried_again(spark: SparkSession) -> None:

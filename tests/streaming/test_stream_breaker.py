@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from floodmark.config.stream.files import load_stream
+from floodmark.config import load_stream
 from floodmark.engines.postgres_server import OwnServer, running
 from floodmark.engines.spark import local_session
 from floodmark.streaming.crew import Told

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from floodmark import failpoints
-from floodmark.config.stream.files import load_stream
+from floodmark.config import load_stream
 from floodmark.engines.spark import local_session
 from floodmark.errors import StreamError
 from floodmark.streaming.parts import access_of, runner_of

@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from floodmark import failpoints
-from floodmark.config.stream.files import load_stream
+from floodmark.config import load_stream
 from floodmark.deltalog import DeltaLog
+from floodmark.engines.kafka import records_at
 from floodmark.engines.spark import local_session
 from floodmark.errors import StreamError
 from floodmark.model.receipt import metadata_of
 from floodmark.streaming.batches import claim_of
 from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS
+from floodmark.streaming.delta_letters import FILE_LETTERS
 from floodmark.streaming.parts import access_of, ledger_of, runner_of
-from floodmark.testing.streams import Place, Run, event, until
+from floodmark.testing.streams import Place, Run, event, largest_result, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,6 +114,129 @@ def test_records_are_there_once_with_their_offsets_in_the_commit(
     ]
 
 
+def sent_to(place: Place, topic: str) -> list[dict[str, Any]]:
+    end = place.admin.latest([topic]).at((topic, 0))
+    found = records_at(
+        {"bootstrap.servers": place.kafka.bootstrap}, [(topic, 0, n) for n in range(end)]
+    )
+    return [json.loads(value or b"") for _, (_, value) in sorted(found.items())]
+
+
+def with_topics(path: Path, dead: str, late: str) -> Path:
+    said = json.loads(path.read_text())
+    said["errorHandlingConfig"] = {"dlqConfig": {"dlqType": "kafka", "topic": dead}}
+    said["streamingConfigJson"] |= {
+        "watermark": {"eventTimeColumn": "at", "delayThreshold": "1 hour"},
+        "lateDataConfig": {"strategy": "sendToDLQ", "dlqTopic": late},
+    }
+    path.write_text(json.dumps(said))
+    return path
+
+
+def test_dead_letters_and_late_records_reach_their_topics_once_the_broker_takes_them(
+    place: Place, run: Run, spark: SparkSession
+) -> None:
+    dead, late = f"{place.name}-dead", f"{place.name}-late"
+    path = with_topics(delta(place, maxRecordsPerTrigger=6), dead, late)
+    place.admin.create_topic(dead, 1)
+    place.send(*map(event, range(5)), b"poison", partition=0)
+    code, first = run("run", path)
+    place.send(event(9, "2020-01-01T00:00:00Z"), b"more", {"id": None}, partition=0)
+    again, second = run("run", path)
+    waits = run("status", path)[1]["streams"][0]["outbox"]
+    place.admin.create_topic(late, 1)
+
+    last, _ = run("run", path)
+
+    assert (code, again, last) == (0, 0, 0), (first, second)
+    told = [(each["reason"], each["offset"]) for each in sent_to(place, dead)]
+    assert (told, waits) == ([("malformed", 5), ("malformed", 7), ("null", 8)], 1)
+    assert [(each["reason"], each["offset"]) for each in sent_to(place, late)] == [("late", 6)]
+    assert run("status", path)[1]["streams"][0]["outbox"] == 0
+    assert [offset for _, offset, _ in letters(spark, place)] == [6, 5, 7, 8]
+    for topic in (dead, late):
+        place.admin.delete_topic(topic)
+
+
+def cut_off(path: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    monkeypatch.setenv("FLOODMARK_FAILPOINT", point)
+    monkeypatch.setenv("FLOODMARK_FAILPOINT_ACTION", "raise")
+    failpoints.rearm()
+    with pytest.raises((failpoints.FailpointReached, StreamError)):
+        runner_of(access_of(load_stream(path)), local_session).run()
+    monkeypatch.delenv("FLOODMARK_FAILPOINT")
+    failpoints.rearm()
+
+
+@pytest.mark.parametrize("point", ["stream.before_commit", "letters.after_withdrawal"])
+def test_records_that_are_judged_otherwise_after_a_cut_off_batch_are_in_one_place(
+    place: Place, run: Run, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """The first attempt wrote letters by a schema that was corrected before the second one."""
+    path = delta(place)
+    place.send(event(1), {"id": 2}, {"id": 3, "kind": "c", "at": "no time"}, partition=0)
+    (place.folder / "schemas/event.ddl").write_text(
+        "id BIGINT NOT NULL, at STRING, kind STRING NOT NULL"
+    )
+    cut_off(path, monkeypatch, "stream.before_commit")
+    (place.folder / "schemas/event.ddl").write_text("id BIGINT NOT NULL, at TIMESTAMP, kind STRING")
+    if point != "stream.before_commit":
+        cut_off(path, monkeypatch, point)
+
+    code, document = run("run", path)
+
+    spark = local_session()
+    assert code == 0, document
+    assert ids(spark, place) == [1, 2]
+    assert [offset for _, offset, _ in letters(spark, place)] == [2]
+
+
+def test_letters_of_a_batch_without_rows_are_there_once_although_its_checkpoint_is_deleted(
+    place: Place, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead, late = f"{place.name}-dead", f"{place.name}-late"
+    for topic in (dead, late):
+        place.admin.create_topic(topic, 1)
+    path = with_topics(delta(place, maxRecordsPerTrigger=3), dead, late)
+    place.send(event(0), b"bad 1", event(2), b"bad 3", event(4), b"bad 5", b"bad 6", partition=0)
+    cut_off(path, monkeypatch, "stream.before_commit:2")
+    shutil.rmtree(place.folder / "checkpoint")
+    said = json.loads(path.read_text())
+    said["streamingConfigJson"]["maxRecordsPerTrigger"] = 2
+    path.write_text(json.dumps(said))
+    cut_off(path, monkeypatch, "letters.after_withdrawal")
+
+    code, document = run("run", path)
+
+    spark = local_session()
+    assert code == 0, document
+    assert ids(spark, place) == [0, 2, 4]
+    assert [offset for _, offset, _ in letters(spark, place)] == [1, 3, 5, 6]
+    assert [each["offset"] for each in sent_to(place, dead)] == [1, 3, 5, 6]
+    for topic in (dead, late):
+        place.admin.delete_topic(topic)
+
+
+def test_a_flood_of_dead_letters_stays_with_the_executors(
+    place: Place, run: Run, spark: SparkSession
+) -> None:
+    """40 MB of them, where a job that gave the driver a tenth would fail; in files of a thousand."""
+    path = delta(place, maxRecordsPerTrigger=10_000)
+    for _ in range(4):
+        place.send(*(os.urandom(10_000) for _ in range(1_000)), partition=0)
+    place.send(event(1), partition=0)
+
+    with largest_result(spark, "4m"):
+        code, document = run("run", path)
+
+    assert code == 0, document
+    (stream,) = document["streams"]
+    assert (stream["written"], stream["dead_lettered"], stream["batches"]) == (1, 4_000, 1)
+    found = spark.read.format("delta").load(table_of(place) + DEAD_LETTERS)
+    assert found.count() == found.select("kafka_offset").distinct().count() == 4_000
+    assert max(row["count"] for row in found.groupBy("_metadata.file_path").count().collect()) <= FILE_LETTERS  # fmt: skip
+
+
 def test_an_upsert_keeps_the_last_record_of_a_key(
     place: Place, run: Run, spark: SparkSession
 ) -> None:
@@ -163,6 +288,23 @@ def test_a_batch_that_is_cut_off_is_there_once(
     assert code == 0, document
     assert ids(spark, place) == [n for n in range(10) if n % 4]
     assert [offset for _, offset, _ in letters(spark, place)] == [0, 4, 8]
+
+
+def test_a_value_that_the_table_refuses_is_not_shown(
+    place: Place, run: Run, spark: SparkSession
+) -> None:
+    path = delta(place)
+    place.send(event(1))
+    run("run", path)
+    spark.sql(f"ALTER TABLE delta.`{table_of(place)}` ADD CONSTRAINT kinds CHECK (kind <> '4711')")
+    place.send({"id": 2, "kind": "4711"})
+
+    code, document = run("run", path)
+
+    error = document["streams"][0]["error"]
+    assert (code, error["code"]) == (4, "FM-STREAM-015"), error
+    assert "DELTA_VIOLATE_CONSTRAINT" in error["found"]
+    assert "4711" not in json.dumps(document)
 
 
 def test_a_checkpoint_that_is_deleted_loses_and_doubles_nothing(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.config.stream.files import load_stream
+from floodmark.config import load_stream
 from floodmark.engines.kafka import KafkaProducer, Record, records_at
 from floodmark.engines.spark import local_session
 from floodmark.model.offsets import Offsets

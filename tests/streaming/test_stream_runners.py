@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from floodmark import failpoints
-from floodmark.config.stream.files import load_stream
+from floodmark.config import load_stream
 from floodmark.engines.kafka import records_at
 from floodmark.engines.spark import local_session
 from floodmark.errors import StreamError

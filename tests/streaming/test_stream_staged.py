@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from floodmark.config.stream.files import load_stream
+from floodmark.config import load_stream
 from floodmark.streaming.parts import access_of, runner_of
 from floodmark.streaming.stage_task import MAX_OTHERS
 from floodmark.testing.streams import Place, Run, event

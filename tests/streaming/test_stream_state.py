@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from floodmark import failpoints
-from floodmark.config.stream.files import load_stream
+from floodmark.config import load_stream
 from floodmark.engines.jvm import state_metric
 from floodmark.engines.spark import local_session
 from floodmark.streaming.parts import access_of, runner_of
-from floodmark.testing.streams import Place, Run
+from floodmark.testing.streams import Place, Run, largest_result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 
@@ -216,6 +220,36 @@ def test_windows_are_right_although_a_batch_is_cut_off(
     assert place.ask(
         "SELECT sum(record_count), sum(written), sum(dead_lettered) FROM $schema.batch_tracker"
     ) == [(6, 5, 1)]
+
+
+def test_a_flood_of_dead_letters_is_never_all_in_the_driver(
+    place: Place, run: Run, spark: SparkSession
+) -> None:
+    """40 MB of them through the driver in pieces of 8 MB: into their table and the outbox, once."""
+    topic = f"{place.name}-dead"
+    place.admin.create_topic(topic, 1)
+    path = stateful(place, deduplicate={"columns": ["id"]}, maxRecordsPerTrigger=10_000)
+    said = json.loads(path.read_text())
+    said["errorHandlingConfig"] = {"dlqConfig": {"dlqType": "kafka", "topic": topic}}
+    path.write_text(json.dumps(said))
+    for _ in range(4):
+        place.send(*(os.urandom(10_000) for _ in range(1_000)), partition=0)
+    place.send(at("12:00"), at("12:00"), at("12:00", 2))
+    run("tables", path)
+
+    tracemalloc.start()
+    with largest_result(spark, "20m"):
+        code, document = run("run", path)
+    peak = tracemalloc.get_traced_memory()[1] / 1024**2
+    tracemalloc.stop()
+
+    assert (code, counts(document)) == (0, (4_003, 2, 4_000, 1)), document
+    sizes = "SELECT count(DISTINCT kafka_offset), sum(length(record_value)) FROM"
+    assert place.ask(f"{sizes} $schema.floodmark_dead_letters") == [(4_000, 40_000_000)]
+    assert place.admin.latest([topic]).at((topic, 0)) == 4_000
+    place.admin.delete_topic(topic)
+    # A thousand messages at once, each with its record in base64, are 13 MB and are held in two copies.
+    assert peak < 60
 
 
 def test_state_is_given_up_only_when_that_is_said(place: Place, run: Run) -> None:

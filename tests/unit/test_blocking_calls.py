@@ -53,8 +53,12 @@ LIMITED_BY = {
         "streaming/query.py *",
         "streaming/read.py reader.load",
         "streaming/staging.py mapInArrow.collect",
+        "streaming/judged_letters.py *",
         "streaming/state.py *",
     ),
+    "writeTimeout of a stream (FM-STREAM-055): statements, COMMIT and jobs of Spark of a batch are"
+    " ended (streaming/limits.py)": ("streaming/writing.py ledger.commit",),
+    "LOGIN_SECONDS of the socket": ("engines/kafka_refusals.py *",),
     "PostgreSQL: connect_timeout and keepalives (postgres._PATIENCE), lock_timeout (limit_locks);"
     " a statement by timeout: of the pipeline, which cancels it (open_connections)": (
         "engines/open_connections.py connect",
@@ -74,7 +78,6 @@ LIMITED_BY = {
         "streaming/status.py *",
         "streaming/target.py run",
         "streaming/upsert.py run",
-        "streaming/writing.py ledger.commit",
     ),
     "delta-rs: its object store gives a request up after 30 s and retries after 3 minutes"
     " (storage_options timeout, retry_timeout); a local disk answers or fails": (
@@ -88,6 +91,7 @@ LIMITED_BY = {
         "sources/times.py *",
         "streaming/delta_ledger.py *",
         "streaming/delta_letters.py *",
+        "streaming/delta_outbox.py *",
     ),
     "MAX_ATTEMPTS of the journal (FM-CONTROL-009); a commit as delta-rs": (
         "control/upkeep.py *compact",

@@ -190,7 +190,8 @@ def spark_condition(error: BaseException) -> str:
     ours = getattr(error, "getCondition", None)
     if ours is not None:
         return str(ours() or "")
-    return next((str(java.getCondition()) for java in _causes(error) if _is_sparks(java)), "")
+    conditions = (java.getCondition() for java in _causes(error) if _is_sparks(java))
+    return next((str(condition) for condition in conditions if condition is not None), "")
 
 
 def unread_file(error: BaseException) -> str | None:

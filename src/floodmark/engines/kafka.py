@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from floodmark.engines.kafka_refusals import is_login_refused
 from floodmark.errors import SetupError, StreamError
 from floodmark.model.offsets import Offsets, TopicPartition
 
@@ -49,7 +50,8 @@ class Complaints:
     A refused login or certificate is told here alone: the answers just do not come.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
         self._last: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
@@ -68,6 +70,14 @@ class Complaints:
     def forget(self) -> None:
         """Begin anew: what is told from here on is of what is asked now."""
         self._last = None
+
+    def may_pass(self, error: KafkaError) -> bool:
+        """Whether the same may succeed later; a login that looks refused is tried by ourselves."""
+        from confluent_kafka import KafkaError as Known
+
+        if error.code() == Known._AUTHENTICATION:
+            return not is_login_refused(self._settings)
+        return _is_retryable(error)
 
     def instead_of(self, error: KafkaError | None) -> KafkaError | None:
         """The refusal behind an answer that did not come, or the error itself."""
@@ -94,7 +104,7 @@ class KafkaAdmin:
 
         self._brokers = str(settings.get("bootstrap.servers", ""))
         self._seconds = answer_seconds
-        self._complaints = Complaints()
+        self._complaints = Complaints(settings)
         self._client = AdminClient({**_QUIET, **settings, "error_cb": self._complaints})
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str | None]:
@@ -215,7 +225,7 @@ class KafkaAdmin:
 
     def _told_answer(self, name: Any, future: Future[Any]) -> Any:
         topic = getattr(name, "topic", name)
-        with _told(f"topic {topic} at {self._brokers}", self._complaints.instead_of):
+        with _told(f"topic {topic} at {self._brokers}", self._complaints):
             return self._answer(future)
 
     def _answer(self, future: Future[Any]) -> Any:
@@ -241,7 +251,7 @@ class KafkaProducer:
         self._brokers = str(settings.get("bootstrap.servers", ""))
         self._seconds = send_seconds
         sure = {"enable.idempotence": True, "message.timeout.ms": int(send_seconds * 1000)}
-        self._complaints = Complaints()
+        self._complaints = Complaints(settings)
         self._client = Producer({**_QUIET, **sure, **settings, "error_cb": self._complaints})
 
     def send(self, records: Iterable[Record]) -> int:
@@ -273,8 +283,7 @@ class KafkaProducer:
 
         refused: dict[int, tuple[KafkaError, str]] = {}
         sent = 0
-        heard = self._complaints.instead_of
-        with _told(self._brokers, heard, code="FM-STREAM-022"):
+        with _told(self._brokers, self._complaints, code="FM-STREAM-022"):
             for record in records:
                 try:
                     self._enqueue(record, _noting(refused, sent, record.topic))
@@ -290,7 +299,8 @@ class KafkaProducer:
     def _not_sent(self, error: KafkaError, topic: str, count: int) -> StreamError:
         where = f"topic {topic} at {self._brokers}"
         known = self._complaints.instead_of(error) or error
-        return _failed("FM-STREAM-022", known, where, count=count)
+        may_pass = self._complaints.may_pass(known)
+        return _failed("FM-STREAM-022", known, where, may_pass=may_pass, count=count)
 
     def _enqueue(self, record: Record, delivered: Callable[..., None]) -> None:
         more: dict[str, Any] = {} if record.partition is None else {"partition": record.partition}
@@ -335,14 +345,14 @@ def records_at(
 
     # Librdkafka wants a group; partitions are assigned, so it joins none.
     own = {"group.id": "floodmark", "enable.auto.commit": False, "enable.partition.eof": True}
-    complaints = Complaints()
+    complaints = Complaints(settings)
     consumer = Consumer({**_QUIET, **settings, **own, "error_cb": complaints})
     found: dict[tuple[str, int, int], tuple[bytes | None, bytes | None]] = {}
     by_partition: dict[TopicPartition, list[int]] = {}
     for topic, partition, offset in sorted(set(positions)):
         by_partition.setdefault((topic, partition), []).append(offset)
     try:
-        with _told(str(settings.get("bootstrap.servers", "")), complaints.instead_of):
+        with _told(str(settings.get("bootstrap.servers", "")), complaints):
             for place, offsets in by_partition.items():
                 for offset, key, value in _fetched(consumer, place, offsets, answer_seconds):
                     found[(*place, offset)] = (key, value)
@@ -381,17 +391,19 @@ def _fetched(
 @contextmanager
 def _told(
     where: str,
-    heard: Callable[[KafkaError | None], KafkaError | None],
+    complaints: Complaints,
     code: str = "FM-STREAM-020",
 ) -> Iterator[None]:
-    """Errors of the client as our own; `heard` gives the one behind another, or behind none."""
+    """Errors of the client as our own; `complaints` has the one behind another, or behind none."""
     from confluent_kafka import KafkaException
 
     try:
         yield
     except (KafkaException, TimeoutError) as error:
-        known = heard(error.args[0] if isinstance(error, KafkaException) else None)
-        raise (_failed(code, known, where) if known else _late(where)) from error
+        known = complaints.instead_of(error.args[0] if isinstance(error, KafkaException) else None)
+        if known is None:
+            raise _late(where) from error
+        raise _failed(code, known, where, may_pass=complaints.may_pass(known)) from error
 
 
 def _late(where: str) -> StreamError:
@@ -406,7 +418,9 @@ def _late(where: str) -> StreamError:
     )
 
 
-def _failed(code: str, error: KafkaError, where: str, count: int = 1) -> StreamError:
+def _failed(
+    code: str, error: KafkaError, where: str, *, may_pass: bool, count: int = 1
+) -> StreamError:
     from confluent_kafka import KafkaError as Known
 
     absent = (Known.UNKNOWN_TOPIC_OR_PART, Known._UNKNOWN_TOPIC)
@@ -419,7 +433,7 @@ def _failed(code: str, error: KafkaError, where: str, count: int = 1) -> StreamE
         found=f"{error.name()}: {error.str()}" + (f" ({count} records)" if count > 1 else ""),
         state=_STATE,
         next="create the topic, or name the one that is meant" if code.endswith("21") else _NEXT,
-        retryable=_is_retryable(error),
+        retryable=may_pass,
         details={"kafka_error": error.name()},
     )
 
@@ -440,8 +454,7 @@ def _is_retryable(error: KafkaError) -> bool:
     lost = (Known._TRANSPORT, Known._ALL_BROKERS_DOWN, Known._TIMED_OUT, Known._MSG_TIMED_OUT)
     busy = (Known.REQUEST_TIMED_OUT, Known.NETWORK_EXCEPTION, Known.NOT_ENOUGH_REPLICAS)
     # A broker that goes away while it is greeted looks like one that refuses.
-    refused = (Known._AUTHENTICATION, Known._SSL)
-    return bool(error.retriable()) or error.code() in (*lost, *busy, *refused, *_moving())
+    return bool(error.retriable()) or error.code() in (*lost, *busy, Known._SSL, *_moving())
 
 
 def _moving() -> tuple[int, ...]:

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 _OF_VALUES = ("22",)
 """The class of SQLSTATE for data that a type does not take."""
+_OF_FUNCTIONS = ("P0",)
+"""That of what PL/pgSQL raises; with ERRCODE it raises any other state too."""
+_LANGUAGES = frozenset(("pl_exec.c", "plperl.c", "plpy_elog.c", "plpy_plpymodule.c", "pltcl.c"))
+"""The files of the server whose errors have the text of somebody's function."""
+TEXT_OF_A_FUNCTION = "text of a function of the database, left out: it may show values"
 _QUOTATION = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c-\u300f]")
 _BYTES = re.compile(r"(?:0x[0-9a-fA-F]+\s*)+")
 
@@ -169,12 +174,15 @@ def said(error: BaseException) -> str:
     """What the server or the driver said, with its state, on one line, without values and secrets.
 
     Only the first part of it: the detail of the server shows the values of whole rows. Where the
-    first part is about a value, the value is left out.
+    first part is about a value, the value is left out; what a trigger raises is left out whole.
     """
     state = sqlstate(error)
     primary = getattr(getattr(error, "diag", None), "message_primary", None)
     text = masked(" ".join((primary or str(error)).split()))
-    if state.startswith(_OF_VALUES):
+    source = getattr(getattr(error, "diag", None), "source_file", None)
+    if state.startswith(_OF_FUNCTIONS) or source in _LANGUAGES:
+        text = f"{_condition(error)}: {TEXT_OF_A_FUNCTION}"
+    elif state.startswith(_OF_VALUES):
         text = f"{_condition(error)}: {without_values(text)}"
     return f"{text} (SQLSTATE {state})" if state else f"{type(error).__name__}: {text}"
 
@@ -209,10 +217,19 @@ def limit_locks(cursor: Cursor, seconds: float = LOCK_SECONDS) -> None:
 
 def lock_limit(seconds: float = LOCK_SECONDS) -> str:
     """The expression that does it, for a statement that sets more."""
-    limit = max(1, round(seconds * 1000))
+    return _at_most("lock_timeout", seconds)
+
+
+def statement_limit(seconds: float) -> str:
+    """The same for each statement of the transaction; a COMMIT is none to the server."""
+    return _at_most("statement_timeout", seconds)
+
+
+def _at_most(setting: str, seconds: float) -> str:
+    limit = min(max(1, round(seconds * 1000)), 2**31 - 1)
     return (
-        "set_config('lock_timeout', (SELECT CASE WHEN setting::bigint BETWEEN 1 AND"
-        f" {limit} THEN setting ELSE '{limit}' END FROM pg_settings WHERE name = 'lock_timeout'),"
+        f"set_config('{setting}', (SELECT CASE WHEN setting::bigint BETWEEN 1 AND"
+        f" {limit} THEN setting ELSE '{limit}' END FROM pg_settings WHERE name = '{setting}'),"
         " true)"
     )
 

@@ -71,3 +71,5 @@ class WriteSpec:
     allow_single_writer: bool = False
     """Whether Spark may write to S3 with a log store that loses a commit when two write at once: the
     user says that nobody else does."""
+    file_rows: int | None = None
+    """So many rows a file has at most; None leaves it to the engine."""

@@ -265,6 +265,8 @@ class DeltaSink:
             writer = self._with_creation(writer, rows.columns)
         if widens:
             writer = writer.option("mergeSchema", "true")
+        if self._spec.file_rows is not None:
+            writer = writer.option("maxRecordsPerFile", str(self._spec.file_rows))
         failpoints.reached("sink.before_commit")
         writer.save(self._spec.target)
 

@@ -22,7 +22,6 @@ from floodmark.errors import SourceError, StreamError
 from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.offsets import Offsets, breaks
 from floodmark.model.receipt import Receipt, commit_metadata, metadata_of
-from floodmark.streaming import delta_letters
 from floodmark.streaming.batches import (
     Claim,
     ClaimFacts,
@@ -33,6 +32,7 @@ from floodmark.streaming.batches import (
     claimed_by,
     is_same,
 )
+from floodmark.streaming.delta_letters import LetterTable
 from floodmark.streaming.delta_proof import (
     Noted,
     Target,
@@ -49,6 +49,8 @@ log = logging.getLogger("floodmark.streaming")
 BESIDE = ".floodmark_stream"
 """What the name of the table with claims and decisions ends with."""
 DEAD_LETTERS = ".floodmark_dead_letters"
+OUTBOX = ".floodmark_outbox"
+"""What the table ends with that says up to where dead letters are sent to Kafka."""
 REQUESTS = "_requests"
 """A folder in the table beside the target: a small file for each request, answer and sign of life."""
 LOOKED_AT = 1_000
@@ -241,11 +243,9 @@ class DeltaLedger:
             raise broken(row, batch, found)
         return True
 
-    def receipt(
-        self, claim: Claim, batch: StreamBatch, counts: LoadCounts, of: str = ""
-    ) -> Receipt:
-        """What a commit of a batch carries; `of` for one beside the target."""
-        app_id = self.app_id(batch.incarnation) + of
+    def receipt(self, claim: Claim, batch: StreamBatch, counts: LoadCounts) -> Receipt:
+        """What a commit of a batch carries."""
+        app_id = self.app_id(batch.incarnation)
         said = {
             "start_offsets": batch.start.to_json(),
             "end_offsets": batch.end.to_json(),
@@ -297,13 +297,37 @@ class DeltaLedger:
         del retention_days
         return 0
 
+    @property
+    def letters(self) -> LetterTable:
+        """The dead letters beside the target."""
+        return LetterTable(f"{self.path}{DEAD_LETTERS}", self.stream_id, self.storage)
+
     def cleanup_dead_letters(self, retention_days: float) -> int:
-        """As `Ledger.cleanup_dead_letters`: one commit. Older versions keep the rows until VACUUM."""
+        """As `Ledger.cleanup_dead_letters`: one commit. Older versions keep the rows until VACUUM.
+
+        Letters stay that wait for Kafka, and those of a batch whose rows are not there yet: its next
+        attempt finds their receipt, and does not write them again.
+        """
+        from floodmark.streaming.delta_outbox import DeltaOutbox
+
         if retention_days < 0:
             raise ValueError(f"a retention of {retention_days} days")
         before = datetime.now(UTC) - timedelta(days=retention_days)
-        letters = f"{self.path}{DEAD_LETTERS}"
-        return delta_letters.removed(letters, self.stream_id, before, self.storage)
+        return self.letters.remove_older(before, DeltaOutbox(self).free())
+
+    def held(self) -> dict[int, int]:
+        """The last batch of each incarnation that the target shows."""
+        log = self._log()
+        receipts = {} if log is None else self._receipts(log)
+        return {int(app.rpartition("/")[2]): batch_id for app, batch_id in receipts.items()}
+
+    def reached(self) -> tuple[int, int]:
+        """The incarnation that the stream is in, and its last batch in the target; -1 without one."""
+        held, decided = self.held(), self._decided()
+        newest = max(
+            [*held, *([decided.row.incarnation] if decided is not None else [])], default=1
+        )
+        return newest, held.get(newest, -1)
 
     # Reading ------------------------------------------------------------------------------------
 

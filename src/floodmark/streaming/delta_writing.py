@@ -6,16 +6,15 @@ between them leaves letters whose rows come with the next attempt, which finds t
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
-import pyarrow as pa
-
-from floodmark import failpoints
+from floodmark import __version__, failpoints
 from floodmark.config import LoadedStream
 from floodmark.deltalog import is_delta_table
 from floodmark.errors import SinkError, StreamError
@@ -29,16 +28,18 @@ from floodmark.streaming.batches import (
     AlreadyApplied,
     Applied,
     Claim,
-    DeadLetter,
     LoadCounts,
     Loaded,
     StreamBatch,
 )
-from floodmark.streaming.delta_ledger import DEAD_LETTERS, DeltaLedger
+from floodmark.streaming.delta_ledger import DeltaLedger
+from floodmark.streaming.delta_letters import FILE_LETTERS, letter_rows
+from floodmark.streaming.judged_letters import JudgedLetters, kept
 from floodmark.streaming.late import late_rule
+from floodmark.streaming.limits import jobs_within
 from floodmark.streaming.read import BAD, OFFSET, PARTITION, TOPIC, Records, Wanted
 from floodmark.streaming.refusals import disagreeing, first_refused
-from floodmark.streaming.spark_faults import asked, may_pass, said_by_spark
+from floodmark.streaming.spark_faults import asked, may_pass, said_of_job
 from floodmark.streaming.state import tallied
 from floodmark.streaming.writing import Results, advanced, wanted_of
 
@@ -49,23 +50,9 @@ log = logging.getLogger("floodmark.streaming")
 
 Result = TypeVar("Result")
 
-_LETTERS = pa.schema(
-    [
-        ("stream_id", pa.string()),
-        ("batch_id", pa.int64()),
-        ("dead_lettered_at", pa.timestamp("us", "UTC")),
-        ("topic", pa.string()),
-        ("kafka_partition", pa.int32()),
-        ("kafka_offset", pa.int64()),
-        ("record_key", pa.binary()),
-        ("record_value", pa.binary()),
-        ("reason", pa.string()),
-        ("detail", pa.string()),
-        ("column_name", pa.string()),
-        ("event_time", pa.timestamp("us", "UTC")),
-    ]
-)
 _RANK = "_fm_rank"
+_JUDGING = {"watermark", "late_data", "state_timeout", "deduplicate", "aggregate", "output_mode"}
+"""Settings that decide what becomes of a record."""
 
 
 @dataclass
@@ -92,7 +79,13 @@ class DeltaWriter:
         return asked(self.stream.called, act)
 
     def sweep(self, claim: Claim) -> None:
-        """Nothing is staged."""
+        """Take dead letters out that came without their rows, and will come again.
+
+        An incarnation that was cut off between the two leaves them behind: the next one judges its
+        records anew, in batches of its own. Raises FM-STREAM-053.
+        """
+        app_id = self.ledger.app_id("")
+        self.ledger.letters.withdraw_cut_off(claim, app_id, self.ledger.held())
 
     def write(
         self, claim: Claim, planned: StreamBatch, records: Records
@@ -100,8 +93,8 @@ class DeltaWriter:
         """Commit a batch of records, as `BatchWriter.write`."""
         rule, watermark = late_rule(self.stream.settings), claim.event_watermark
         frame = records.judged()
-        with _kept(frame):
-            tally = self.asked(lambda: tallied(frame, rule))
+        with kept(frame):
+            tally = self.asked(lambda: tallied(self.stream.called, frame, rule))
             if rule is not None:
                 watermark = rule.watermark_after(watermark, tally.newest_event)
             counts = LoadCounts(tally.received, tally.counted, len(tally.letters), tally.late)
@@ -118,8 +111,7 @@ class DeltaWriter:
     ) -> tuple[Claim, Applied | AlreadyApplied]:
         """Commit a batch of a query that keeps state, as `BatchWriter.write_results`."""
         rows = self.asked(results.frame.count)
-        loaded = results.accounted(Loaded(LoadCounts(rows, rows)))
-        letters = list(loaded.dead_letters)
+        loaded, letters = results.accounted(Loaded(LoadCounts(rows, rows))), results.tally.letters
         outcome = self._committed(claim, planned, results.frame, letters, loaded.counts)
         return advanced(claim, planned), outcome
 
@@ -128,40 +120,91 @@ class DeltaWriter:
         claim: Claim,
         batch: StreamBatch,
         rows: DataFrame,
-        letters: Sequence[DeadLetter],
+        letters: JudgedLetters,
         counts: LoadCounts,
     ) -> Applied | AlreadyApplied:
         """The order of the steps is the guarantee.
 
-        1. Fenced, already there, or not where the stream stands: nothing is written.
+        1. Fenced, or not where the stream stands: nothing is written.
         2. Dead letters beside the target, with a receipt of the batch.
-        3. Rows, receipt and offsets in one commit of the target.
+        3. Rows, receipt and offsets in one commit of the target, unless they are there already.
         """
         # 1.
-        if not self.ledger.admitted(claim, batch):
-            return AlreadyApplied(batch.batch_id)
-        if self.stream.settings.errors.fail_fast and letters:
-            raise first_refused(f"stream {self.stream_id}", letters[0])
-        if not counts.agree:
+        is_new = self.ledger.admitted(claim, batch)
+        if is_new and self.stream.settings.errors.fail_fast and len(letters):
+            raise first_refused(f"stream {self.stream_id}", next(iter(letters)))
+        if is_new and not counts.agree:
             raise disagreeing(self.stream_id, str(counts), batch)
         # 2.
-        spark = rows.sparkSession
-        if letters:
-            beside = WriteSpec(
-                f"{self.spec.target}{DEAD_LETTERS}",
-                "append",
-                self.stream_id,
-                allow_single_writer=self.spec.allow_single_writer,
-            )
-            receipt = self.ledger.receipt(claim, batch, counts, of="/dead_letters")
-            frame = spark.createDataFrame(_table_of(self.stream_id, batch.batch_id, letters))
-            self._saved(spark, beside, frame, receipt)
+        receipt = self.ledger.receipt(claim, batch, counts)
+        self._write_letters(receipt, batch, letters, is_new=is_new)
+        if not is_new:
+            return AlreadyApplied(batch.batch_id)
         # 3.
         failpoints.reached("stream.before_commit")
         self._refuse_missing()
-        self._saved(spark, self.spec, self._rows(rows), self.ledger.receipt(claim, batch, counts))
+        self._saved(rows.sparkSession, self.spec, self._rows(rows), receipt)
         failpoints.reached("stream.after_commit")
         return Applied(batch.batch_id, counts)
+
+    def _write_letters(
+        self, receipt: Receipt, batch: StreamBatch, letters: JudgedLetters, *, is_new: bool
+    ) -> None:
+        """The letters of a batch, once, as its rows are judged.
+
+        An attempt before may have judged by other settings and left its letters without rows: those
+        are withdrawn first. Where the rows are there after all, by a runner that was taken for dead,
+        letters that were withdrawn come back.
+        """
+        table, attempt = self.ledger.letters, 0
+        last = table.last(receipt.app_id)
+        if last is not None and last.batch_id == batch.batch_id:
+            attempt = last.attempt
+            if last.judged_by != self._judged_by:
+                if is_new and not last.is_withdrawn:
+                    table.withdraw(receipt.app_id, last)
+                    attempt += 1
+                elif not last.is_withdrawn:
+                    return
+                attempt += 1
+        elif not is_new:
+            return
+        if not len(letters):
+            return
+        number = (batch.incarnation, batch.batch_id)
+        rows = letter_rows(letters.frame, self.stream_id, number, self._topics)
+        spec = WriteSpec(
+            table.path,
+            "append",
+            self.stream_id,
+            adds_columns=True,
+            file_rows=FILE_LETTERS,
+            allow_single_writer=self.spec.allow_single_writer,
+        )
+        of_letters = table.receipt(receipt, attempt, judged_by=self._judged_by)
+        self._saved(letters.frame.sparkSession, spec, rows, of_letters)
+
+    @property
+    def _topics(self) -> tuple[str | None, str | None]:
+        """Where dead letters go, and late records."""
+        dlq, rule = self.stream.settings.errors.dlq, late_rule(self.stream.settings)
+        return (
+            dlq.topic if dlq.dlq_type == "kafka" else None,
+            rule.topic if rule is not None else None,
+        )
+
+    @cached_property
+    def _judged_by(self) -> str:
+        """By what records are judged: the same for settings that find the same records sound."""
+        settings = self.stream.settings
+        said = [
+            __version__,
+            [astuple(field) for field in self.stream.payload.fields],
+            list(self.stream.columns),
+            settings.streaming.model_dump(mode="json", include=_JUDGING),
+            settings.load.nul_bytes,
+        ]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
     def _rows(self, frame: DataFrame) -> DataFrame:
         """The columns of the target; for a merge the last record of each key."""
@@ -175,8 +218,16 @@ class DeltaWriter:
     ) -> None:
         storage = self.ledger.storage
         previous = last_write(spec.target, receipt.app_id, storage)
+        where, seconds = (
+            f"stream {self.stream_id}, {spec.target}",
+            self.stream.settings.load.write_seconds,
+        )
+        sink = DeltaSink(spark, spec, (), previous, storage.options)
         try:
-            DeltaSink(spark, spec, (), previous, storage.options).write(frame, receipt)
+            with jobs_within(spark, where, seconds):
+                sink.write(frame, receipt)
+        except StreamError:
+            raise
         except SinkError as error:
             raise self._retold(error) from error
         # Whatever Spark throws; Delta's conflicts with other writers pass.
@@ -213,22 +264,12 @@ class DeltaWriter:
             "FM-STREAM-015",
             "a batch of a stream could not be written to its Delta table",
             where=f"stream {self.stream_id}, {self.spec.target}",
-            found=said_by_spark(error),
+            found=said_of_job(error),
             state="rows, receipt and offsets are one commit: all there or nothing, and the next"
             " attempt finds out",
             next=f"floodmark stream run {self.stream.called}",
             retryable=may_pass(error) if is_passing is None else is_passing,
         )
-
-
-@contextmanager
-def _kept(frame: DataFrame) -> Iterator[None]:
-    """Computed once, however often it is asked."""
-    frame.persist()
-    try:
-        yield
-    finally:
-        frame.unpersist()
 
 
 def _last_of_each(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -239,25 +280,3 @@ def _last_of_each(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
     order = [f.col(name).desc() for name in (TOPIC, PARTITION, OFFSET)]
     window = Window.partitionBy(*map(quoted, keys)).orderBy(*order)
     return frame.withColumn(_RANK, f.row_number().over(window)).where(f"{_RANK} = 1").drop(_RANK)
-
-
-def _table_of(stream_id: str, batch_id: int, letters: Sequence[DeadLetter]) -> pa.Table:
-    now = datetime.now(UTC)
-    rows: list[dict[str, Any]] = [
-        {
-            "stream_id": stream_id,
-            "batch_id": batch_id,
-            "dead_lettered_at": now,
-            "topic": letter.topic,
-            "kafka_partition": letter.partition,
-            "kafka_offset": letter.offset,
-            "record_key": letter.key,
-            "record_value": letter.value,
-            "reason": letter.reason,
-            "detail": letter.detail,
-            "column_name": letter.column,
-            "event_time": letter.event_time,
-        }
-        for letter in letters
-    ]
-    return pa.Table.from_pylist(rows, schema=_LETTERS)

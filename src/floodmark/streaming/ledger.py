@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
+from floodmark.config.stream import WRITE_SECONDS
 from floodmark.engines.postgres import (
     LOCK_NOT_AVAILABLE,
     UNDEFINED_COLUMN,
@@ -26,6 +27,7 @@ from floodmark.engines.postgres import (
     quoted_table,
     run,
     said,
+    statement_limit,
 )
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets, breaks
@@ -45,6 +47,7 @@ from floodmark.streaming.batches import (
     is_same,
 )
 from floodmark.streaming.faults import database_error
+from floodmark.streaming.limits import CANCEL_SECONDS, statements_within
 from floodmark.streaming.refusals import (
     broken,
     disagreeing,
@@ -98,8 +101,15 @@ class Ledger:
     Keeps one connection, and opens another where it broke. Not for several threads at once.
     """
 
-    def __init__(self, connect: Connect, stream_id: str, schema: str | None = None) -> None:
+    def __init__(
+        self,
+        connect: Connect,
+        stream_id: str,
+        schema: str | None = None,
+        write_seconds: float = WRITE_SECONDS,
+    ) -> None:
         self.stream_id = stream_id
+        self._write_seconds = write_seconds
         self.schema = schema or "public"
         self._connect = connect
         self._kept: Connection | None = None
@@ -108,7 +118,7 @@ class Ledger:
 
     def twin(self) -> Ledger:
         """Another ledger of the same stream, for another thread."""
-        return Ledger(self._connect, self.stream_id, self.schema)
+        return Ledger(self._connect, self.stream_id, self.schema, self._write_seconds)
 
     def close(self) -> None:
         """Give the connection back; the next call opens one."""
@@ -187,9 +197,14 @@ class Ledger:
 
         Every error leaves the database as it was; called again it does the same again. Without
         `exactly_once` in the claim step 2 only fences, and the tracker gets no row; the batch gets
-        the next free number, whatever number it comes with.
+        the next free number, whatever number it comes with. What the database does not do within
+        `write_seconds` is FM-STREAM-055.
         """
-        with self._transaction() as connection:
+        where = f"stream {self.stream_id}, batch {batch.batch_id}"
+        with (
+            self._transaction() as connection,
+            statements_within(connection, where, self._write_seconds),
+        ):
             cursor = cursor_of(connection)
             # 1.
             row = self._held(cursor, claim)
@@ -640,7 +655,9 @@ class Ledger:
             cursor_of(connection),
             "SELECT set_config('application_name', $1, true), set_config('synchronous_commit',"
             " CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE"
-            f" current_setting('synchronous_commit') END, true), {lock_limit()}",
+            f" current_setting('synchronous_commit') END, true), {lock_limit()},"
+            # Behind that of the runner itself, for one that is stopped.
+            f" {statement_limit(self._write_seconds + CANCEL_SECONDS)}",
             (self._application,),
         )
         return connection

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -78,7 +78,7 @@ class MicroBatch:
         """A dead letter for each record that is neither written nor dropped."""
         for row in self._rejects:
             if row[BAD] != LATE or (self.late is not None and self._late_is_letter):
-                yield _letter(row)
+                yield letter_of_record(row)
 
     @property
     def _late_is_letter(self) -> bool:
@@ -94,7 +94,8 @@ class MicroBatch:
         return _aware(newest)
 
 
-def _letter(row: dict[str, Any]) -> DeadLetter:
+def letter_of_record(row: Mapping[str, Any]) -> DeadLetter:
+    """The dead letter of a judged record."""
     reason = row[BAD]
     return DeadLetter(
         row[TOPIC],
@@ -102,11 +103,15 @@ def _letter(row: dict[str, Any]) -> DeadLetter:
         row[OFFSET],
         reason,
         DETAILS[reason],
-        row[KEY],
-        row[VALUE],
+        _bytes(row[KEY]),
+        _bytes(row[VALUE]),
         row[BAD_COLUMN],
         _aware(row[EVENT_TIME]),
     )
+
+
+def _bytes(value: bytes | bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
 
 
 def _aware(time: datetime | None) -> datetime | None:

@@ -11,9 +11,9 @@ the broker      no answer: everything waits
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark import failpoints
 from floodmark.engines.postgres import Connect, cursor_of, limit_locks, quoted_table, run
@@ -51,9 +51,10 @@ class Producer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A row of the outbox."""
+    """What waits to be sent."""
 
-    message_id: int
+    message_id: Hashable
+    """By which its outbox knows it again."""
     topic: str
     key: bytes | None
     value: bytes | None
@@ -73,7 +74,7 @@ class Relayed:
     sent: int = 0
     topics: dict[str, StreamError] = field(default_factory=dict)
     """Why the messages of a topic wait."""
-    messages: dict[int, StreamError] = field(default_factory=dict)
+    messages: dict[Hashable, StreamError] = field(default_factory=dict)
     """Why single messages wait, by their id."""
     failure: StreamError | None = None
     """Why the broker could not be asked further."""
@@ -109,7 +110,7 @@ class Outbox:
             raise database_error(self.stream_id, error) from error
 
     def relay(
-        self, producer: Producer, topics: Collection[str] = (), messages: Collection[int] = ()
+        self, producer: Producer, topics: Collection[str] = (), messages: Collection[Any] = ()
     ) -> Relayed:
         """Send what waits, oldest first, and remove each message that Kafka has acknowledged.
 
@@ -119,7 +120,7 @@ class Outbox:
         acknowledged stays.
         """
         done = Relayed()
-        last = -1
+        last: Hashable = -1
         while True:
             resting = [*topics, *done.topics]
             page = self._relay_page(producer, last, resting, messages, done)
@@ -132,9 +133,9 @@ class Outbox:
     def _relay_page(
         self,
         producer: Producer,
-        after: int,
+        after: Hashable,
         topics: Sequence[str],
-        messages: Collection[int],
+        messages: Collection[Any],
         done: Relayed,
     ) -> list[Message]:
         import psycopg
@@ -154,7 +155,7 @@ class Outbox:
                 page = [Message(*row) for row in rows]
                 if page:
                     failpoints.reached("dlq.before_relay")
-                    sent = self._sent(producer, page, done)
+                    sent = send_page(producer, page, done)
                     failpoints.reached("dlq.after_send")
                     run(cursor, f"DELETE FROM {self._table} WHERE message_id = ANY($1)", (sent,))
                     connection.commit()
@@ -163,41 +164,51 @@ class Outbox:
         except psycopg.Error as error:
             raise database_error(self.stream_id, error) from error
 
-    def _sent(self, producer: Producer, page: Sequence[Message], done: Relayed) -> list[int]:
-        """The ids of the messages that Kafka has taken; `done` learns of the others."""
-        refusals = producer.refusals([message.record for message in page])
-        sent = [each.message_id for n, each in enumerate(page) if n not in refusals]
-        for number, error in sorted(refusals.items()):
-            message = page[number]
-            if message.topic in done.topics:
-                continue
-            kind = error.details.get("kafka_error")
-            if kind in _OF_THE_MESSAGE:
-                self._send_alone(producer, message, sent, done)
-            elif kind in _OF_THE_TOPIC:
-                done.topics[message.topic] = error
-            else:
-                done.failure = done.failure or error
-        return sent
 
-    def _send_alone(
-        self, producer: Producer, message: Message, sent: list[int], done: Relayed
-    ) -> None:
-        """Send a message by itself: the broker refuses all those that came with one too large.
-
-        A dead letter that is too large by itself is sent without the bytes of its record.
-        """
-        refusal = producer.refusals([message.record]).get(0)
-        if refusal is not None:
-            kind = str(refusal.details.get("kafka_error"))
-            smaller = without_value(message.value, kind) if kind in _OF_THE_MESSAGE else None
-            if smaller is not None:
-                letter = Message(message.message_id, message.topic, None, smaller)
-                refusal = producer.refusals([letter.record]).get(0)
-        if refusal is None:
-            sent.append(message.message_id)
+def send_page(producer: Producer, page: Sequence[Message], done: Relayed) -> list[Hashable]:
+    """The ids of the messages that Kafka has taken; `done` learns of the others."""
+    refusals = producer.refusals([message.record for message in page])
+    sent = [each.message_id for n, each in enumerate(page) if n not in refusals]
+    for number, error in sorted(refusals.items()):
+        message = page[number]
+        if message.topic in done.topics:
+            continue
+        kind = error.details.get("kafka_error")
+        if kind in _OF_THE_MESSAGE:
+            _send_alone(producer, message, sent, done)
+        elif kind in _OF_THE_TOPIC:
+            done.topics[message.topic] = error
         else:
-            done.messages[message.message_id] = refusal
+            done.failure = done.failure or error
+    return sent
+
+
+def _send_alone(producer: Producer, message: Message, sent: list[Hashable], done: Relayed) -> None:
+    """Send a message by itself: the broker refuses all those that came with one too large.
+
+    A dead letter that is too large by itself is sent without the bytes of its record.
+    """
+    refusal = producer.refusals([message.record]).get(0)
+    if refusal is not None:
+        kind = str(refusal.details.get("kafka_error"))
+        smaller = without_value(message.value, kind) if kind in _OF_THE_MESSAGE else None
+        if smaller is not None:
+            letter = Message(message.message_id, message.topic, None, smaller)
+            refusal = producer.refusals([letter.record]).get(0)
+    if refusal is None:
+        sent.append(message.message_id)
+    else:
+        done.messages[message.message_id] = refusal
+
+
+class AnyOutbox(Protocol):
+    """What a relay sends from: the table of a database, or the letters beside a Delta target."""
+
+    def waiting(self) -> int: ...
+
+    def relay(
+        self, producer: Producer, topics: Collection[str] = (), messages: Collection[Any] = ()
+    ) -> Relayed: ...
 
 
 @dataclass
@@ -209,7 +220,7 @@ class Relay:
     next process.
     """
 
-    outbox: Outbox
+    outbox: AnyOutbox
     make_producer: Callable[[], Producer]
     clock: Callable[[], float] = time.monotonic
     _producer: Producer | None = None
@@ -217,7 +228,7 @@ class Relay:
     """For everything: Kafka does not answer."""
     _topics: dict[str, float] = field(default_factory=dict)
     """Topics that rest, and until when."""
-    _messages: set[int] = field(default_factory=set)
+    _messages: set[Hashable] = field(default_factory=set)
     """Messages that Kafka does not take."""
 
     def send(self) -> int:

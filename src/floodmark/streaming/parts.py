@@ -17,10 +17,11 @@ from floodmark.model.write import WriteMode as DeltaMode
 from floodmark.model.write import WriteSpec
 from floodmark.streaming.access import Access, table_of
 from floodmark.streaming.delta_ledger import DeltaLedger
+from floodmark.streaming.delta_outbox import DeltaOutbox
 from floodmark.streaming.late import late_rule
 from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.load import PostgresLoad
-from floodmark.streaming.outbox import Outbox, Producer, Relay
+from floodmark.streaming.outbox import AnyOutbox, Outbox, Producer, Relay
 from floodmark.streaming.query import StreamQuery
 from floodmark.streaming.runner import StreamRunner
 from floodmark.streaming.runner_notes import RunnerNotes
@@ -62,7 +63,8 @@ def ledger_of(access: Access) -> Ledger | DeltaLedger:
     if settings.load.sink_type == "delta":
         path, options = delta_path(access)
         return DeltaLedger(path, settings.pipeline_id, Storage(options))
-    return Ledger(access.database(), settings.pipeline_id, tracker_schema(access))
+    seconds = settings.load.write_seconds
+    return Ledger(access.database(), settings.pipeline_id, tracker_schema(access), seconds)
 
 
 def delta_path(access: Access) -> tuple[str, Mapping[str, str]]:
@@ -117,9 +119,11 @@ def source_of(access: Access) -> KafkaSource:
     )
 
 
-def outbox_of(access: Access) -> Outbox:
+def outbox_of(access: Access) -> AnyOutbox:
     """The messages of the stream that wait for Kafka."""
-    settings = access.stream.settings
+    settings, ledger = access.stream.settings, ledger_of(access)
+    if isinstance(ledger, DeltaLedger):
+        return DeltaOutbox(ledger)
     return Outbox(access.database(), settings.pipeline_id, tracker_schema(access))
 
 
@@ -146,7 +150,7 @@ def runner_of(
         "stop": stop or threading.Event(),
         "watcher": watcher or Nobody(),
         "skips_to_earliest": skips_to_earliest,
-        "relay": _relay(access) if _has_topic(settings) else None,
+        "relay": _relay(access) if settings.sends_letters else None,
     }
     if settings.streaming.offsets_in == "checkpoint":
         return StreamQuery(*parts, **more, accepts_state_loss=accepts_state_loss)
@@ -175,14 +179,21 @@ def _writer(access: Access) -> BatchWriter:
         else None,
         columns,
     )
-    ledger = Ledger(access.database(), settings.pipeline_id, tracker_schema(access))
+    schema = tracker_schema(access)
+    ledger = Ledger(access.database(), settings.pipeline_id, schema, load.write_seconds)
     writer = BatchWriter(stream, ledger, PostgresLoad(spec, fail_fast, originals))
     if rule is not None and rule.table is not None:
         of_late = TargetSpec(_named(rule.table, settings), creates_table=True, columns=columns)
         return replace(writer, load_late=PostgresLoad(of_late, fail_fast, originals))
-    schema = tracker_schema(access)
     staging = Staging(
-        access.database(), settings.pipeline_id, schema, spec, fail_fast, originals, rule
+        access.database(),
+        settings.pipeline_id,
+        schema,
+        spec,
+        fail_fast,
+        originals,
+        rule,
+        load.write_seconds,
     )
     return replace(writer, staging=staging)
 
@@ -201,12 +212,6 @@ def _delta_writer(access: Access) -> DeltaWriter:
         allow_single_writer=load.allow_single_writer or access.lake_has_single_writer,
     )
     return DeltaWriter(stream, DeltaLedger(path, name, Storage(options)), spec)
-
-
-def _has_topic(settings: StreamPipeline) -> bool:
-    """Whether anything is ever sent to Kafka."""
-    late = settings.streaming.late_data
-    return settings.errors.dlq.dlq_type == "kafka" or (late is not None and bool(late.dlq_topic))
 
 
 def _relay(access: Access) -> Relay:

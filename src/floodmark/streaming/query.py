@@ -40,7 +40,7 @@ from floodmark.streaming.checkpoint import (
 from floodmark.streaming.read import Records, batch_records
 from floodmark.streaming.refusals import not_by_spark
 from floodmark.streaming.runner import Runner, Stopped, end_of
-from floodmark.streaming.spark_faults import ended, said_by_spark
+from floodmark.streaming.spark_faults import ended, said_of_query
 from floodmark.streaming.startup import (
     Start,
     check_offsets,
@@ -216,7 +216,7 @@ class StreamQuery(Runner):
         try:
             yield
         except AnalysisException as error:
-            raise not_by_spark(self.stream.called, said_by_spark(error)) from error
+            raise not_by_spark(self.stream.called, said_of_query(error)) from error
 
     def _starting(self, start: Offsets) -> str:
         """As Spark wants it: every partition is to be named."""
@@ -291,9 +291,11 @@ class StreamQuery(Runner):
         before = batch_watermark_ms(self._folder, number - 1, self.stream.called)
         wanted = self.state.judging(batch.start, batch.end, before)
         records = batch_records(self.spark, self.access.source().spark, wanted)
-        tally = self.writer.asked(partial(tallied, records.judged()))
+        called = self.stream.called
+        tally = self.writer.asked(partial(tallied, called, records.judged()))
         results = Results(frame, tally, self.state.has_windows, duplicates)
-        return self.writer.write_results(claim, batch, results)
+        with tally.letters.kept():
+            return self.writer.write_results(claim, batch, results)
 
     def _duplicates(self) -> int:
         ours = (q for q in self.spark.streams.active if q.id == self._known().query_id)

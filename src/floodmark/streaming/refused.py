@@ -39,7 +39,17 @@ class Refusal:
 
 
 class Refusals(dict[int, Refusal]):
-    """Rows of a frame, from 0, that are not written; told twice, a row is refused once."""
+    """Rows of a frame, from 0, that are not written; told twice, a row is refused once.
+
+    Refusals that are the same are one object: of a flood of rows each takes a hundred bytes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[Refusal, Refusal] = {}
+
+    def __setitem__(self, row: int, refusal: Refusal) -> None:
+        super().__setitem__(row, self._known.setdefault(refusal, refusal))
 
     def misfit(self, error: MisfitError, first: int = 0) -> None:
         """A value of a row, counted from `first`."""

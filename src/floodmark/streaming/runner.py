@@ -135,7 +135,7 @@ class Runner:
     def tidied(self, claim: Claim) -> None:
         """Count what the tracker has, drop what was staged in vain, send what waits for Kafka."""
         self.watcher.counted(self.again(self.ledger.tracked), None)
-        self.writer.sweep(claim)
+        self.again(partial(self.writer.sweep, claim))
         self.relayed()
 
     def done(self, batch: BatchDone) -> None:

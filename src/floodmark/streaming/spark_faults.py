@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from floodmark.engines.jvm import java_classes, spark_condition
-from floodmark.errors import StreamError
+from floodmark.engines.jvm import java_classes, java_errors, spark_condition
+from floodmark.errors import FloodmarkError, StreamError
 
 Result = TypeVar("Result")
 
@@ -25,6 +25,9 @@ _PASSING = frozenset(
 )
 _LASTING = frozenset(
     (
+        # A login or certificate that a broker refuses; one that goes away is another class.
+        "org.apache.kafka.common.errors.AuthenticationException",
+        "org.apache.kafka.common.errors.AuthorizationException",
         # Kafka calls it retriable, for clients that may begin elsewhere.
         "org.apache.kafka.common.errors.OffsetOutOfRangeException",
         "org.apache.kafka.clients.consumer.OffsetOutOfRangeException",
@@ -33,6 +36,7 @@ _LASTING = frozenset(
 _WITHOUT_A_CAUSE = "org.apache.spark.SparkException"
 """All there is behind a job whose executors were lost."""
 _DATA_LOSS = "KAFKA_DATA_LOSS"
+_SEES_NO_VALUES = ("org.apache.kafka.", "java.net.", "io.delta.exceptions.Concurrent")
 
 
 def may_pass(error: BaseException) -> bool:
@@ -66,10 +70,32 @@ def ended(stream: str, error: BaseException) -> StreamError:
     return _told(stream, error, "Spark ended the query of a stream", state)
 
 
-def said_by_spark(error: BaseException) -> str:
-    """The class of an error and its first line, bounded: behind it come traces."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:500] if lines else ''}"
+def said_of_query(error: BaseException) -> str:
+    """The class of an error and its first line, bounded; of a query that has seen no record yet."""
+    return f"{type(error).__name__}: {_first_line(str(error))}"
+
+
+def said_of_job(error: BaseException) -> str:
+    """What kind of error ended a job: classes, and the condition by which Spark knows it.
+
+    Text of a job may show values of the records that it worked on, and any of them may be sensitive.
+    Clients of Kafka and connections see no values: theirs is kept, bounded.
+    """
+    if isinstance(error, FloodmarkError):
+        return error.in_one_line()
+    named = type(error).__name__
+    if condition := spark_condition(error):
+        named = f"{named} [{condition}]"
+    causes = list(java_errors(error))
+    for kind, message in causes:
+        if kind.startswith(_SEES_NO_VALUES):
+            return f"{named}: {kind}: {_first_line(message)}"
+    return f"{named}: {causes[-1][0]}" if causes else named
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0][:500] if lines else ""
 
 
 def _told(stream: str, error: BaseException, title: str, state: str) -> StreamError:
@@ -77,7 +103,7 @@ def _told(stream: str, error: BaseException, title: str, state: str) -> StreamEr
         "FM-STREAM-026",
         title,
         where=f"stream {stream}",
-        found=said_by_spark(error),
+        found=said_of_job(error),
         state=state,
         next=f"floodmark stream run {stream}",
         retryable=may_pass(error),

@@ -16,7 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.engines.postgres import quoted, quoted_table, run, said, sqlstate
+from floodmark.config.stream import WRITE_SECONDS
+from floodmark.engines.postgres import quoted, quoted_table, run, said, sqlstate, statement_limit
 from floodmark.engines.postgres_copy import MisfitError, PgColumn, copy_rows
 from floodmark.model.clock import epoch_micros
 from floodmark.streaming.faults import fault
@@ -67,6 +68,8 @@ class StageTask:
     late: LateRule | None = None
     reader: PlainReader | None = None
     """For records as they came; without it they are judged."""
+    write_seconds: float = WRITE_SECONDS
+    """How long a statement may take."""
 
     def __repr__(self) -> str:
         return f"StageTask({self.schema}.{self.prefix})"
@@ -153,6 +156,7 @@ class _Attempt:
             cursor = psycopg.RawCursor(opened)
             # A crash of the server empties the table anyway; the driver counts.
             run(cursor, "SET LOCAL synchronous_commit = off")
+            run(cursor, f"SELECT {statement_limit(self._task.write_seconds)}")
             table = quoted_table(self._task.schema, self.name)
             self._create(cursor, table)
             rows = copy_rows(

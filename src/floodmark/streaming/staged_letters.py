@@ -70,8 +70,8 @@ class StagedLetters:
     cursor: Cursor
     """Of the transaction that moves the batch."""
     tables: Sequence[str]
-    more: Sequence[DeadLetter] = ()
-    """Refused when the rows were moved."""
+    more: Iterable[Sequence[DeadLetter]] = ()
+    """Refused when the rows were moved, part by part."""
     originals: Originals | None = None
 
     def __iter__(self) -> Iterator[DeadLetter]:
@@ -81,7 +81,8 @@ class StagedLetters:
                 rows = [letter for letter in letters if letter.reason == MISFIT]
                 yield from (letter for letter in letters if letter.reason != MISFIT)
                 yield from self._with_originals(rows)
-        yield from self._with_originals(self.more)
+        for part in self.more:
+            yield from self._with_originals(part)
 
     def count(self) -> int:
         """How many are in the tables."""

@@ -7,7 +7,7 @@ swept when a stream starts and after each batch.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from floodmark import failpoints
+from floodmark.config.stream import WRITE_SECONDS
 from floodmark.engines.arrow_frames import UnfitColumnError, arrow_schema
 from floodmark.engines.postgres import Connect, address_of, cursor_of, quoted, quoted_table, run
 from floodmark.engines.postgres_copy import PgColumn, has_binary_form
@@ -29,9 +30,9 @@ from floodmark.streaming.records import RecordReading, only
 from floodmark.streaming.refusals import ROLLED_BACK, first_refused
 from floodmark.streaming.refused import Originals, Refusals
 from floodmark.streaming.savepoints import savepoint
-from floodmark.streaming.spark_faults import may_pass, said_by_spark
+from floodmark.streaming.spark_faults import may_pass, said_of_job
 from floodmark.streaming.stage_task import RESULT, StageTask
-from floodmark.streaming.staged_letters import LETTERS, StagedLetters
+from floodmark.streaming.staged_letters import AT_ONCE, LETTERS, StagedLetters
 from floodmark.streaming.target import Target, TargetSpec, prepared, unfit
 from floodmark.streaming.upsert import ROW, Upsert, listed, look_at_keys, merged, statement
 
@@ -104,6 +105,7 @@ class Staging:
     originals: Originals | None = None
     late: LateRule | None = None
     """Of a stream whose late records have no table of their own: those go through the driver."""
+    write_seconds: float = WRITE_SECONDS
 
     def stage(self, frame: DataFrame, epoch: int = 0) -> Staged:
         """Let the executors load the frame, which is computed once; nothing reaches the target.
@@ -143,7 +145,7 @@ class Staging:
             results = [row.asDict() for row in frame.mapInArrow(task, RESULT).collect()]
         # Whatever Spark throws is told as one of ours; its class says whether it may pass.
         except Exception as error:
-            raise self._not_staged(said_by_spark(error), is_passing=may_pass(error)) from error
+            raise self._not_staged(said_of_job(error), is_passing=may_pass(error)) from error
         self._refuse_failed(results)
         failpoints.reached("stream.after_stage")
         return results
@@ -165,7 +167,13 @@ class Staging:
         columns = (*map(_as_staged, target.columns), *more)
         sources = (*target.sources, *(one.name for one in more))
         task = StageTask(
-            address, self.schema, f"{self._prefix}{epoch}_", columns, sources, self.late
+            address,
+            self.schema,
+            f"{self._prefix}{epoch}_",
+            columns,
+            sources,
+            self.late,
+            write_seconds=self.write_seconds,
         )
         return StagePlan(task, schema, target, tuple(one.name for one in places))
 
@@ -318,18 +326,11 @@ class Staging:
             raise self._gone(f"{found} dead letters, not {expected}")
         return letters
 
-    def _refused(self, cursor: Cursor, staged: Staged, refused: Refusals) -> list[DeadLetter]:
-        if not refused:
-            return []
+    def _refused(self, cursor: Cursor, staged: Staged, refused: Refusals) -> RefusedRows:
         places = [f'"{name}"' if name in staged.places else "NULL" for name in _NAMES]
         hidden = "".join(f" - '{name}'" for name in (ROW, *staged.places))
-        rows = run(
-            cursor,
-            f"SELECT {ROW}, {', '.join(places)}, (to_jsonb(s){hidden})::text FROM {_NUMBERED} s"
-            f" WHERE {ROW} = ANY($1) ORDER BY 1",
-            (sorted(refused),),
-        ).fetchall()
-        return [_letter(row, refused) for row in rows]
+        shown = f"{ROW}, {', '.join(places)}, (to_jsonb(s){hidden})::text"
+        return RefusedRows(cursor, shown, refused)
 
     def _all(self, staged: Staged, columns: str = "*") -> str:
         """Every row that is staged, as one relation `s`."""
@@ -443,6 +444,25 @@ def _insert(cursor: Cursor, into: str, rows: tuple[int, int], refused: Refusals)
 
 
 _NAMES = tuple(one.name for one in _PLACES)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRows:
+    """The letters of rows that the server refused, a thousand at a time from their numbered copy."""
+
+    cursor: Cursor
+    shown: str
+    refused: Refusals
+
+    def __iter__(self) -> Iterator[list[DeadLetter]]:
+        numbers = sorted(self.refused)
+        for first in range(0, len(numbers), AT_ONCE):
+            rows = run(
+                self.cursor,
+                f"SELECT {self.shown} FROM {_NUMBERED} s WHERE {ROW} = ANY($1) ORDER BY 1",
+                (numbers[first : first + AT_ONCE],),
+            ).fetchall()
+            yield [_letter(row, self.refused) for row in rows]
 
 
 def _letter(row: Sequence[Any], refused: Refusals) -> DeadLetter:

@@ -17,10 +17,19 @@ from floodmark.config import LoadedStream
 from floodmark.config.stream import WINDOW_COLUMNS, AggregateSettings, StreamingSettings
 from floodmark.model.names import quoted
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.batches import DeadLetter
+from floodmark.streaming.judged_letters import JudgedLetters
 from floodmark.streaming.late import LateRule
-from floodmark.streaming.micro_batch import MicroBatch
-from floodmark.streaming.read import BAD, EVENT_TIME, JUDGEMENT, LATE, PLACE, Records, Wanted
+from floodmark.streaming.read import (
+    BAD,
+    EVENT_TIME,
+    JUDGEMENT,
+    KEY,
+    LATE,
+    PLACE,
+    VALUE,
+    Records,
+    Wanted,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -38,7 +47,7 @@ class Tally:
 
     received: int
     late: int
-    letters: Sequence[DeadLetter] = ()
+    letters: JudgedLetters
     newest_event: datetime | None = None
     """Of the records that could be read."""
 
@@ -166,23 +175,29 @@ def _windows(rows: DataFrame, aggregate: AggregateSettings) -> DataFrame:
     return grouped.select(*(f.col(f"{_WINDOW}.{end}").alias(name) for name, end in ends), "*")
 
 
-def tallied(records: DataFrame, late: LateRule | None = None) -> Tally:
-    """Count judged records by what is wrong with them, and fetch the dead letters among them.
+def tallied(called: str, records: DataFrame, late: LateRule | None = None) -> Tally:
+    """Count judged records by what is wrong with them; the dead letters stay with the executors.
 
     `late` is the rule of a stream without state; where it makes dead letters of late records, they
-    are such here.
+    are such here. `called` is what commands call the stream.
     """
     from pyspark.sql import functions as f
 
     newest = f.max(f.unix_micros(EVENT_TIME)).alias("newest")
-    rows = records.groupBy(BAD).agg(f.count("*").alias("records"), newest).collect()
+    lengths = [f.coalesce(f.octet_length(name), f.lit(0)).cast("bigint") for name in (KEY, VALUE)]
+    size = f.sum(lengths[0] + lengths[1]).alias("size")
+    rows = records.groupBy(BAD).agg(f.count("*").alias("records"), newest, size).collect()
     counts = {row[BAD]: int(row["records"]) for row in rows}
     keeps_late = late is not None and not late.is_dropped
-    kept = set() if keeps_late else {LATE}
-    letters: Sequence[DeadLetter] = ()
-    if counts.keys() - {None, *kept}:
-        refused = records.where(f.col(BAD).isNotNull() & ~f.col(BAD).isin(*kept, ""))
-        letters = list(MicroBatch(refused.toArrow(), late).letters())
+    no_letters = {None} if keeps_late else {None, LATE}
+    reasons = counts.keys() - no_letters
+    letters = JudgedLetters(
+        called,
+        records.where(f.col(BAD).isin(*sorted(reasons))) if reasons else records.limit(0),
+        sum(counts[reason] for reason in reasons),
+        sum(int(row["size"] or 0) for row in rows if row[BAD] in reasons),
+        late,
+    )
     times = [
         row["newest"] for row in rows if row[BAD] in (None, LATE) and row["newest"] is not None
     ]

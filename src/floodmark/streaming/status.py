@@ -15,6 +15,7 @@ from floodmark.model.offsets import records
 from floodmark.streaming.access import Access
 from floodmark.streaming.batches import StreamRow
 from floodmark.streaming.delta_ledger import DeltaLedger
+from floodmark.streaming.delta_outbox import DeltaOutbox
 from floodmark.streaming.faults import database_error
 from floodmark.streaming.holding import process_of
 from floodmark.streaming.ledger import Ledger
@@ -189,7 +190,7 @@ def _told_by_log(ledger: DeltaLedger) -> dict[str, Any]:
         "tracked": tracked,
         "seconds_since_last_batch": None if last is None else (now - last).total_seconds(),
         "dead_letters": tracked["dead_lettered"],
-        "outbox": 0,
+        "outbox": DeltaOutbox(ledger).waiting(),
     }
 
 

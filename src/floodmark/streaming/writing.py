@@ -29,6 +29,7 @@ from floodmark.streaming.batches import (
     OutboxMessage,
     StreamBatch,
 )
+from floodmark.streaming.judged_letters import Joined, Letters
 from floodmark.streaming.late import LateRule, late_rule
 from floodmark.streaming.ledger import Ledger, Load
 from floodmark.streaming.micro_batch import MicroBatch
@@ -82,14 +83,15 @@ class Results:
 
         Windows: a record counts as written once it is in Spark's state.
         """
-        tally, letters = self.tally, [*self.tally.letters, *rows.dead_letters]
+        tally, letters = self.tally, Joined(self.tally.letters, rows.dead_letters)
+        dead_lettered = len(tally.letters) + rows.counts.dead_lettered
         hidden = self.duplicates if self.are_windows else tally.counted - rows.counts.received
         duplicates = max(0, hidden)
         written = tally.counted - duplicates if self.are_windows else rows.counts.written
         counts = LoadCounts(
             tally.received,
             written,
-            len(letters),
+            dead_lettered,
             tally.late + duplicates,
             0 if self.are_windows else rows.counts.duplicates,
         )
@@ -207,15 +209,14 @@ class BatchWriter:
 
     def _accounted(self, results: Results, load: Load, cursor: Cursor) -> Loaded:
         loaded = load(cursor)
-        loaded = replace(loaded, dead_letters=list(loaded.dead_letters))
-        if results.are_windows and loaded.dead_letters:
+        if results.are_windows and loaded.counts.dead_lettered:
             raise refused_window(self.stream_id, next(iter(loaded.dead_letters)))
         return self._with_messages(results.accounted(loaded))
 
-    def _refuse_first(self, letters: Sequence[DeadLetter]) -> None:
+    def _refuse_first(self, letters: Letters) -> None:
         """FM-STREAM-009 where the stream is to stop at the first record that is refused."""
-        if self.stream.settings.errors.fail_fast and letters:
-            raise first_refused(f"stream {self.stream_id}", letters[0])
+        if self.stream.settings.errors.fail_fast and len(letters):
+            raise first_refused(f"stream {self.stream_id}", next(iter(letters)))
 
     def sweep(self, claim: Claim) -> None:
         """Drop what this runner or one before it staged and nobody moved.
@@ -242,7 +243,13 @@ class BatchWriter:
         return self._with_messages(loaded)
 
     def _with_messages(self, loaded: Loaded) -> Loaded:
-        return replace(loaded, outbox=self._messages(loaded.dead_letters))
+        settings = self.stream.settings
+        # Letters are not gone through once more where nothing is sent.
+        return (
+            replace(loaded, outbox=self._messages(loaded.dead_letters))
+            if settings.sends_letters
+            else loaded
+        )
 
     def _messages(self, letters: Iterable[DeadLetter]) -> Iterator[OutboxMessage]:
         """What is to be sent to Kafka once the batch is committed."""
@@ -305,4 +312,4 @@ def _joined(first: Loaded, second: Loaded) -> Loaded:
         a.dropped + b.dropped,
         a.duplicates + b.duplicates,
     )
-    return Loaded(counts, [*first.dead_letters, *second.dead_letters])
+    return Loaded(counts, Joined(first.dead_letters, second.dead_letters))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -138,6 +138,19 @@ def _last_of_each_key(sent: Iterable[Sent]) -> Counter[Row]:
         if record.key is not None and record.number is not None and record.fate == "row":
             last[record.key] = record.number
     return Counter(last.items())
+
+
+def unsent_letters(
+    arrived: Collection[Position], letters: Collection[Position], left: int
+) -> list[str]:
+    """Dead letters that did not reach their topic, and messages of records that are none.
+
+    A letter may have come more than once; `left` is how many the outbox still has.
+    """
+    lost, strange = set(letters) - set(arrived), set(arrived) - set(letters)
+    found = [f"{left} dead letters still wait for their topic"] if left else []
+    found += [f"dead letter {at} did not reach its topic" for at in sorted(lost)[:5]]
+    return [*found, *(f"{at} was sent, and is no dead letter" for at in sorted(strange)[:5])]
 
 
 def _differences(what: str, wanted: Counter[Known], there: Counter[Known]) -> Iterator[str]:

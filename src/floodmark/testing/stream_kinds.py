@@ -11,8 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from floodmark.config import load_stream
 from floodmark.deltalog import DeltaLog, is_delta_table
-from floodmark.engines.kafka import KafkaAdmin, records_at
+from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, records_at
 from floodmark.engines.kafka_server import KafkaServer
 from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import OwnServer
@@ -20,6 +21,8 @@ from floodmark.model.offsets import Offsets
 from floodmark.model.receipt import metadata_of
 from floodmark.streaming.batches import LoadCounts
 from floodmark.streaming.delta_ledger import DEAD_LETTERS, DeltaLedger
+from floodmark.streaming.outbox import Relay
+from floodmark.streaming.parts import access_of, outbox_of
 from floodmark.testing.stream_judge import (
     Found,
     Position,
@@ -27,6 +30,7 @@ from floodmark.testing.stream_judge import (
     Sent,
     TrackedBatch,
     problems,
+    unsent_letters,
     windows_of,
     without_repeated,
 )
@@ -79,6 +83,12 @@ class Target:
     def sees_once(self) -> bool:
         """Whether it drops what was there already."""
         return "deduplicate" in self.run
+
+    @property
+    def letter_topic(self) -> str | None:
+        """Where its dead letters are sent; nowhere for streams of rows into PostgreSQL."""
+        is_new = self.is_delta or self.has_windows or self.sees_once
+        return f"{TOPIC}-dead-{self.name}" if is_new else None
 
     @property
     def closes_windows(self) -> bool:
@@ -181,8 +191,12 @@ class Services:
                 columns = WINDOW_TABLE if target.has_windows else TABLE
                 key = f", PRIMARY KEY ({', '.join(target.keys)})" if target.keys else ""
                 self.ask(f"CREATE TABLE {target.table} ({columns}{key})")
-            path = self.folder / "streams" / f"{target.name}.json"
-            path.write_text(json.dumps(self._stream(target), indent=2))
+            if target.letter_topic:
+                self.admin.create_topic(target.letter_topic, 1)
+            self._file(target).write_text(json.dumps(self._stream(target), indent=2))
+
+    def _file(self, target: Target) -> Path:
+        return self.folder / "streams" / f"{target.name}.json"
 
     @property
     def admin(self) -> KafkaAdmin:
@@ -223,14 +237,27 @@ class Services:
 
     def judged(self, target: Target, topic: Mapping[Position, bytes | None]) -> list[str]:
         """What is wrong with a stream, by all of its topic."""
+        unsent = self._unsent(target) if target.letter_topic else []
         refuses = not target.is_delta and not target.has_windows
         sent = [sent_as(at, value, refuses=refuses) for at, value in topic.items()]
         found = self.found(target)
         if target.sees_once:
             sent = without_repeated(sent, found.batches)
         if not target.has_windows:
-            return problems(sent, found, keeps_last=bool(target.keys))
-        return problems(sent, found, wanted=self._windows(target, sent))
+            return [*problems(sent, found, keeps_last=bool(target.keys)), *unsent]
+        return [*problems(sent, found, wanted=self._windows(target, sent)), *unsent]
+
+    def _unsent(self, target: Target) -> list[str]:
+        """What is wrong with the messages of dead letters, once a new process has sent what waits."""
+        access = access_of(load_stream(self._file(target)))
+        settings = {"bootstrap.servers": self.kafka.bootstrap}
+        left = Relay(outbox_of(access), lambda: KafkaProducer(settings)).send()
+        topic = str(target.letter_topic)
+        end = self.admin.latest([topic]).at((topic, 0))
+        messages = records_at(settings, [(topic, 0, offset) for offset in range(end)])
+        told = [json.loads(value or b"") for _, value in messages.values()]
+        arrived = {(each["topic"], each["partition"], each["offset"]) for each in told}
+        return unsent_letters(arrived, self._letters(target), left)
 
     def are_windows_closed(self, target: Target, topic: Mapping[Position, bytes | None]) -> bool:
         """Whether as many windows are written as have to be."""
@@ -348,6 +375,11 @@ class Services:
                     "initialDelaySeconds": 1,
                 },
                 "circuitBreakerConfig": {"resetTimeoutSeconds": 1},
+                **(
+                    {"dlqConfig": {"dlqType": "kafka", "topic": target.letter_topic}}
+                    if target.letter_topic
+                    else {}
+                ),
             },
         }
 

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
 from floodmark.engines.postgres import connector
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from floodmark.engines.kafka_server import KafkaServer
     from floodmark.engines.postgres_server import PostgresServer
 
@@ -96,6 +99,18 @@ def kept_in(store: str) -> dict[str, Any]:
 def event(number: int, at: str = "2026-01-01T00:00:00Z") -> dict[str, Any]:
     """A record of the schema that the places have."""
     return {"id": number, "at": at, "kind": f"k{number % 3}"}
+
+
+@contextmanager
+def largest_result(spark: SparkSession, size: str) -> Iterator[None]:
+    """A job of Spark that gives the driver more than so much fails while the block runs."""
+    settings: Any = spark._jsc.sc().conf()  # noqa: SLF001  (each task set asks it anew)
+    key = "spark.driver.maxResultSize"
+    settings.set(key, size)
+    try:
+        yield
+    finally:
+        settings.remove(key)
 
 
 def until(is_so: Callable[[], bool], seconds: float = 300) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.config.stream.files import load_stream
+from floodmark.config import load_stream
 from floodmark.errors import ConfigError, ConfigErrors
 
 STREAM = """\

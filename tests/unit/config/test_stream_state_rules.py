@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.config.stream.files import LoadedStream, load_stream
+from floodmark.config import LoadedStream, load_stream
 from floodmark.errors import ConfigError, ConfigErrors
 
 WATERMARK = {"eventTimeColumn": "at", "delayThreshold": "10 minutes"}
@@ -150,22 +150,26 @@ def test_complete_output_forgets_no_window_whatever_is_said(tmp_path: Path) -> N
 DELTA = {"sinkType": "delta", "path": "lake/events", "connectionParams": {}}
 
 
-@pytest.mark.parametrize(
-    ("run", "errors", "says"),
-    [
-        ({}, {"dlqConfig": {"dlqType": "kafka", "topic": "dead"}}, "no outbox"),
-        ({"lateDataConfig": {"strategy": "sendToDLQ", "dlqTopic": "late"}}, {}, "stay beside it"),
-        ({"lateDataConfig": {"strategy": "separateStream", "table": "late"}}, {}, "stay beside it"),
-    ],
-)
-def test_a_delta_table_sends_nothing_to_kafka(
-    tmp_path: Path, run: dict[str, Any], errors: dict[str, Any], says: str
+@pytest.mark.parametrize("where", [{"table": "late"}, {"dlqTopic": "late"}])
+def test_late_records_of_a_delta_table_have_no_place_of_their_own(
+    tmp_path: Path, where: dict[str, str]
 ) -> None:
+    run = {"lateDataConfig": {"strategy": "separateStream", **where}}
+
     with pytest.raises(ConfigError) as caught:
-        loaded(tmp_path, with_watermark(run), DELTA, errors)
+        loaded(tmp_path, with_watermark(run), DELTA)
 
     assert caught.value.code == "FM-CONFIG-015"
-    assert says in str(caught.value)
+    assert "stay beside it" in str(caught.value)
+
+
+def test_a_delta_table_sends_dead_letters_and_late_records_to_kafka(tmp_path: Path) -> None:
+    run = {"lateDataConfig": {"strategy": "sendToDLQ", "dlqTopic": "late"}}
+    errors = {"dlqConfig": {"dlqType": "kafka", "topic": "dead"}}
+
+    stream = loaded(tmp_path, with_watermark(run), DELTA, errors)
+
+    assert stream.settings.sends_letters
 
 
 def test_a_delta_table_is_exactly_once_whatever_is_said(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.config.stream.files import LoadedStream, load_stream
+from floodmark.config import LoadedStream, load_stream
 from floodmark.errors import StreamError
 from floodmark.streaming.telling import errors_of, name_stream
 

@@ -176,14 +176,10 @@ def _delta(stream: StreamPipeline) -> Iterator[Finding]:
         title = "offsetStore database needs a database as its target"
         at: KeyPath = (_RUN, "offsetStore") if run.offset_store else (_RUN,)
         yield _conflict(at, title, "checkpoint, with checkpointLocation")
-    if stream.errors.dlq.dlq_type == "kafka":
-        title = "dead letters of a Delta table stay beside it: it has no outbox to send them from"
-        path: KeyPath = ("errorHandlingConfig", "dlqConfig", "dlqType")
-        yield _conflict(path, title, "table")
     late = run.late_data
-    if late is not None and (late.dlq_topic is not None or late.strategy == "separateStream"):
+    if late is not None and late.strategy == "separateStream":
         title = "late records of a Delta table stay beside it, as dead letters"
-        allowed = "drop, logAndDrop, or sendToDLQ without dlqTopic"
+        allowed = "drop, logAndDrop or sendToDLQ, with dlqTopic where they go to Kafka too"
         yield _conflict((_RUN, "lateDataConfig", "strategy"), title, allowed)
     if not run.enable_idempotence:
         title = "enableIdempotence has no effect: a commit of Delta has its receipt in any case"

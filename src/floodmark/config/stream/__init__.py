@@ -9,6 +9,7 @@ from floodmark.config.stream.schemas import StreamSchema
 from floodmark.config.stream.settings import (
     DEFAULT_DRIVER_COPY_ROWS,
     WINDOW_COLUMNS,
+    WRITE_SECONDS,
     AggregateSettings,
     StreamingSettings,
     StreamPipeline,
@@ -17,6 +18,7 @@ from floodmark.config.stream.settings import (
 __all__ = [
     "DEFAULT_DRIVER_COPY_ROWS",
     "WINDOW_COLUMNS",
+    "WRITE_SECONDS",
     "AggregateSettings",
     "Credential",
     "Credentials",

@@ -101,6 +101,10 @@ class ExtractSettings(Settings):
         return None if said is None else int(said)
 
 
+WRITE_SECONDS = 3600.0
+"""How long a target may take for a batch where nobody says it."""
+
+
 class LoadSettings(Settings):
     """The table that the rows go to, and how it is written."""
 
@@ -156,6 +160,17 @@ class LoadSettings(Settings):
         description="Up to so many records a batch goes through the driver; larger ones by staging.",
     )
     path: TablePath | None = Field(default=None, description="Where a Delta table is.")
+    write_timeout: Interval = Field(
+        default="1 hour",
+        alias="writeTimeout",
+        description="How long the target may take for a batch: its statements and its commit, or the"
+        " jobs of Spark that write it. Then the attempt is ended, and tried again.",
+    )
+
+    @property
+    def write_seconds(self) -> float:
+        """How long the target may take for a batch."""
+        return interval_seconds(self.write_timeout)
 
 
 class WatermarkSettings(Settings):
@@ -393,6 +408,12 @@ class StreamPipeline(Settings):
         """The records of a batch at most: the smaller of the two limits."""
         said = [n for n in (self.extract.max_offsets, self.streaming.max_records) if n is not None]
         return min(said, default=None)
+
+    @property
+    def sends_letters(self) -> bool:
+        """Whether dead letters or late records are ever sent to Kafka."""
+        late = self.streaming.late_data
+        return self.errors.dlq.dlq_type == "kafka" or (late is not None and bool(late.dlq_topic))
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -1,0 +1,93 @@
+"""How long the target may take for a batch: what takes longer is ended, and tried again."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from floodmark.errors import StreamError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from floodmark.engines.postgres import Connection
+
+CANCEL_SECONDS = 5
+"""How long a server is given to hear that a statement shall end, and how soon it is told again."""
+CANCELS = 3
+"""A server that hears nothing loses its connection then."""
+
+
+@contextmanager
+def within(where: str, seconds: float, end: Callable[[int], None]) -> Iterator[None]:
+    """Call `end` after so long, again and again, until the block is over; raises FM-STREAM-055.
+
+    `end` is told how often it was called before. A block that comes to its end all the same has.
+    """
+    is_over, is_late = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        if is_over.wait(seconds):
+            return
+        is_late.set()
+        for number in range(1_000_000):
+            with suppress(Exception):  # whoever is to be ended may be gone
+                end(number)
+            if is_over.wait(CANCEL_SECONDS):
+                return
+
+    threading.Thread(target=watch, name="floodmark write limit", daemon=True).start()
+    try:
+        yield
+    except Exception as error:
+        if is_late.is_set():
+            raise _too_late(where, seconds) from error
+        raise
+    finally:
+        is_over.set()
+
+
+def statements_within(
+    connection: Connection, where: str, seconds: float
+) -> AbstractContextManager[None]:
+    """The same for what a connection does in the block, its COMMIT included."""
+
+    def end(number: int) -> None:
+        if number < CANCELS:
+            connection.cancel_safe(timeout=CANCEL_SECONDS)
+            return
+        # Nobody answers: whoever waits for this connection is told that it is lost.
+        with socket.socket(fileno=os.dup(connection.fileno())) as lost:
+            lost.shutdown(socket.SHUT_RDWR)
+
+    return within(where, seconds, end)
+
+
+@contextmanager
+def jobs_within(spark: SparkSession, where: str, seconds: float) -> Iterator[None]:
+    """The same for the jobs of Spark that the block starts: those alone are cancelled."""
+    context, tag = spark.sparkContext, f"floodmark-{uuid4().hex}"
+    context.addJobTag(tag)
+    try:
+        with within(where, seconds, lambda _: context.cancelJobsWithTag(tag)):
+            yield
+    finally:
+        context.removeJobTag(tag)
+
+
+def _too_late(where: str, seconds: float) -> StreamError:
+    return StreamError(
+        "FM-STREAM-055",
+        "the target took too long for a batch of a stream",
+        where=where,
+        found=f"no end after {seconds:g} s",
+        allowed="load.writeTimeout",
+        state="rows and offsets are one commit: all there or nothing, and the next attempt finds out",
+        next="look what the target waits for, or raise writeTimeout; then: floodmark stream run",
+        retryable=True,
+    )
