@@ -6,7 +6,7 @@ from floodmark.errors import SinkError
 from floodmark.model.state import Mark, PlannedBatch, State
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
-from floodmark.sinks.wording import option
+from floodmark.model.write_words import option
 
 DUPLICATES, STALE = "duplicates", "stale"
 

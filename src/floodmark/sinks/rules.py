@@ -24,7 +24,7 @@ from floodmark.model.write import (
     WriteMode,
     WriteSpec,
 )
-from floodmark.sinks.wording import option
+from floodmark.model.write_words import option
 
 log = logging.getLogger("floodmark")
 
