@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from floodmark.model.write import WriteSpec
 
 _KEYS = {
@@ -27,15 +29,16 @@ def option(spec: WriteSpec, name: str, *values: str | bool) -> str:
     """
     if not spec.is_node:
         shown = [str(value) if isinstance(value, bool) else f'"{value}"' for value in values]
-        return f"{name}={_either(shown)}"
+        return f"{name}={either(shown)}"
     if name == "keys":
         key = "write.merge.keys" if spec.mode == "merge" else "write.keys"
     else:
         key = _KEYS.get(name, f"write.{name}")
     shown = [str(value).lower() if isinstance(value, bool) else value for value in values]
-    return f"{key}: {_either(shown)}" if shown else key
+    return f"{key}: {either(shown)}" if shown else key
 
 
-def _either(values: list[str]) -> str:
-    *first, last = values or [""]
+def either(values: Sequence[str]) -> str:
+    """Words as a choice: `a, b or c`."""
+    *first, last = values or ("",)
     return f"{', '.join(first)} or {last}" if first else last

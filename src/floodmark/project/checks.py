@@ -124,7 +124,8 @@ class Checks:
 
     def _check_graph(self, position: int, pipeline: ResolvedPipeline) -> None:
         """What `plan` refuses of the nodes, and what their writes would refuse in some batch."""
-        from floodmark.run.nodes.foreseen import foreseen
+        from floodmark.run.nodes.foreseen import foreseen_refusals
+        from floodmark.transforms import sql
 
         if not all(
             self.file.is_whole(*part) for part in (("connections",), ("pipelines", position))
@@ -132,7 +133,7 @@ class Checks:
             return  # what is missing may be the very thing that would make the rest right
         for finding in (
             *unsupported_keys(pipeline, self.file.pipelines),
-            *foreseen(pipeline, self.file.pipelines),
+            *foreseen_refusals(pipeline, self.file.pipelines, sql),
         ):
             path = self.file.written(("pipelines", position, *finding.path))
             if not self._has_error_at(path) and not self._is_known(finding):
@@ -199,8 +200,9 @@ class Checks:
         if not is_whole or node.kind != "database":
             return
         from floodmark.run.nodes.database_checks import database_problems
+        from floodmark.sources.sql import checks as queries
 
-        for below, error in database_problems(node):
+        for below, error in database_problems(node, queries):
             self._add((*path, *below), error)
 
     def _check_import(self, path: tuple[str | int, ...], function: str) -> None:

@@ -9,20 +9,20 @@ import difflib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
 
 from floodmark.errors import SinkError
 from floodmark.model.names import matching, quoted
 from floodmark.model.window import Window
-from floodmark.model.write import (
-    CHANGE_COLUMNS,
-    DELTA,
-    Changes,
-    Deletes,
-    Missing,
-    Strategy,
-    WriteMode,
-    WriteSpec,
+from floodmark.model.write import CHANGE_COLUMNS, DELTA, WriteSpec
+from floodmark.model.write_rules import (
+    NOT_WRITTEN,
+    REPLACING,
+    bad_option,
+    check_options,
+    leaves_missing_open,
+    needs_change_columns,
+    replaces_by_part,
+    write_name,
 )
 from floodmark.model.write_words import option
 
@@ -34,12 +34,8 @@ LOG_COLUMNS = ("change_type", "change_version", "change_ts")
 """Columns that `changes="log"` adds to the target, for the three change columns."""
 RESERVED_PREFIX = "__floodmark_"
 
-REPLACING = ("overwrite", "replace_where")
-"""Modes that take away rows which the frame does not have."""
-
 _CHANGE_TYPE, _COMMIT_VERSION, _ = CHANGE_COLUMNS
 _RETENTION = "delta.setTransactionRetentionDuration"
-_STATE = "nothing was written; the target and the watermark are unchanged"
 _CHANGE_AND_RETRY = "change the write, then: floodmark retry BATCH"
 
 EXAMPLE_LENGTH = 200
@@ -87,94 +83,6 @@ def check_write(
     check_schema(spec, columns, target)
 
 
-def check_options(spec: WriteSpec) -> None:
-    """The options exist and go together."""
-    _one_of("mode", spec.mode, get_args(WriteMode))
-    _one_of("changes", spec.changes, (None, *get_args(Changes)))
-    _one_of("missing", spec.missing, (None, *get_args(Missing)))
-    _one_of("deletes", spec.deletes, get_args(Deletes))
-    _one_of("strategy", spec.strategy, get_args(Strategy))
-    needs_keys = spec.mode == "merge" or spec.changes == "latest"
-    if needs_keys and not spec.keys:
-        what = "merge" if spec.mode == "merge" else option(spec, "changes", "latest")
-        keys = option(spec, "keys") if spec.is_node else "keys=[...]"
-        raise _option(f"{what} needs keys", spec, f"{keys}: the columns that identify a row")
-    if len({key.lower() for key in spec.keys}) < len(spec.keys):
-        raise _option("a key is named twice", spec, "each key once", found=", ".join(spec.keys))
-    if spec.mode == "merge":
-        _check_merge_options(spec)
-    else:
-        _check_plain_options(spec)
-
-
-def _check_merge_options(spec: WriteSpec) -> None:
-    missing, keep = option(spec, "missing", "delete"), option(spec, "missing", "keep")
-    if spec.changes in ("latest", "log"):
-        raise _option(
-            f"{option(spec, 'changes', spec.changes)} is not for merge",
-            spec,
-            "nothing (a merge reduces the changes of each key itself), or"
-            f" {option(spec, 'changes', 'handled')}",
-        )
-    if spec.missing == "delete" and spec.deletes == "ignore":
-        raise _option(
-            f"{missing} and {option(spec, 'deletes', 'ignore')} contradict each other",
-            spec,
-            f"{option(spec, 'deletes', 'apply', 'soft')} with {missing}; or {keep}",
-        )
-    if spec.strategy != "upsert" and spec.missing == "delete":
-        raise _option(
-            f"{missing} has no meaning for strategy {spec.strategy}",
-            spec,
-            f"strategy upsert with {missing}; or {keep}",
-        )
-    if spec.created_at and spec.created_at.lower() == (spec.updated_at or "").lower():
-        raise _option("created_at and updated_at are one column", spec, "two names")
-    is_pointless = spec.allow_full and spec.missing != "delete"
-    _refuse_flags(
-        spec,
-        allow_full=is_pointless,
-        allow_partial=spec.allow_partial,
-        replace_where=spec.replace_where is not None,
-    )
-
-
-def _check_plain_options(spec: WriteSpec) -> None:
-    if spec.keys and spec.changes != "latest":
-        raise _option(
-            f"{option(spec, 'keys')} has no meaning for mode {spec.mode}",
-            spec,
-            f"keys with mode merge, or with {option(spec, 'changes', 'latest')}",
-        )
-    _refuse_flags(
-        spec,
-        missing=spec.missing is not None,
-        deletes=spec.deletes != "apply",
-        sequence_by=spec.sequence_by is not None,
-        strategy=spec.strategy != "upsert",
-        created_at=spec.created_at is not None,
-        updated_at=spec.updated_at is not None,
-        allow_full=spec.allow_full and spec.mode != "append",
-        allow_partial=spec.allow_partial and spec.mode not in REPLACING,
-        replace_where=spec.replace_where is not None and spec.mode != "replace_where",
-    )
-    if spec.mode == "replace_where" and not (spec.replace_where or "").strip():
-        allowed = f"a condition in {option(spec, 'replace_where')}"
-        raise _option("nothing says which rows are replaced", spec, allowed)
-
-
-def _refuse_flags(spec: WriteSpec, **given: bool) -> None:
-    for name, is_given in given.items():
-        if is_given:
-            belongs = {
-                "allow_full": 'append, or merge with missing="delete"',
-                "allow_partial": "overwrite or replace_where",
-                "replace_where": "mode replace_where",
-            }.get(name, "merge")
-            title = f"{option(spec, name)} has no meaning for mode {spec.mode}"
-            raise _option(title, spec, f"{option(spec, name)} with {belongs}")
-
-
 def check_columns(spec: WriteSpec, columns: Sequence[str]) -> None:
     """The columns that options name are in the frame, and the frame's names can be kept apart."""
     named = [("keys", key) for key in spec.keys]
@@ -202,13 +110,13 @@ def check_changes(spec: WriteSpec, windows: Sequence[Window], columns: Sequence[
     has_type = _CHANGE_TYPE in columns
     has_order = _COMMIT_VERSION in columns or spec.changes == "handled"
     if spec.mode == "merge" and has_type and not has_order:
-        raise _option(
+        raise bad_option(
             "the rows have _change_type but not _commit_version",
             spec,
             "both, so that the changes of a key can be put in order; neither; or"
             f" {option(spec, 'changes', 'handled')} if there is one row per key",
         )
-    if spec.changes in ("latest", "log"):
+    if needs_change_columns(spec):
         lost = [c for c in CHANGE_COLUMNS if c not in columns]
         if lost:
             raise _unsaid(spec, windows, f"a step dropped {_names(lost)}")
@@ -231,13 +139,13 @@ def check_snapshot_append(spec: WriteSpec, windows: Sequence[Window], target: Ta
         raise SinkError(
             "FM-SINK-002",
             "a whole table would be appended to a target that holds rows of it already",
-            where=_where(spec),
+            where=write_name(spec),
             found=f"read as snapshot: {_upstreams(snapshots)}",
             allowed=f"write.mode: merge with {option(spec, 'keys')}, or write.mode: overwrite"
             if spec.is_node
             else "mode merge with keys, or overwrite; upstreams=[...] if the rows come from others"
             " alone; allow_full=True if doubled rows are meant",
-            state=_STATE,
+            state=NOT_WRITTEN,
             next="floodmark run --full-refresh, which replaces what the target holds; or "
             + _CHANGE_AND_RETRY
             if spec.is_node
@@ -248,18 +156,18 @@ def check_snapshot_append(spec: WriteSpec, windows: Sequence[Window], target: Ta
 def check_partial_overwrite(spec: WriteSpec, windows: Sequence[Window]) -> None:
     """Changes alone replace neither a whole table nor all rows of a condition (FM-SINK-003)."""
     feeds = [w for w in windows if not w.is_whole and w.has_news]
-    if spec.mode in REPLACING and feeds and not spec.allow_partial:
+    if feeds and replaces_by_part(spec):
         what = "a whole target" if spec.mode == "overwrite" else "all rows of the condition"
         raise SinkError(
             "FM-SINK-003",
             f"a feed window would overwrite {what}",
-            where=_where(spec),
+            where=write_name(spec),
             found=f"only what is new is read of: {_upstreams(feeds)}",
             allowed=f"mode merge; or {option(spec, 'allow_partial', True)}, if the rows are all that"  # noqa: FBT003
             " the target should have"
             + ("" if spec.is_node else ' (made from run.table(name, at="end"))')
             + " or only the changes shall stay",
-            state=_STATE,
+            state=NOT_WRITTEN,
             next=_CHANGE_AND_RETRY,
         )
 
@@ -277,7 +185,7 @@ def check_missing(spec: WriteSpec, windows: Sequence[Window], target: Target) ->
             "FM-SINK-013",
             f"{option(spec, 'missing', 'delete')} is ambiguous: the input does not have every row"
             " that the target should have",
-            where=_where(spec),
+            where=write_name(spec),
             found=f"snapshot: {_upstreams(snapshots)}; only news: {_upstreams(partly)}",
             allowed=f"{option(spec, 'missing', 'keep')} for this batch;"
             f" {option(spec, 'missing', 'delete')} where every upstream with rows is read as"
@@ -288,20 +196,20 @@ def check_missing(spec: WriteSpec, windows: Sequence[Window], target: Target) ->
                 else "; upstreams=[...] if the rows come from some alone; with an upstream without"
                 " news also allow_full=True, which says that the frame is whole all the same"
             ),
-            state=_STATE,
+            state=NOT_WRITTEN,
             next=_CHANGE_AND_RETRY,
         )
-    if spec.missing is None and target.has_rows:
+    if leaves_missing_open(spec) and target.has_rows:
         raise SinkError(
             "FM-SINK-004",
             "this merge reads a whole table and does not say what becomes of rows that are no longer"
             " in it",
-            where=_where(spec),
+            where=write_name(spec),
             found=f"read as snapshot: {_upstreams(snapshots)}; a snapshot does not show deletes",
             allowed=f"{option(spec, 'missing', 'delete')} (such rows are deleted from the target;"
             " only if the input has every row that the target should have) or"
             f" {option(spec, 'missing', 'keep')}",
-            state=_STATE,
+            state=NOT_WRITTEN,
             next=_CHANGE_AND_RETRY,
         )
 
@@ -341,12 +249,12 @@ def tie_notes(
         raise SinkError(
             "FM-SINK-036",
             "one key comes from two upstreams, and nothing says which of its rows is newer",
-            where=_where(spec),
+            where=write_name(spec),
             found=f"{_example(spec, mixed)} in {' and '.join(upstreams or ())}; versions of two tables"
             " cannot be compared",
             allowed=f"{option(spec, 'sequence_by')}, a column that grows with every change in all of"
             " them; or keys that tell the upstreams apart",
-            state=_STATE,
+            state=NOT_WRITTEN,
             next=_CHANGE_AND_RETRY,
         )
     notes = {"ties": str(ties)}
@@ -374,10 +282,10 @@ def check_retention(spec: WriteSpec, target: Target) -> None:
         raise SinkError(
             "FM-SINK-010",
             "the target forgets transaction ids too early",
-            where=_where(spec),
+            where=write_name(spec),
             found=f"{_RETENTION} = {value}",
             allowed="the property unset",
-            state=_STATE,
+            state=NOT_WRITTEN,
             next=f"ALTER TABLE delta.{quoted(spec.target)} UNSET TBLPROPERTIES ('{_RETENTION}'); then:"
             " floodmark retry BATCH",
         )
@@ -432,7 +340,7 @@ def absence_notes(spec: WriteSpec, absent: Sequence[str]) -> dict[str, str]:
     """What a write says of columns that it left NULL, in its metrics and in the log."""
     if not absent or spec.is_aside:
         return {}
-    log.warning("%s: the rows have no %s, which is NULL for them", _where(spec), _names(absent))
+    log.warning("%s: the rows have no %s, which is NULL for them", write_name(spec), _names(absent))
     return {"null_columns": _names(absent)}
 
 
@@ -448,10 +356,10 @@ def outside(spec: WriteSpec) -> SinkError:
     return SinkError(
         "FM-SINK-034",
         "rows do not match the condition of replace_where",
-        where=_where(spec),
+        where=write_name(spec),
         found="at least one row for which the condition does not hold",
         allowed=f"rows for which this holds: {spec.replace_where}",
-        state=_STATE,
+        state=NOT_WRITTEN,
         next="filter the rows or change the condition, then: floodmark retry BATCH",
     )
 
@@ -459,7 +367,7 @@ def outside(spec: WriteSpec) -> SinkError:
 def bad_condition(spec: WriteSpec, found: str) -> SinkError:
     """The error for a condition that the target's SQL does not take."""
     allowed = "a condition over the columns of the target, in its SQL"
-    return _option("the condition of replace_where is not understood", spec, allowed, found)
+    return bad_option("the condition of replace_where is not understood", spec, allowed, found)
 
 
 def data_columns(columns: Sequence[str]) -> list[str]:
@@ -508,38 +416,12 @@ def _doubled(columns: Sequence[str]) -> list[str]:
     return [c for c in columns if lowered.count(c.lower()) > 1]
 
 
-def _one_of(option: str, value: object, allowed: Sequence[str | None]) -> None:
-    if value in allowed:
-        return
-    names = [name for name in allowed if name is not None]
-    near = difflib.get_close_matches(str(value), names, n=1)
-    raise SinkError(
-        "FM-SINK-005",
-        f"unknown {option} {value!r}",
-        allowed=", ".join(names) + (f"; nearest: {near[0]}" if near else ""),
-        state=_STATE,
-        next="correct the write, then: floodmark retry BATCH",
-    )
-
-
 def _unknown_column(spec: WriteSpec, where: str, name: str, columns: Sequence[str]) -> SinkError:
     near = difflib.get_close_matches(name, columns, n=1)
-    return _option(
+    return bad_option(
         f"{option(spec, where)} names a column that the rows do not have: {name}",
         spec,
         _names(columns) + (f"; nearest: {near[0]}" if near else ""),
-    )
-
-
-def _option(title: str, spec: WriteSpec, allowed: str, found: str | None = None) -> SinkError:
-    return SinkError(
-        "FM-SINK-005",
-        title,
-        where=_where(spec),
-        found=found,
-        allowed=allowed,
-        state=_STATE,
-        next="correct the write, then: floodmark retry BATCH",
     )
 
 
@@ -563,10 +445,10 @@ def misfit(spec: WriteSpec, found: str, allowed: str, step: str = _CHANGE_ROWS) 
     return SinkError(
         "FM-SINK-011",
         "the rows do not fit the target",
-        where=_where(spec),
+        where=write_name(spec),
         found=found,
         allowed=allowed,
-        state=_STATE,
+        state=NOT_WRITTEN,
         next=step,
     )
 
@@ -586,16 +468,12 @@ def _unsaid(spec: WriteSpec, windows: Sequence[Window], found: str) -> SinkError
     return SinkError(
         "FM-SINK-001",
         "a write does not say what to do with updates and deletes",
-        where=_where(spec),
+        where=write_name(spec),
         found=f"{found}; {kinds}" if kinds else found,
         allowed=allowed,
-        state=_STATE,
+        state=NOT_WRITTEN,
         next=_CHANGE_AND_RETRY,
     )
-
-
-def _where(spec: WriteSpec) -> str:
-    return f"write {spec.name!r} to {spec.target}"
 
 
 def _upstreams(windows: Iterable[Window]) -> str:

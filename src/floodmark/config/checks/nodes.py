@@ -37,6 +37,8 @@ from floodmark.config.project.writes import MODES, WriteOptions, WriteSettings
 from floodmark.config.text.places import KeyPath, choices
 from floodmark.model import durations
 from floodmark.model.names import is_on_s3
+from floodmark.model.write_rules import MODES_OF, is_for, needs_condition, needs_keys
+from floodmark.model.write_words import either
 
 _COUNTS = re.compile(r"(^|_)(id|seq|sequence|version|number|no|offset|key|counter)$", re.IGNORECASE)
 
@@ -253,24 +255,24 @@ def _mode(write: WriteSettings) -> Iterator[Finding]:
     mode = write.write_mode
     if not mode:
         yield Finding((), MISSING, 'key "mode" is missing', "", choices(list(MODES)))
-    if mode == "merge" and write.merge is None:
+    if needs_keys(mode, None) and write.merge is None:
         yield Finding(
             ("mode",), CONFLICT, "a merge needs its keys", 'no "merge"', "merge: {keys: [...]}"
         )
-    if mode != "merge" and write.merge is not None:
-        yield _only_with("merge", "mode merge", mode)
-    if mode == "replace_where" and write.replace_where is None:
+    if write.merge is not None and not is_for(mode, "merge"):
+        yield _only_with("merge", mode)
+    if needs_condition(mode) and write.replace_where is None:
         title = "nothing says which rows are replaced"
         yield Finding(
             ("mode",), CONFLICT, title, 'no "replace_where"', "replace_where: a condition"
         )
-    if mode != "replace_where" and write.replace_where is not None:
-        yield _only_with("replace_where", "mode replace_where", mode)
-    if mode == "merge" and write.changes is not None:
-        yield _only_with("changes", "mode append, overwrite or replace_where", mode)
-    if write.allow_partial and mode not in ("overwrite", "replace_where"):
-        yield _only_with("allow_partial", "mode overwrite or replace_where", mode)
-    if write.changes == "latest" and not write.keys:
+    if write.replace_where is not None and not is_for(mode, "replace_where"):
+        yield _only_with("replace_where", mode)
+    if write.changes is not None and mode and not is_for(mode, "changes"):
+        yield _only_with("changes", mode)
+    if write.allow_partial and not is_for(mode, "allow_partial"):
+        yield _only_with("allow_partial", mode)
+    if needs_keys("", write.changes) and not write.keys:
         yield Finding(
             ("changes",), CONFLICT, "the latest change is found by key", "no keys", "keys"
         )
@@ -288,7 +290,8 @@ def _single_writer(
         yield Finding(("path",), UNSAFE_ON_S3, title, f"a table at {place}", allowed)
 
 
-def _only_with(key: str, allowed: str, mode: str) -> Finding:
+def _only_with(key: str, mode: str) -> Finding:
+    allowed = f"mode {either(MODES_OF[key])}"
     title = f'"{key}" goes only with {allowed}'
     return Finding((key,), CONFLICT, title, f"mode {mode or 'unsaid'}", allowed)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Collection, Iterator
+from typing import Any, Protocol
 
 from floodmark.config import ResolvedNode
 from floodmark.config.project import IncrementalSettings, ReadSettings
@@ -11,14 +11,29 @@ from floodmark.config.text import KeyPath
 from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.model import cursor_marks
 from floodmark.model.sql_names import SqlDialect, column_name, name_parts
-from floodmark.sources.sql.own_target import own_subqueries
-from floodmark.sources.sql.parameters import parameters_of, unbound
-from floodmark.sources.sql.queries import single_statement
 
 Problem = tuple[KeyPath, FloodmarkError]
 
 
-def database_problems(node: ResolvedNode) -> Iterator[Problem]:
+class QuerySql(Protocol):
+    """What is known of a query of a database without asking the database."""
+
+    def query_problem(
+        self, dialect: SqlDialect, query: str, own: Collection[str], /
+    ) -> FloodmarkError | None:
+        """Why a query cannot be read; `own` are names of the node's target."""
+        ...
+
+    def used_parameters(self, dialect: SqlDialect, query: str, /) -> Collection[str]:
+        """The parameters of a window that it uses; none for a query that cannot be read."""
+        ...
+
+    def unbound(self, found: str, allowed: str, /) -> FloodmarkError:
+        """The error for a query that cannot be bound to its window."""
+        ...
+
+
+def database_problems(node: ResolvedNode, sql: QuerySql) -> Iterator[Problem]:
     """What is wrong with the read and the `first_run_query` of a node, with the path of the key."""
     if node.read is None or node.kind != "database":
         return
@@ -27,7 +42,7 @@ def database_problems(node: ResolvedNode) -> Iterator[Problem]:
     yield from _names(read, dialect)
     if read.incremental is not None:
         yield from _cursor(read.incremental)
-    yield from _queries(node, read, dialect)
+    yield from _queries(node, read, dialect, sql)
 
 
 def _names(read: ReadSettings, dialect: SqlDialect) -> Iterator[Problem]:
@@ -62,43 +77,31 @@ def _cursor(said: IncrementalSettings) -> Iterator[Problem]:
         )
 
 
-def _queries(node: ResolvedNode, read: ReadSettings, dialect: SqlDialect) -> Iterator[Problem]:
+def _queries(
+    node: ResolvedNode, read: ReadSettings, dialect: SqlDialect, sql: QuerySql
+) -> Iterator[Problem]:
     first = node.write.settings.first_run_query if node.write is not None else None
     baseline = read.incremental.baseline if read.incremental is not None else None
     if first is not None and baseline is not None:
         found = "baseline, and a first_run_query that loads everything"
         yield ("read", "incremental", "baseline"), _wrong(found, "one of the two")
     if first is not None:
-        yield from _query(("write", "first_run_query"), dialect, first, ())
-        if not isinstance(_used(dialect, first), FloodmarkError) and _used(dialect, first):
+        path = ("write", "first_run_query")
+        problem = sql.query_problem(dialect, first, ())
+        if problem is not None:
+            yield path, problem
+        if sql.used_parameters(dialect, first):
             found = "a first_run_query with a parameter of a window"
-            yield ("write", "first_run_query"), unbound(found, "a query that loads everything")
+            yield path, sql.unbound(found, "a query that loads everything")
     if read.query is None:
         return
-    yield from _query(("read", "query"), dialect, read.query, node.own_names)
-    used = _used(dialect, read.query)
-    starts_nowhere = not isinstance(used, FloodmarkError) and "window_start" in used
+    problem = sql.query_problem(dialect, read.query, node.own_names)
+    if problem is not None:
+        yield ("read", "query"), problem
+    starts_nowhere = "window_start" in sql.used_parameters(dialect, read.query)
     if starts_nowhere and first is None and baseline is None and node.cursor is not None:
         allowed = "write.first_run_query or a baseline: a first run has no earlier mark"
-        yield ("read", "query"), unbound(":window_start in a first run", allowed)
-
-
-def _query(
-    path: KeyPath, dialect: SqlDialect, query: str, own: tuple[str, ...]
-) -> Iterator[Problem]:
-    try:
-        single_statement(dialect, query)
-        parameters_of(dialect, query)
-        own_subqueries(dialect, query, own)
-    except FloodmarkError as error:
-        yield path, error
-
-
-def _used(dialect: SqlDialect, query: str) -> set[Any] | FloodmarkError:
-    try:
-        return set(parameters_of(dialect, query))
-    except FloodmarkError as error:
-        return error
+        yield ("read", "query"), sql.unbound(":window_start in a first run", allowed)
 
 
 def _wrong(found: str, allowed: str) -> ConfigError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from floodmark.config import Finding, ResolvedNode, ResolvedPipeline
 from floodmark.config.project import Step
@@ -14,11 +15,28 @@ from floodmark.errors import SinkError
 from floodmark.model.names import connection_of
 from floodmark.model.window import ANSWER, EVERY_ROW
 from floodmark.model.write import CHANGE_COLUMNS, DELTA, WriteSpec
-from floodmark.sinks.rules import REPLACING, check_options
-from floodmark.transforms import sql
+from floodmark.model.write_rules import (
+    REPLACING,
+    check_options,
+    leaves_missing_open,
+    needs_change_columns,
+    replaces_by_part,
+)
 
 UNSAID_NODE = "FM-CONFIG-044"
 _CHANGE_TYPE = CHANGE_COLUMNS[0]
+
+
+class StepSql(Protocol):
+    """What is known of the SQL of a step without running it."""
+
+    def tables_of(self, text: str, /) -> tuple[str, ...]:
+        """The tables it reads; none where nobody but Spark can tell."""
+        ...
+
+    def output_names(self, text: str, /) -> tuple[str, ...] | None:
+        """The names of its columns; None where nobody but Spark can tell."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -32,14 +50,18 @@ class _Origin:
     is_committed: bool = False
 
 
-def foreseen(pipeline: ResolvedPipeline, project: Sequence[ResolvedPipeline]) -> Iterator[Finding]:
+def foreseen_refusals(
+    pipeline: ResolvedPipeline, project: Sequence[ResolvedPipeline], sql: StepSql
+) -> Iterator[Finding]:
     """Every refusal that the nodes of a pipeline will meet, with the path of its key."""
     for position, node in enumerate(pipeline.nodes):
-        found = [*_unsaid_nodes(node, pipeline), *_refused_write(node, pipeline, project)]
+        found = [*_unsaid_nodes(node, pipeline, sql), *_refused_write(node, pipeline, project, sql)]
         yield from (each.below("nodes", position) for each in found)
 
 
-def _unsaid_nodes(node: ResolvedNode, pipeline: ResolvedPipeline) -> Iterator[Finding]:
+def _unsaid_nodes(
+    node: ResolvedNode, pipeline: ResolvedPipeline, sql: StepSql
+) -> Iterator[Finding]:
     """SQL that names a node whose rows it does not get."""
     parents = pipeline.graph.parents
     before = {name.lower() for name in parents[node.name]}
@@ -64,7 +86,10 @@ def _listed(names: list[str]) -> str:
 
 
 def _refused_write(
-    node: ResolvedNode, pipeline: ResolvedPipeline, project: Sequence[ResolvedPipeline]
+    node: ResolvedNode,
+    pipeline: ResolvedPipeline,
+    project: Sequence[ResolvedPipeline],
+    sql: StepSql,
 ) -> Iterator[Finding]:
     spec = node.spec
     if spec is None or not spec.mode:
@@ -85,9 +110,9 @@ def _refused_write(
     if spec.mode in REPLACING and _is_surely_partial(origin, project):
         yield from _partial_overwrite(spec, origin)
     elif _has_changes(origin):
-        yield from _dropped_changes(spec, origin)
+        yield from _dropped_changes(spec, origin, sql)
         if _has_updates(origin, project):
-            yield from _untold_changes(spec, origin)
+            yield from _untold_changes(spec, origin, sql)
 
 
 def _origin(node: ResolvedNode, pipeline: ResolvedPipeline) -> _Origin | None:
@@ -128,8 +153,7 @@ def _is_whole_above(origin: _Origin | None, pipeline: ResolvedPipeline) -> bool:
 
 
 def _merged_snapshot(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
-    is_upsert = spec.mode == "merge" and spec.strategy == "upsert"
-    if is_upsert and spec.missing is None:
+    if leaves_missing_open(spec):
         yield Finding(
             ("write", "merge"),
             "FM-SINK-004",
@@ -157,7 +181,7 @@ def _replaces(spec: WriteSpec | None) -> bool:
 
 
 def _partial_overwrite(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
-    if not spec.allow_partial:
+    if replaces_by_part(spec):
         what = "the whole target" if spec.mode == "overwrite" else "all rows of the condition"
         yield Finding(
             ("write", "mode"),
@@ -177,10 +201,10 @@ def _has_changes(origin: _Origin) -> bool:
     return read is not None and read.settings.incremental is None and read.kind == "delta"
 
 
-def _dropped_changes(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
+def _dropped_changes(spec: WriteSpec, origin: _Origin, sql: StepSql) -> Iterator[Finding]:
     """`changes: latest` and `log` work by columns that a step has dropped."""
-    step = next((each for each in origin.steps if _loses_changes(each)), None)
-    if spec.changes in ("latest", "log") and step is not None:
+    step = next((each for each in origin.steps if _loses_changes(each, sql)), None)
+    if needs_change_columns(spec) and step is not None:
         yield Finding(
             ("write", "changes"),
             "FM-SINK-001",
@@ -211,7 +235,7 @@ def _updates(spec: WriteSpec | None) -> bool:
     )
 
 
-def _untold_changes(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
+def _untold_changes(spec: WriteSpec, origin: _Origin, sql: StepSql) -> Iterator[Finding]:
     """Updates and deletes come, and the write could not tell them from new rows."""
     if spec.changes is not None:
         return
@@ -228,7 +252,7 @@ def _untold_changes(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
             source,
             "changes: latest (with keys), log or handled; or mode: merge with keys",
         )
-    position = next((i for i, step in enumerate(origin.steps) if _loses_changes(step)), None)
+    position = next((i for i, step in enumerate(origin.steps) if _loses_changes(step, sql)), None)
     if spec.mode == "merge" and position is not None:
         yield Finding(
             ("write", "merge"),
@@ -239,7 +263,7 @@ def _untold_changes(spec: WriteSpec, origin: _Origin) -> Iterator[Finding]:
         )
 
 
-def _loses_changes(step: Step) -> bool:
+def _loses_changes(step: Step, sql: StepSql) -> bool:
     """Whether no row keeps its kind of change after a step; False where only a run can tell."""
     if step.sql is not None:
         names = sql.output_names(step.sql)

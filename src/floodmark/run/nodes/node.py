@@ -15,6 +15,7 @@ from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import WriteResult
 from floodmark.model.window import CURSOR_FORMATS, NOTHING_PROCESSED, Window
 from floodmark.model.write import DELTA, WriteSpec
+from floodmark.model.write_rules import REPLACING
 from floodmark.run.context import Run
 from floodmark.run.lookups import not_frozen
 from floodmark.run.nodes import expect
@@ -40,7 +41,6 @@ from floodmark.run.nodes.outputs import (
     refuse_without_feed,
 )
 from floodmark.run.nodes.writes import quarantine_of, replaced_anew
-from floodmark.sinks.rules import REPLACING
 from floodmark.sources.cursors import reader_of
 from floodmark.transforms import Step
 
