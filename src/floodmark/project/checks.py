@@ -11,7 +11,14 @@ from typing import Any
 
 from floodmark.config import Finding as ConfigFinding
 from floodmark.config import LoadedProject, PipelineSettings, ResolvedNode, ResolvedPipeline
-from floodmark.config.checks import UNREAD_SQL, has_plugins, plugin_problems, unsupported_keys
+from floodmark.config.checks import (
+    UNREAD_SQL,
+    database_problems,
+    foreseen_refusals,
+    has_plugins,
+    plugin_problems,
+    unsupported_keys,
+)
 from floodmark.config.plugins import Plugins, load_function
 from floodmark.config.text import Report, is_inside, key_name, table_name
 from floodmark.coordinator import Coordinator
@@ -124,7 +131,6 @@ class Checks:
 
     def _check_graph(self, position: int, pipeline: ResolvedPipeline) -> None:
         """What `plan` refuses of the nodes, and what their writes would refuse in some batch."""
-        from floodmark.run.nodes.foreseen import foreseen_refusals
         from floodmark.transforms import sql
 
         if not all(
@@ -199,7 +205,6 @@ class Checks:
         is_whole = self.file.is_whole(*path, "read") and self.file.is_whole(*path, "write")
         if not is_whole or node.kind != "database":
             return
-        from floodmark.run.nodes.database_checks import database_problems
         from floodmark.sources.sql import checks as queries
 
         for below, error in database_problems(node, queries):

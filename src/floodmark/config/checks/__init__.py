@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from floodmark.config.checks.databases import database_problems
 from floodmark.config.checks.findings import SENSITIVE, UNREAD_SQL, Finding
+from floodmark.config.checks.foreseen import foreseen_refusals
 from floodmark.config.checks.nodes import has_plugins
 from floodmark.config.checks.plugins import plugin_problems
 from floodmark.config.checks.sensitive import hides_values
@@ -12,6 +14,8 @@ __all__ = [
     "SENSITIVE",
     "UNREAD_SQL",
     "Finding",
+    "database_problems",
+    "foreseen_refusals",
     "has_plugins",
     "hides_values",
     "plugin_problems",

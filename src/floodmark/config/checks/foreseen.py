@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from floodmark.config import Finding, ResolvedNode, ResolvedPipeline
-from floodmark.config.project import Step
+from floodmark.config.checks.findings import Finding
+from floodmark.config.project.nodes import Step
+from floodmark.config.project.resolved import ResolvedNode, ResolvedPipeline
 from floodmark.errors import SinkError
 from floodmark.model.names import connection_of
 from floodmark.model.window import ANSWER, EVERY_ROW

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, Protocol
 
-from floodmark.config import ResolvedNode
-from floodmark.config.project import IncrementalSettings, ReadSettings
-from floodmark.config.text import KeyPath
+from floodmark.config.project.reads import IncrementalSettings, ReadSettings
+from floodmark.config.project.resolved import ResolvedNode
+from floodmark.config.text.places import KeyPath
 from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.model import cursor_marks
 from floodmark.model.sql_names import SqlDialect, column_name, name_parts
