@@ -246,9 +246,7 @@ class Cost:
 
 def _project(spark: SparkSession, folder: Path, text: str) -> fm.Project:
     (folder / "floodmark.yaml").write_text(text)
-    project = fm.Project.load(folder)
-    project._session = lambda: spark
-    return project
+    return fm.Project.load(folder, session=lambda: spark)
 
 
 def _ours(project: fm.Project) -> Callable[[], object]:

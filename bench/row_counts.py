@@ -53,8 +53,7 @@ def _batch_of(spark: SparkSession, root: Path, kind: str) -> Callable[[], float]
 
     def run() -> float:
         append_change(spark, orders, ROWS, ROWS if kind == "feed" else 10)
-        project = Project.load(root)
-        project._session = lambda: spark
+        project = Project.load(root, session=lambda: spark)
         return seconds(lambda: _succeeds(project))
 
     run()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import floodmark as fm
 from bench.harness import Figure, median, seconds, spread, step
 from bench.tables import append_change, append_small, big_table, small_tables
+from floodmark.coordinator import Outside
+from floodmark.deltalog import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,9 +137,8 @@ def _project_run(
     folder.mkdir(parents=True)
     (folder / "floodmark.yaml").write_text(PROJECT.format(upstreams=", ".join(paths)))
     (folder / "jobs.py").write_text(JOBS.format(source=paths[0], target=str(folder / "copy")))
-    project = fm.Project.load(folder)
-    project._session = lambda: spark
-    project.coordinator._engine = timed_engine(spark, project.coordinator, watch)
+    outside = Outside(engine=timed_engine(spark, watch))
+    project = fm.Project.load(folder, session=lambda: spark, outside=outside)
 
     def run() -> None:
         summary = project.run()
@@ -149,8 +150,9 @@ def _project_run(
 def _separate_calls(
     spark: SparkSession, folder: Path, paths: list[str], watch: Stopwatch
 ) -> Callable[[], object]:
-    coordinator = fm.Coordinator(str(folder / "control"), spark, actor="bench", schema=None)
-    coordinator._engine = timed_engine(spark, coordinator, watch)
+    outside = Outside(engine=timed_engine(spark, watch))
+    control = str(folder / "control")
+    coordinator = fm.Coordinator(control, spark, actor="bench", schema=None, outside=outside)
 
     def function(inputs: Mapping[str, Any], run: Any) -> None:
         run.write(inputs[paths[0]], str(folder / "copy"), mode="append")
@@ -164,10 +166,10 @@ def _separate_calls(
     return run
 
 
-def timed_engine(spark: SparkSession, coordinator: fm.Coordinator, watch: Stopwatch) -> TimedEngine:
+def timed_engine(spark: SparkSession, watch: Stopwatch) -> TimedEngine:
     from floodmark.run.engine import SparkEngine
 
-    return TimedEngine(SparkEngine(spark, coordinator.storage), watch)
+    return TimedEngine(SparkEngine(spark, Storage()), watch)
 
 
 class Job:

@@ -16,10 +16,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from floodmark.cli.call import Call
+from floodmark.cli.call import Call, Opening
 from floodmark.cli.main import main
-from floodmark.project import Project
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing.outsides import ON_ARROW
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -110,13 +109,23 @@ def shop(project: Path) -> Path:
     return project
 
 
+ON_DELTA_RS = Opening(session=lambda: None, outside=ON_ARROW)
+"""Projects that run on delta-rs instead of Spark."""
+
+
 @pytest.fixture
-def floodmark(capsys: pytest.CaptureFixture[str]) -> Command:
+def opening() -> Opening:
+    """How commands open their project; a module that runs without Spark has another one."""
+    return Opening()
+
+
+@pytest.fixture
+def floodmark(opening: Opening, capsys: pytest.CaptureFixture[str]) -> Command:
     """Calls the command line in this process."""
 
     def call(*arguments: str) -> Answer:
         capsys.readouterr()
-        code = main(list(arguments))
+        code = main(list(arguments), opening)
         captured = capsys.readouterr()
         return Answer(code, captured.out, captured.err)
 
@@ -127,12 +136,8 @@ def floodmark(capsys: pytest.CaptureFixture[str]) -> Command:
 def arrow_call(shop: Path) -> Callable[..., Call]:
     """Makes calls whose project runs on delta-rs instead of Spark; the streams of the moment."""
 
-    def make(*, as_json: bool = True, folder: Path = shop) -> Call:
-        call = Call(None, as_json=as_json, is_verbose=False)
-        call.project = Project.load(folder)
-        call.project._session = lambda: None
-        call.project.coordinator._engine = ArrowEngine()
-        return call
+    def make(*, as_json: bool = True, folder: Path = shop, opening: Opening = ON_DELTA_RS) -> Call:
+        return Call(str(folder), as_json=as_json, is_verbose=False, opening=opening)
 
     return make
 

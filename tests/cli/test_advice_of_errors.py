@@ -12,10 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, QueryBuilder, write_deltalake
 from deltalake.schema import PrimitiveType
-from tests.cli.conftest import Answer
+from tests.cli.conftest import ON_DELTA_RS, Answer
 
-from floodmark.project import Project
-from floodmark.testing.crash import ArrowEngine
+from floodmark.cli.call import Opening
 
 Command = Callable[..., Answer]
 
@@ -106,13 +105,14 @@ class Shop:
 
 
 @pytest.fixture
+def opening() -> Opening:
+    """Commands of these tests run on delta-rs."""
+    return ON_DELTA_RS
+
+
+@pytest.fixture
 def shop(project: Path, floodmark: Command, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """Three versions of the orders, merged."""
-
-    def ensure_session(project: Project, _: object) -> None:
-        project.coordinator._engine = ArrowEngine()
-
-    monkeypatch.setattr(Project, "ensure_session", ensure_session)
     monkeypatch.setenv("COLUMNS", "2000")
     (project / "jobs.py").write_text(JOBS)
     shop = Shop(project, floodmark)

@@ -18,13 +18,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from tests.cli.conftest import ON_DELTA_RS
 
 from floodmark import secrecy
-from floodmark.cli.call import Call
+from floodmark.cli.call import Opening
 from floodmark.cli.main import main
+from floodmark.coordinator import Outside
 from floodmark.errors import FloodmarkError, SinkError
 from floodmark.observe.logs import JsonLines, PlainLines
-from floodmark.project import Project
 from floodmark.streaming.batches import DeadLetter
 from floodmark.testing.crash import ArrowEngine
 from floodmark.testing.web import Asked, Said, WebServer
@@ -135,13 +136,6 @@ def project(tmp_path: Path, server: WebServer, monkeypatch: pytest.MonkeyPatch) 
     feed = {"delta.enableChangeDataFeed": "true"}
     write_deltalake(str(tmp_path / "lake/orders"), pa.table({"id": [1]}), configuration=feed)
     monkeypatch.chdir(tmp_path)
-
-    def coordinator(call: Call) -> Project:
-        loaded = Project.load(call.folder)
-        loaded.coordinator._engine = ArrowEngine()
-        return loaded
-
-    monkeypatch.setattr(Call, "project", property(coordinator))
     return tmp_path
 
 
@@ -189,7 +183,7 @@ def test_no_secret_is_in_anything_that_is_printed_logged_or_stored(
 ) -> None:
     printed = ""
     for command in COMMANDS:
-        main([*command, "--verbose"])
+        main([*command, "--verbose"], ON_DELTA_RS)
         said = capsys.readouterr()
         printed += said.out + said.err
 
@@ -297,11 +291,10 @@ def test_no_value_of_a_sensitive_column_is_in_an_error_or_an_example(
                 monkeypatch.setattr(inner, "write", _stumble)
             return inner
 
-    loaded = Project.load(tmp_path)
-    loaded.coordinator._engine = Telling()
-    monkeypatch.setattr(Call, "project", property(lambda _: loaded))
+    opening = Opening(session=lambda: None, outside=Outside(engine=Telling()))
+    commands = (["validate"], ["plan"], ["run"], ["history"])
 
-    codes = [main([*each, "--verbose"]) for each in (["validate"], ["plan"], ["run"], ["history"])]
+    codes = [main([*each, "--verbose"], opening) for each in commands]
 
     said = capsys.readouterr()
     assert SSN not in said.out + said.err

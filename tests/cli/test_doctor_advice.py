@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from tests.cli.conftest import ON_DELTA_RS
 
-from floodmark.project import Project
-from floodmark.testing.crash import ArrowEngine
+from floodmark.cli.call import Opening
 
 from .conftest import add_version
 
@@ -33,13 +33,14 @@ def process(inputs, run):
 
 
 @pytest.fixture
-def copied(project: Path, floodmark: Command, monkeypatch: pytest.MonkeyPatch) -> Path:
+def opening() -> Opening:
+    """Commands of these tests run on delta-rs."""
+    return ON_DELTA_RS
+
+
+@pytest.fixture
+def copied(project: Path, floodmark: Command) -> Path:
     """Three versions of the orders, merged into lake/copy on delta-rs."""
-
-    def ensure_session(project: Project, _: Any) -> None:
-        project.coordinator._engine = ArrowEngine()
-
-    monkeypatch.setattr(Project, "ensure_session", ensure_session)
     (project / "floodmark.yaml").write_text(PROJECT)
     (project / "jobs.py").write_text(JOBS)
     for number in range(3):

@@ -11,11 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from tests.cli.conftest import Answer, add_version
+from tests.cli.conftest import ON_DELTA_RS, Answer, add_version
 
+from floodmark.cli.call import Opening
 from floodmark.cli.main import main
-from floodmark.project import Project
-from floodmark.testing.crash import ArrowEngine
 
 YAML = """\
 project: shop
@@ -33,27 +32,19 @@ Command = Callable[..., Answer]
 
 
 @pytest.fixture
-def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+def opening() -> Opening:
     """Commands of this test run on delta-rs; everything else of them is real."""
-    load = Project.load.__func__  # type: ignore[attr-defined]
-
-    def loaded(cls: type[Project], /, *arguments: object, **options: object) -> Project:
-        project: Project = load(cls, *arguments, **options)
-        project._session = lambda: None
-        project.coordinator._engine = ArrowEngine()
-        return project
-
-    monkeypatch.setattr(Project, "load", classmethod(loaded))
+    return ON_DELTA_RS
 
 
 @pytest.fixture
-def lake(project: Path, without_spark: None) -> Path:
+def lake(project: Path, opening: Opening) -> Path:
     """A target with two batches in it, and news upstream."""
     (project / "floodmark.yaml").write_text(YAML)
     (project / "copies.py").write_text(COPIES)
     for number in (1, 2):
         add_version(project / "lake/orders", number)
-        assert main(["run"]) == 0
+        assert main(["run"], opening) == 0
     add_version(project / "lake/orders", 3)
     return project / "lake"
 

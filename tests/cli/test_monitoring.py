@@ -20,7 +20,8 @@ from deltalake import DeltaTable, QueryBuilder
 from prometheus_client.parser import text_string_to_metric_families
 
 from floodmark.cli import metrics, work
-from floodmark.cli.call import Call
+from floodmark.cli.call import Call, Opening
+from floodmark.coordinator import Outside
 from floodmark.model.clock import FrozenClock
 from floodmark.report.metrics import METRICS
 
@@ -138,9 +139,8 @@ class Shop:
         return work.run(self._make_call())
 
     def mend(self) -> None:
-        project = self._make_call().project
-        function = project._function("report", project.file.report())
-        function.__globals__["share"] = lambda part, whole: {"share": part}
+        functions = self._make_call().project.functions(["report"])
+        functions["report"].__globals__["share"] = lambda part, whole: {"share": part}
         assert self.run() == 0
 
     def pause(self, pipeline: str) -> None:
@@ -148,8 +148,8 @@ class Shop:
 
     def samples(self, *, days_later: float = 0) -> list[Sample]:
         self.now = datetime.now(UTC) + timedelta(days=days_later)
-        call = self._make_call(as_json=False)
-        call.project.coordinator._clock = FrozenClock(self.now)
+        outside = Outside(clock=FrozenClock(self.now))
+        call = self._make_call(as_json=False, opening=Opening(outside=outside))
         self._capsys.readouterr()
         assert metrics.metrics(call) == 0
         return samples_of(self._capsys.readouterr().out)

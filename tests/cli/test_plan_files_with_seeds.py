@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from floodmark.project import Project
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing.outsides import ON_ARROW
 
 PIPELINE = """\
   - pipeline: {name}
@@ -28,10 +28,7 @@ def copy(inputs, run):
 def opened(folder: Path, *names: str) -> Project:
     pipelines = "".join(PIPELINE.format(name=name) for name in names)
     (folder / "floodmark.yaml").write_text(f"project: shop\npipelines:\n{pipelines}")
-    project = Project.load(folder)
-    project._session = lambda: None
-    project.coordinator._engine = ArrowEngine()
-    return project
+    return Project.load(folder, session=lambda: None, outside=ON_ARROW)
 
 
 def grow(folder: Path, number: int) -> None:

@@ -16,12 +16,14 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from floodmark.cli import work
-from floodmark.cli.call import Call
+from floodmark.cli.call import Call, Opening
+from floodmark.coordinator import Outside
 from floodmark.errors import ControlError, FloodmarkError
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.project import Project, RunSummary
+from floodmark.run.engine import Engine
 from floodmark.testing.crash import ArrowEngine
 
 MakeCall = Callable[..., Call]
@@ -67,11 +69,10 @@ def eight(shop: Path, scope: str | None, more: str = "") -> Project:
     return on_arrow(shop)
 
 
-def on_arrow(shop: Path) -> Project:
-    project = Project.load(shop)
-    project._session = lambda: None
-    project.coordinator._engine = ArrowEngine()
-    return project
+def on_arrow(
+    shop: Path, engine: Engine | None = None, session: Callable[[], None] = lambda: None
+) -> Project:
+    return Project.load(shop, session=session, outside=Outside(engine=engine or ArrowEngine()))
 
 
 def jobs_module() -> Any:
@@ -161,12 +162,12 @@ def release() -> None:
     jobs_module().release.set()
 
 
-def late_solo(shop: Path, timeout: str) -> Project:
+def late_solo(shop: Path, timeout: str, engine: Engine | None = None) -> Project:
     (shop / "jobs.py").write_text(LATE)
-    text = (shop / "floodmark.yaml").read_text()
+    text = (shop / "floodmark.yaml").read_text() + "lease_ttl: 1s\n"
     solo = text.replace("  - pipeline: solo\n", f"  - pipeline: solo\n    timeout: {timeout}\n")
     (shop / "floodmark.yaml").write_text(solo)
-    return on_arrow(shop)
+    return on_arrow(shop, engine)
 
 
 def only_error(summary: RunSummary) -> FloodmarkError:
@@ -248,8 +249,8 @@ class HangingOnce(ArrowEngine):
 def test_a_write_that_was_committing_at_the_timeout_is_there_exactly_once(
     is_first: bool, shop: Path
 ) -> None:
-    project, engine = late_solo(shop, "1500ms"), HangingOnce()
-    project.coordinator._engine = engine
+    engine = HangingOnce()
+    project = late_solo(shop, "1500ms", engine)
     project.functions(["solo"])
     release()
     assert only_error(project.run("solo")).code == "FM-RUN-007"
@@ -372,10 +373,10 @@ def test_a_pipeline_that_runs_elsewhere_is_refused_before_spark_is_started(
     call = arrow_call()
     (batch,) = call.project.freeze("solo")
     call.project.coordinator.record_run("solo", str(batch.batch_id), status="RUNNING")
-    call.project._session = refuse_spark
     capsys.readouterr()
 
-    code = work.run(call, ["solo"])
+    opening = Opening(session=refuse_spark, outside=Outside(engine=ArrowEngine()))
+    code = work.run(arrow_call(opening=opening), ["solo"])
 
     (pipeline,) = json.loads(capsys.readouterr().out)["pipelines"]
     assert code == 4
@@ -399,15 +400,12 @@ def test_who_comes_second_is_told_to_wait_and_for_whom(
 
 
 def test_a_living_runner_is_seen_before_spark_is_started(shop: Path) -> None:
-    other, project = late_solo(shop, "1h"), on_arrow(shop)
-    for each in (other, project):
-        each.coordinator._lease_ttl = 1.0
+    other, project = late_solo(shop, "1h"), on_arrow(shop, session=refuse_spark)
     (batch,) = other.freeze("solo")
     worker = threading.Thread(target=lambda: other.retry(str(batch.batch_id)), daemon=True)
     worker.start()
     while not other.coordinator.status()[0].runs:
         time.sleep(0.01)
-    project._session = refuse_spark
 
     error = only_error(project.run("solo"))
 

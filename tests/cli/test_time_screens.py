@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
+from floodmark.cli.call import Opening
 from floodmark.model.clock import FrozenClock
+from floodmark.testing.outsides import ON_ARROW
 
 Command = Callable[..., Any]
 Golden = Callable[[str, str], None]
@@ -40,9 +43,14 @@ def rows(*minutes: float) -> pa.Table:
 
 
 @pytest.fixture
-def events(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    clock = FrozenClock(NOON + timedelta(hours=1))
-    monkeypatch.setattr("floodmark.coordinator.store.SystemClock", lambda: clock)
+def opening() -> Opening:
+    """Commands of these tests run on delta-rs, an hour after noon."""
+    outside = replace(ON_ARROW, clock=FrozenClock(NOON + timedelta(hours=1)))
+    return Opening(session=lambda: None, outside=outside)
+
+
+@pytest.fixture
+def events(project: Path) -> Path:
     (project / "floodmark.yaml").write_text(PROJECT)
     (project / "jobs.py").write_text("def process(inputs, run):\n    pass\n")
     for folder in ("events", "clicks"):
@@ -143,16 +151,7 @@ def test_a_reset_back_to_a_value_says_what_comes_again(processed: Path, floodmar
     assert floodmark("plan", "loads", "--json").document["windows"][0]["rows"] == 1
 
 
-def test_a_backfill_by_values_runs_and_marks_stay(
-    processed: Path, floodmark: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from floodmark.project import Project
-    from floodmark.testing.crash import ArrowEngine
-
-    def ensure_session(project: Project, _: Any) -> None:
-        project.coordinator._engine = ArrowEngine()
-
-    monkeypatch.setattr(Project, "ensure_session", ensure_session)
+def test_a_backfill_by_values_runs_and_marks_stay(processed: Path, floodmark: Command) -> None:
     span = ("--from", "2026-03-01", "--to", "2026-03-01T12:01:00Z")
 
     done = floodmark("backfill", "lake/events", *span, "--json")

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from floodmark.cli import work
-from floodmark.cli.call import Call
+from floodmark.cli.call import Call, Opening
+from floodmark.control.memory import MemoryEventLog
+from floodmark.coordinator import Outside
 from floodmark.deltalog import write_problem
 
 Command = Callable[..., Any]
@@ -268,11 +270,18 @@ def test_people_read_again_and_machines_read_retryable(shop: Path, floodmark: Co
     assert "again" not in error
 
 
+class BrokenLog(MemoryEventLog):
+    """A log with a defect."""
+
+    def exists(self) -> bool:
+        raise AttributeError("a defect")
+
+
 def test_a_defect_names_our_own_last_line(
     shop: Path, capsys: pytest.CaptureFixture[str], arrow_call: MakeCall
 ) -> None:
-    call = arrow_call()
-    del call.project.coordinator._log
+    outside = Outside(log=BrokenLog())
+    call = arrow_call(opening=Opening(outside=outside))
 
     code = call.run(lambda: work.plan(call))
 

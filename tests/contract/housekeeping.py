@@ -23,7 +23,7 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.batches import Claim, ClaimFacts, LoadCounts, StreamBatch
 from floodmark.streaming.delta_ledger import BESIDE, DeltaLedger
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing.outsides import ON_ARROW
 
 Operation = Callable[[str], None]
 Mend = Callable[[Any, str], None]
@@ -75,8 +75,7 @@ class Coordinated:
         run.write(inputs[self.source], self.target, mode="append")
 
     def reopen(self) -> None:
-        self.coordinator = fm.Coordinator(self.control, actor="t")
-        self.coordinator._engine = ArrowEngine()
+        self.coordinator = fm.Coordinator(self.control, actor="t", outside=ON_ARROW)
 
     def check(self) -> None:
         ids = DeltaTable(self.target).to_pyarrow_table().column("id").to_pylist()
@@ -87,7 +86,7 @@ class Coordinated:
         history = read_published(f"{self.control}/history", Storage(), query)
         assert history is not None
         shown = history.column("seq").to_pylist()
-        last = self.coordinator._reader().events()[-1].seq
+        last = self.coordinator.history(limit=1)[-1].seq
         assert shown == list(range(1, last + 1))
 
     def tables(self, of: str) -> list[str]:

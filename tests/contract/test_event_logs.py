@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from floodmark.control.delta import DeltaEventLog
 from floodmark.control.events import Created, Event, Registered
@@ -190,7 +191,7 @@ def test_a_reader_that_missed_vacuumed_commits_reads_the_whole_log(tmp_path: Pat
     early = log.read(None).position - 2
     compacted(log)
     for data in (tmp_path / "control/_journal").glob("*.parquet"):
-        if data.name not in {uri.rsplit("/", 1)[-1] for uri in log._open().file_uris()}:
+        if data.name not in {uri.rsplit("/", 1)[-1] for uri in DeltaTable(log.path).file_uris()}:
             data.unlink()
     tail = delta_log(tmp_path).read(early)
     assert tail.is_whole

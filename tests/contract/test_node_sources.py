@@ -19,6 +19,7 @@ from tests.contract.node_source_contract import Door, NodeSourceContract, Row, S
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.project import Project
 from floodmark.testing.node_projects import open_project
+from floodmark.testing.outsides import ALONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -203,10 +204,7 @@ def told(door: Door, root: Path, spark: SparkSession | None) -> Story:
     def opened(folder: Path) -> Project:
         if spark is None:
             return open_project(folder)
-        project = Project.load(folder)
-        project._session = lambda: spark
-        project.coordinator._lease_ttl = 0.2
-        return project
+        return Project.load(folder, session=lambda: spark, outside=ALONE)
 
     story = Story(door, root, opened)
     story.tell()

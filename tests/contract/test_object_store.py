@@ -20,6 +20,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import floodmark as fm
 from floodmark.control.reading import read_published
+from floodmark.coordinator import Outside
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
@@ -95,9 +96,14 @@ class Bucket:
         rows = QueryBuilder().register("t", table).execute("SELECT id FROM t ORDER BY id")
         return [row["id"] for row in pa.table(rows).to_pylist()]
 
-    def coordinator(self, actor: str = "tester") -> fm.Coordinator:
-        control = f"{self.root}/_control"
-        return fm.Coordinator(control, actor=actor, storage_options=self.options, lease_ttl=2)
+    def coordinator(self, actor: str = "tester", outside: Outside | None = None) -> fm.Coordinator:
+        return fm.Coordinator(
+            f"{self.root}/_control",
+            actor=actor,
+            storage_options=self.options,
+            lease_ttl=2,
+            outside=outside,
+        )
 
 
 @pytest.fixture
@@ -186,8 +192,7 @@ def test_batches_are_planned_recorded_and_finalized_in_a_bucket(bucket: Bucket) 
 
 def test_a_pipeline_runs_exactly_once_from_bucket_to_bucket(bucket: Bucket) -> None:
     orders, target = bucket.grow("orders", 1), f"{bucket.root}/copy"
-    coordinator = bucket.coordinator()
-    coordinator._engine = BucketEngine(bucket.options)
+    coordinator = bucket.coordinator(outside=Outside(engine=BucketEngine(bucket.options)))
     coordinator.register("p", [orders])
     dies = True
 
@@ -219,8 +224,7 @@ def test_a_folder_of_parquet_in_a_bucket_is_read_by_time(bucket: Bucket) -> None
         pq.write_table(pa.table({"id": pa.array([number], pa.int64()), "at": at}), content)
         storage.write(f"{folder}/day={number}/0.parquet", content.getvalue().to_pybytes())
 
-    coordinator = bucket.coordinator()
-    coordinator._engine = BucketEngine(bucket.options)
+    coordinator = bucket.coordinator(outside=Outside(engine=BucketEngine(bucket.options)))
     coordinator.register("p", [fm.Upstream(folder, time_column="at")])
     seen: list[list[int]] = []
     for number in (1, 2):

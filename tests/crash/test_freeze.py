@@ -17,6 +17,7 @@ from floodmark import failpoints
 from floodmark.control.reading import read_published
 from floodmark.deltalog import Storage
 from floodmark.testing import crash
+from floodmark.testing.outsides import ON_ARROW
 
 KILLED = -signal.SIGKILL
 PIPELINES = ("first", "second")
@@ -31,9 +32,8 @@ def add(root: Path, number: int) -> None:
 
 
 def coordinator(root: str) -> fm.Coordinator:
-    c = fm.Coordinator(f"{root}/control", actor="story", lease_ttl=2, base=root)
-    c._engine = crash.ArrowEngine()
-    return c
+    control = f"{root}/control"
+    return fm.Coordinator(control, actor="story", lease_ttl=2, base=root, outside=ON_ARROW)
 
 
 def tell(root: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,14 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 
 from floodmark.control.events import Advanced, Event, Succeeded
-from floodmark.coordinator import Coordinator
+from floodmark.coordinator import Coordinator, Outside
 from floodmark.deltalog import DeltaLog
-from floodmark.model.write import WriteMode
-from floodmark.testing import arrow, crash, soak
+from floodmark.model.receipt import Receipt
+from floodmark.model.state import SinkDone
+from floodmark.model.window import Window
+from floodmark.model.write import WriteMode, WriteSpec
+from floodmark.testing import crash, soak, soak_judges
+from floodmark.testing.arrow import ArrowSink
 
 SPAN = (0.0, 100.0)
 
@@ -30,10 +34,26 @@ def event(seq: int, body: Any) -> Event:
     return Event(seq, body, op_id="op", actor="somebody", at=datetime(2026, 1, 1, tzinfo=UTC))
 
 
+class Forgetful(ArrowSink):
+    """A sink that does not look for its receipt."""
+
+    def committed(self, receipt: Receipt) -> None:
+        return None
+
+    def refuse_moved(self, table: Any, receipt: Receipt) -> None:
+        """Whatever is there."""
+
+
+class ForgetfulEngine(crash.ArrowEngine):
+    def sink(
+        self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None
+    ) -> Forgetful:
+        return Forgetful(spec, tuple(windows), previous)
+
+
 def tell_without_looking_for_receipts(root: str, mode: WriteMode) -> None:
-    arrow.ArrowSink.committed = lambda self, receipt: None  # type: ignore[method-assign]
-    arrow._refuse_moved = lambda table, receipt: None
-    crash.tell(root, mode)
+    story = crash.Story(Path(root), mode)
+    story.tell(story.coordinator(Outside(engine=ForgetfulEngine())))
 
 
 def test_a_sink_that_does_not_look_for_its_receipt_is_refused(tmp_path: Path) -> None:
@@ -79,34 +99,34 @@ def test_an_acknowledgement_that_the_journal_does_not_know_is_found() -> None:
         ok("r", "run", batch_id="b1", pipeline="copy"),
         ok("f", "finalize", batch_id="b1", advanced=["u"]),
     ]
-    assert len(list(soak._unacknowledged(done, []))) == 3
+    assert len(list(soak_judges.unacknowledged(done, []))) == 3
     known = [event(1, Succeeded("b1", "copy", 1)), event(2, Advanced("b1", {"u": 3}))]
-    assert len(list(soak._unacknowledged(done, known))) == 1
+    assert len(list(soak_judges.unacknowledged(done, known))) == 1
 
 
 def test_what_happened_twice_is_found() -> None:
     advance = Advanced("b1", {"u": 3})
-    assert list(soak._repeated([event(1, advance), event(2, advance)]))
-    assert not list(soak._repeated([event(1, advance)]))
+    assert list(soak_judges.repeated([event(1, advance), event(2, advance)]))
+    assert not list(soak_judges.repeated([event(1, advance)]))
 
 
 def test_a_watermark_that_moves_back_is_found_for_each_client() -> None:
     reads = [ok("a", "read", 1, marks={"u": 5}), ok("b", "read", 2, marks={"u": 4})]
-    assert not list(soak._moved_back(reads))
-    assert list(soak._moved_back([*reads, ok("a", "read", 3, marks={"u": 4})]))
+    assert not list(soak_judges.moved_back(reads))
+    assert list(soak_judges.moved_back([*reads, ok("a", "read", 3, marks={"u": 4})]))
 
 
 def test_a_planner_that_gets_nothing_done_is_found_unless_it_was_away() -> None:
     others = [ok(c, "plan", t) for c in soak.ROLES for t in range(0, 100, 10) if c != "planner-1"]
     lonely = [*others, ok("planner-1", "plan", 20), ok("planner-1", "plan", 80)]
-    assert list(soak._starved(lonely, [], SPAN))
-    assert not list(soak._starved(lonely, [("planner-1", 25.0, 75.0)], SPAN))
+    assert list(soak_judges.starved(lonely, soak.PLANNERS, [], SPAN))
+    assert not list(soak_judges.starved(lonely, soak.PLANNERS, [("planner-1", 25.0, 75.0)], SPAN))
 
 
 def test_an_error_that_no_command_should_meet_is_found() -> None:
     line = {"client": "r", "command": "run", "kind": "fail", "code": "FM-CONTROL-010", "text": "x"}
-    assert list(soak._unexpected([line]))
-    assert not list(soak._unexpected([{**line, "code": "FM-CONTROL-006"}]))
+    assert list(soak_judges.unexpected([line]))
+    assert not list(soak_judges.unexpected([{**line, "code": "FM-CONTROL-006"}]))
 
 
 def test_lost_and_doubled_rows_are_found(tmp_path: Path) -> None:
@@ -119,7 +139,7 @@ def test_lost_and_doubled_rows_are_found(tmp_path: Path) -> None:
 
 
 def lost_amounts(root: Path) -> list[str]:
-    return list(soak._lost_amounts(root))
+    return list(soak_judges.lost_amounts(root))
 
 
 def tell_of_a_run_that_never_was(root: Path) -> None:
@@ -162,7 +182,7 @@ def judged_after(tamper: Callable[[Path], None] | None, root: Path) -> list[str]
     (root / "diary").mkdir(exist_ok=True)
     if tamper is not None:
         tamper(root)
-    problems: list[str] = soak.judge(root, [], (0.0, soak.STARVED_SECONDS))["problems"]
+    problems: list[str] = soak.judge(root, [], (0.0, soak_judges.STARVED_SECONDS))["problems"]
     return problems
 
 

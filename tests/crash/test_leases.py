@@ -13,9 +13,11 @@ from typing import Any
 import psutil
 import pytest
 
+from floodmark.coordinator import Outside
 from floodmark.model.state import Holder
 from floodmark.model.write import WriteMode
 from floodmark.testing import crash
+from floodmark.testing.outsides import Alone
 
 FENCED_EXIT = HELD_EXIT = 4
 ELSEWHERE = Holder("another-host", "another-boot", 1, "1")
@@ -51,8 +53,7 @@ def tell_story(root: Path, mode: WriteMode, ttl: float) -> None:
 def run_elsewhere(root: Path, ttl: float) -> None:
     """A run on what looks like another machine, until it is killed."""
     story = crash.Story(root, "append", ttl)
-    coordinator = story.coordinator()
-    coordinator._holder = ELSEWHERE
+    coordinator = story.coordinator(Outside(process=Alone(ELSEWHERE)))
     story.register(coordinator)
     batch = coordinator.create_batch()
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,10 +157,12 @@ def write_slowly_and_die(root: Path, orphans_jvm: bool) -> None:
     if orphans_jvm:
         keep_jvm_alive(spark, root)
     assert batch.batch_id
-    told.coordinator(spark=spark).run_pipeline("copy", batch.batch_id, slow_and_deadly)
+    told.coordinator(spark=spark).run_pipeline(
+        "copy", batch.batch_id, partial(slow_and_deadly, root)
+    )
 
 
-def slow_and_deadly(inputs: Mapping[str, Any], run: Run) -> None:
+def slow_and_deadly(root: Path, inputs: Mapping[str, Any], run: Run) -> None:
     from pyspark.sql import functions as fn
 
     nap = f"java_method('java.lang.Thread', 'sleep', {1000 * NAP_SECONDS}L)"
@@ -167,13 +170,13 @@ def slow_and_deadly(inputs: Mapping[str, Any], run: Run) -> None:
     rest = inputs[crash.ORDERS].exceptAll(one)
     slow = one.withColumn("amount", fn.expr(f"amount + coalesce(0 * try_cast({nap} as bigint), 0)"))
     target = crash.WRITES["copy"][0][1]
-    threading.Thread(target=die_once_written, args=(run, target), daemon=True).start()
+    folder = root / target
+    threading.Thread(target=die_once_written, args=(folder,), daemon=True).start()
     run.write(slow.unionAll(rest), target, mode="append", changes="log")
 
 
-def die_once_written(run: Run, target: str) -> None:
+def die_once_written(folder: Path) -> None:
     """Kill this process as soon as the JVM has begun a data file: one of its tasks naps."""
-    folder = Path(run._name_of(target))
     while not any(folder.glob("part-*.parquet")):
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -22,8 +22,13 @@ def test_no_schedule_breaks_a_guarantee(full_size: bool) -> None:
 
 @pytest.mark.parametrize("mutant", sorted(MUTANTS))
 def test_a_broken_protocol_is_caught(mutant: str) -> None:
-    failure = first_failure(range(MUST_BE_CAUGHT_WITHIN), mutant)
+    with mutated(mutant) as mutation:
+        failure = first_failure(range(MUST_BE_CAUGHT_WITHIN))
+
     assert failure is not None, f"{mutant} survived {MUST_BE_CAUGHT_WITHIN} schedules"
+    # Caught for what it breaks: not for a fault of its own, nor without having run at all.
+    assert not failure.violation.startswith("untyped"), str(failure)
+    assert mutation.idle() == []
 
 
 def test_a_seed_is_one_schedule() -> None:

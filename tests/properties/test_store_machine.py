@@ -32,15 +32,19 @@ from hypothesis.stateful import (
 
 import floodmark as fm
 from floodmark import failpoints
+from floodmark.control import ControlReader
 from floodmark.control.delta import DeltaEventLog
 from floodmark.control.fold import fold
+from floodmark.control.projections import Projector
+from floodmark.control.publishing import TablePublisher
 from floodmark.control.reading import read_published
 from floodmark.control.tables import committed_rows, registry_rows, watermark_rows
-from floodmark.control.upkeep import compact
+from floodmark.coordinator import Outside
 from floodmark.deltalog import Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.state import Holder, PlannedBatch, State
 from floodmark.testing.crash import ArrowEngine
+from floodmark.testing.outsides import Alone, fold_journal
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +65,18 @@ def armed(point: str) -> Iterator[None]:
     setting = {"FLOODMARK_FAILPOINT": point, "FLOODMARK_FAILPOINT_ACTION": "raise"}
     with patch.dict(os.environ, setting):
         yield
+
+
+class LazyPublisher(TablePublisher):
+    """Keeps the tables up to date only when it is told to; a run is shown at once."""
+
+    def __init__(self, control: str, *, is_lazy: bool) -> None:
+        super().__init__(DeltaEventLog(control, Storage()), Projector(control, Storage()))
+        self.is_lazy = is_lazy
+
+    def publish(self, store: ControlReader) -> None:
+        if not self.is_lazy:
+            super().publish(store)
 
 
 class Store(RuleBasedStateMachine):
@@ -162,22 +178,20 @@ class Store(RuleBasedStateMachine):
         """The next process; the one before is dead, and that can be proven."""
         self.processes += 1
         me = self.processes
-        coordinator = fm.Coordinator(self.control, actor=f"process {me}", lease_ttl=2)
-        coordinator._engine = ArrowEngine()
-        coordinator._holder = Holder("here", "boot", me, "start")
-        coordinator._is_gone = lambda holder: holder.pid != me
         # Most processes leave the tables to `everything_agrees`: publishing is most of the cost.
-        coordinator._is_coalescing = me % 3 != 0
-        self.coordinator = coordinator
+        self.publisher = LazyPublisher(self.control, is_lazy=me % 3 != 0)
+        outside = Outside(
+            engine=ArrowEngine(),
+            process=Alone(Holder("here", "boot", me, "start")),
+            publisher=self.publisher,
+        )
+        self.coordinator = fm.Coordinator(self.control, actor=f"process {me}", outside=outside)
 
     @rule(keep_windows=st.sampled_from([2, 4, 1000]), dies=st.booleans())
     def compact(self, keep_windows: int, dies: bool) -> None:
-        projector = self.coordinator._projector
-        assert projector
-        log = DeltaEventLog(self.control, Storage(None))
         with armed("compact.after_commit" if dies else "nowhere"):
             try:
-                compact(log, projector, keep_windows=keep_windows)
+                fold_journal(self.control, keep_windows)
             except failpoints.FailpointReached:
                 self.reopen()
 
@@ -217,9 +231,10 @@ class Store(RuleBasedStateMachine):
         self.agreed = files, state
 
     def publish(self) -> None:
-        lazy, self.coordinator._is_coalescing = self.coordinator._is_coalescing, False
-        self.coordinator._publish()
-        self.coordinator._is_coalescing = lazy
+        lazy, self.publisher.is_lazy = self.publisher.is_lazy, False
+        with self.coordinator.coalesce():
+            """The tables are refreshed at the end."""
+        self.publisher.is_lazy = lazy
 
     def tables_show(self, state: State) -> None:
         shown = self.published("committed_watermarks")

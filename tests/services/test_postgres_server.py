@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -12,7 +14,9 @@ from floodmark.errors import SetupError
 def test_a_server_of_the_wheel_starts_and_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(postgres_server, "programs_folder", postgres_server._wheel_programs)
+    folders = os.environ["PATH"].split(os.pathsep)
+    without = [folder for folder in folders if not (Path(folder) / "initdb").exists()]
+    monkeypatch.setenv("PATH", os.pathsep.join(without))
 
     with postgres_server.running({"max_connections": "7"}) as server:
         with psycopg.connect(server.dsn) as connection:

@@ -11,6 +11,7 @@ import pytest
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.project import Project, RunSummary
 from floodmark.testing.node_projects import table_rows
+from floodmark.testing.outsides import ALONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,10 +68,7 @@ class Shop:
 
     @property
     def project(self) -> Project:
-        project = Project.load(self.root)
-        project._session = lambda: self.spark
-        project.coordinator._lease_ttl = 0.2
-        return project
+        return Project.load(self.root, session=lambda: self.spark, outside=ALONE)
 
     def run(self, **options: Any) -> RunSummary:
         summary = self.project.run(**options)

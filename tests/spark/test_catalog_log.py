@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import floodmark as fm
-from floodmark.control.events import Named
-from floodmark.deltalog import DeltaLog
+from floodmark.control.delta import DeltaEventLog
+from floodmark.control.events import Created, Named
+from floodmark.control.journal import Journal
+from floodmark.deltalog import DeltaLog, Storage
 from floodmark.model.names import ASK_CATALOG
 from floodmark.model.state import TableName
 from floodmark.sources.catalog_log import CatalogLog
@@ -106,7 +108,10 @@ def test_a_table_that_its_catalog_manages_is_planned_and_read_by_name(
     control = f"{tmp_lake}/_control"
     coordinator = fm.Coordinator(control, spark, lease_ttl=2, schema=None)
     managed = TableName("told.orders", str(table), DeltaLog(table).facts().table_id, True)
-    coordinator._writer().commit(lambda _: [Named(managed)])  # as resolving such a table leaves it
+    log = DeltaEventLog(control, Storage())
+    log.create()
+    # As resolving such a table leaves it.
+    Journal(log, actor="t").commit(lambda _: [Created("c"), Named(managed)])
     coordinator.register("p", ["told.orders"])
     seen: list[tuple[str, list[int]]] = []
 

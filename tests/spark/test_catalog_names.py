@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import floodmark as fm
-from floodmark.control.upkeep import compact
+from floodmark.testing.outsides import fold_journal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,8 +78,7 @@ def test_a_name_outlives_a_compaction_of_the_journal(
 ) -> None:
     coordinator = opened(tmp_lake, spark)
     coordinator.register("p", ["shop.orders"])
-    assert coordinator._projector is not None
-    assert compact(coordinator._delta_log.reopened(), coordinator._projector)
+    assert fold_journal(coordinator.control)
 
     assert opened(tmp_lake).stored_name("shop.orders") == orders
 

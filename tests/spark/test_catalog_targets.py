@@ -12,7 +12,10 @@ from tests.cli.conftest import add_version
 
 import floodmark as fm
 from floodmark import failpoints
+from floodmark.coordinator import Outside
 from floodmark.coordinator.store import Store
+from floodmark.testing import crash
+from floodmark.testing.outsides import ALONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,11 +45,13 @@ def coordinator(spark: SparkSession, tmp_lake: Path) -> fm.Coordinator:
 
 
 def reopened(
-    spark: SparkSession | None, tmp_lake: Path, schema: str | None = None
+    spark: SparkSession | None,
+    tmp_lake: Path,
+    schema: str | None = None,
+    outside: Outside | None = None,
 ) -> fm.Coordinator:
-    return fm.Coordinator(
-        "lake/_control", spark, lease_ttl=2, base=str(tmp_lake.parent), schema=schema
-    )
+    base = str(tmp_lake.parent)
+    return fm.Coordinator("lake/_control", spark, base=base, schema=schema, outside=outside)
 
 
 def run(coordinator: fm.Coordinator, write: Write, **options: Any) -> fm.RunResult:
@@ -112,21 +117,17 @@ def test_a_table_that_exists_is_written_where_it_is(
 @pytest.mark.parametrize("point", ["sink.before_commit", "sink.after_commit", "run.before_done"])
 def test_a_run_that_dies_around_its_first_commit_is_repeated_once(
     spark: SparkSession,
+    tmp_lake: Path,
     marts: Path,
     coordinator: fm.Coordinator,
-    monkeypatch: pytest.MonkeyPatch,
     point: str,
 ) -> None:
     batch_id = str(coordinator.create_batch().batch_id)
-    monkeypatch.setenv("FLOODMARK_FAILPOINT", point)
-    monkeypatch.setenv("FLOODMARK_FAILPOINT_ACTION", "raise")
-    failpoints.rearm()
-    with pytest.raises(failpoints.FailpointReached):
+    with crash.armed(point), pytest.raises(failpoints.FailpointReached):
         coordinator.run_pipeline("p", batch_id, append)
-    monkeypatch.delenv("FLOODMARK_FAILPOINT")
-    coordinator._dead_runs.update(r.run_id for r in coordinator.status(batch_id)[0].runs.values())
 
-    coordinator.run_pipeline("p", batch_id, append)
+    again = reopened(spark, tmp_lake, outside=ALONE)
+    again.run_pipeline("p", batch_id, append)
 
     assert ids(spark) == [1, 2]
     assert len(list((marts / "report/_delta_log").glob("*.json"))) == 1

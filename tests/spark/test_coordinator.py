@@ -97,9 +97,6 @@ def lake(tmp_lake: Path) -> str:
 @pytest.fixture
 def coordinator(spark: SparkSession, lake: str) -> fm.Coordinator:
     spark.sql("DROP SCHEMA IF EXISTS gold CASCADE")
-    from floodmark.engines import catalog
-
-    catalog._registered.clear()
     return fm.Coordinator(f"{lake}/_control", spark, actor="tester", lease_ttl=2)
 
 

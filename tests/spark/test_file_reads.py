@@ -11,6 +11,7 @@ import pytest
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project, RunSummary
 from floodmark.testing.node_projects import table_rows
+from floodmark.testing.outsides import ALONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,10 +52,7 @@ class Inbox:
 
     @property
     def project(self) -> Project:
-        project = Project.load(self.root)
-        project._session = lambda: self.spark
-        project.coordinator._lease_ttl = 0.2
-        return project
+        return Project.load(self.root, session=lambda: self.spark, outside=ALONE)
 
     def run(self) -> RunSummary:
         summary = self.project.run()

@@ -46,9 +46,7 @@ class Weather:
 
     @property
     def project(self) -> Project:
-        project = Project.load(self.root)
-        project._session = lambda: self.spark
-        return project
+        return Project.load(self.root, session=lambda: self.spark)
 
     def run(self) -> RunSummary:
         summary = self.project.run()

@@ -159,9 +159,7 @@ class Nyc:
         (root / "floodmark.yaml").write_text(PROJECT)
 
     def project(self) -> Project:
-        project = Project.load(self.root)
-        project._session = lambda: self.spark
-        return project
+        return Project.load(self.root, session=lambda: self.spark)
 
     def takes(self, name: str, frame: pd.DataFrame, *, seats: int) -> None:
         put(self.root, name, frame)

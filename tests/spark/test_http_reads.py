@@ -18,6 +18,7 @@ from floodmark.errors import FloodmarkError
 from floodmark.project import Project, RunSummary
 from floodmark.testing import crash
 from floodmark.testing.node_projects import table_rows
+from floodmark.testing.outsides import ALONE
 from floodmark.testing.web import Asked, Said, WebServer
 
 if TYPE_CHECKING:
@@ -69,10 +70,7 @@ class Shop:
 
     @property
     def project(self) -> Project:
-        project = Project.load(self.root)
-        project._session = lambda: self.spark
-        project.coordinator._lease_ttl = 0.2
-        return project
+        return Project.load(self.root, session=lambda: self.spark, outside=ALONE)
 
     def run(self, *pipelines: str) -> RunSummary:
         summary = self.project.run(*pipelines)

@@ -34,8 +34,7 @@ def test_facts_meet_their_dimensions_with_news_and_without(
         writer.mode(mode).save(str(lake / table))
 
     def run() -> int:
-        project = Project.load(tmp_path)
-        project._session = lambda: spark
+        project = Project.load(tmp_path, session=lambda: spark)
         summary = project.run()
         assert summary.exit_code == 0, [outcome.error for outcome in summary.outcomes]
         return len(summary.batches)

@@ -13,6 +13,7 @@ from floodmark.failpoints import FailpointReached
 from floodmark.project import Project
 from floodmark.testing import crash
 from floodmark.testing.node_projects import table_rows
+from floodmark.testing.outsides import ALONE
 from floodmark.testing.web import Asked, Said, WebServer
 
 if TYPE_CHECKING:
@@ -90,10 +91,7 @@ def test_every_kind_of_lookup_is_whole_frozen_and_starts_nothing(
         writer.option("delta.enableChangeDataFeed", "true").save(str(tmp_path / "orders"))
 
     def project() -> Project:
-        found = Project.load(tmp_path)
-        found._session = lambda: spark
-        found.coordinator._lease_ttl = 0.2
-        return found
+        return Project.load(tmp_path, session=lambda: spark, outside=ALONE)
 
     def run() -> int:
         summary = project().run()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from floodmark.config.project.nodes import Expectation
-from floodmark.run.nodes import checks, expect
+from floodmark.run.nodes import checks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +50,7 @@ def test_each_check_flags_the_rows_that_break_it(frame: DataFrame) -> None:
 def test_a_row_count_holds_between_its_bounds(frame: DataFrame) -> None:
     bounds = [said(row_count=b) for b in ({"min": 5, "max": 5}, {"min": 6}, {"max": 4})]
 
-    counts = expect._counted(checks.flagged(frame, bounds), bounds)
+    counts = checks.counted(checks.flagged(frame, bounds), bounds)
 
     assert counts == {0: 5, 1: 5, 2: 5}
-    assert [expect._is_broken(b, counts[n]) for n, b in enumerate(bounds)] == [False, True, True]
+    assert [checks.is_broken(b, counts[n]) for n, b in enumerate(bounds)] == [False, True, True]

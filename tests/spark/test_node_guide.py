@@ -45,9 +45,7 @@ def add(spark: SparkSession, shop: Path, *orders: tuple[Any, ...]) -> None:
 
 
 def project_of(shop: Path, spark: SparkSession) -> Project:
-    project = Project.load(shop)
-    project._session = lambda: spark
-    return project
+    return Project.load(shop, session=lambda: spark)
 
 
 def rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:

@@ -43,8 +43,7 @@ def put(root: Path, table: str, *rows: tuple[int, str, int]) -> None:
 
 
 def run(root: Path, spark: SparkSession, *, again: bool = False) -> list[tuple[Any, ...]]:
-    project = Project.load(root)
-    project._session = lambda: spark
+    project = Project.load(root, session=lambda: spark)
     summary = project.retry(newest(project)) if again else project.run()
     for error in [o.error for o in summary.outcomes if o.error]:
         raise error

@@ -69,9 +69,7 @@ FILES = """\
 def project_of(root: Path, spark: SparkSession, text: str | None = None) -> Project:
     if text is not None:
         (root / "floodmark.yaml").write_text(text)
-    project = Project.load(root)
-    project._session = lambda: spark
-    return project
+    return Project.load(root, session=lambda: spark)
 
 
 def test_nodes_side_by_side_are_cancelled_with_their_run(spark: SparkSession) -> None:

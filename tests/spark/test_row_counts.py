@@ -87,9 +87,7 @@ class Shop:
         return self._rewrite(commit, actions)
 
     def project(self) -> Project:
-        project = Project.load(self.root)
-        project._session = lambda: self.spark
-        return project
+        return Project.load(self.root, session=lambda: self.spark)
 
     def ids(self, table: str = "copy") -> list[int]:
         return [row[0] for row in table_rows(self.root / table, "id")]

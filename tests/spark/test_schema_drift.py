@@ -54,9 +54,7 @@ class Lake:
 
     @property
     def project(self) -> Project:
-        project = Project.load(self.root)
-        project._session = lambda: self.spark
-        return project
+        return Project.load(self.root, session=lambda: self.spark)
 
     def run(self, **options: Any) -> RunSummary:
         return done(self.project.run(**options))

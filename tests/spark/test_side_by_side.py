@@ -44,9 +44,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def project_of(shop: Path, spark: SparkSession, *pipelines: str) -> Project:
     lines = ["project: shop", "pipelines:", *(f"  - {{{each}}}" for each in pipelines)]
     (shop / "floodmark.yaml").write_text("\n".join(lines) + "\n")
-    project = Project.load(shop)
-    project._session = lambda: spark
-    return project
+    return Project.load(shop, session=lambda: spark)
 
 
 def pipeline(name: str, function: str, more: str = "") -> str:

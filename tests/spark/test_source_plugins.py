@@ -14,6 +14,7 @@ from floodmark import failpoints
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project
 from floodmark.testing import crash
+from floodmark.testing.outsides import ALONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,10 +59,7 @@ class Desk:
 
     @property
     def project(self) -> Project:
-        project = Project.load(self.root)
-        project._session = lambda: self.spark
-        project.coordinator._lease_ttl = 0.2
-        return project
+        return Project.load(self.root, session=lambda: self.spark, outside=ALONE)
 
     def run(self) -> Any:
         summary = self.project.run()

@@ -23,8 +23,7 @@ pytestmark = pytest.mark.spark
 
 def run(folder: Path, spark: SparkSession) -> list[str]:
     """The pipelines that ran, after all of them succeeded."""
-    project = Project.load(folder)
-    project._session = lambda: spark
+    project = Project.load(folder, session=lambda: spark)
     summary = project.run()
     assert not summary.refused, summary.refused
     assert {outcome.status for outcome in summary.outcomes} <= {"SUCCESS"}, summary

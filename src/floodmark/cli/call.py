@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from floodmark.observe import configure_logging, visible
 from floodmark.secrecy import masked
 
 if TYPE_CHECKING:
+    from floodmark.coordinator import Outside
     from floodmark.project import Project, Watcher
 
 SCHEMA_VERSION = 1
@@ -24,14 +26,30 @@ INTERNAL, INTERRUPTED = 3, 130
 Draw = Callable[[Screen], None]
 
 
+@dataclass(frozen=True)
+class Opening:
+    """How a command opens its project; another one is for programs that embed the command line."""
+
+    session: Callable[[], Any] | None = None
+    """Gives the Spark session; None: the one that the project's settings say."""
+    outside: Outside | None = None
+
+
 class Call:
     """What every verb gets: the options common to all, the project, and the two outputs."""
 
     def __init__(
-        self, project: str | None, *, as_json: bool, is_verbose: bool, env: str | None = None
+        self,
+        project: str | None,
+        *,
+        as_json: bool,
+        is_verbose: bool,
+        env: str | None = None,
+        opening: Opening | None = None,
     ) -> None:
         self.folder = project
         self.env = env
+        self._opening = opening or Opening()
         self.as_json = as_json
         self.is_verbose = is_verbose
         self.screen = Screen(sys.stdout)
@@ -45,7 +63,10 @@ class Call:
         """The project of the call, loaded on first use."""
         from floodmark.project import Project
 
-        return Project.load(self.folder, env=self.env)
+        opening = self._opening
+        return Project.load(
+            self.folder, env=self.env, session=opening.session, outside=opening.outside
+        )
 
     @property
     def has_project(self) -> bool:
@@ -64,7 +85,15 @@ class Call:
         """The project, if nothing is wrong with it; raises every error of it at once."""
         from floodmark.project import Project
 
-        return Project.check(self.folder, env=self.env, connect=connect, watcher=watcher)
+        opening = self._opening
+        return Project.check(
+            self.folder,
+            env=self.env,
+            connect=connect,
+            watcher=watcher,
+            session=opening.session,
+            outside=opening.outside,
+        )
 
     def short(self, upstream: str) -> str:
         """An upstream relative to the project's root where it lies below it."""

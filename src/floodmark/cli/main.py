@@ -13,7 +13,7 @@ import typer
 
 from floodmark import __version__
 from floodmark.cli import files, look, metrics, operate, store, streams, tools, work
-from floodmark.cli.call import Call
+from floodmark.cli.call import Call, Opening
 from floodmark.cli.verb import EnvOption, JsonOption, ProjectOption, VerboseOption
 from floodmark.errors import ConfigError
 
@@ -25,7 +25,7 @@ _COLLECT_AFTER = 100_000
 HELP = "Incremental data pipelines on Spark that never miss a row and never process one twice."
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, opening: Opening | None = None) -> int:
     """Run a command; returns its exit code."""
     arguments = sys.argv[1:] if argv is None else argv
     if argv is None and _LASTING.isdisjoint(arguments):  # the process is ours, and soon over
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = build_app()(arguments, prog_name="floodmark", standalone_mode=False)
+        code = build_app()(arguments, prog_name="floodmark", standalone_mode=False, obj=opening)
     except Exception as error:
         if not _is_usage_error(error):
             raise

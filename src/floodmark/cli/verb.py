@@ -93,13 +93,14 @@ def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[VerbFunction
 
 def _command(function: VerbFunction) -> Callable[..., None]:
     def command(ctx: typer.Context, **values: Any) -> None:
-        said = ctx.find_root().params
-        shared = {key: values.pop(key) or said.get(key) for key in _SHARED}
+        root = ctx.find_root()
+        shared = {key: values.pop(key) or root.params.get(key) for key in _SHARED}
         call = Call(
             shared["project"],
             env=shared["env"],
             as_json=bool(shared["as_json"]),
             is_verbose=bool(shared["is_verbose"]),
+            opening=root.obj,
         )
         raise typer.Exit(call.run(partial(function, call, **values)))
 

@@ -49,14 +49,6 @@ class Rule(NamedTuple):
     effect: Callable[[State, Event], State]
 
 
-def fold(events: Iterable[Event], state: State | None = None) -> State:
-    """The state after `events`, starting from `state` or from nothing."""
-    current = state or NOTHING_KNOWN
-    for event in events:
-        current = apply(current, event)
-    return current
-
-
 def apply(state: State, event: Event) -> State:
     """The state after one event; raises ControlError FM-CONTROL-010 if a rule forbids it."""
     rule = RULES[type(event.body)]
@@ -64,6 +56,18 @@ def apply(state: State, event: Event) -> State:
     if problem:
         raise rejected(event, problem)
     return replace(rule.effect(state, event), seq=event.seq)
+
+
+Apply = Callable[[State, Event], State]
+"""The state after one event: `apply`, or something that comes to the same."""
+
+
+def fold(events: Iterable[Event], state: State | None = None, apply_one: Apply = apply) -> State:
+    """The state after `events`, starting from `state` or from nothing."""
+    current = state or NOTHING_KNOWN
+    for event in events:
+        current = apply_one(current, event)
+    return current
 
 
 def rejected(event: Event, problem: str) -> ControlError:

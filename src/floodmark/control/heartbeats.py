@@ -24,6 +24,13 @@ class Heartbeats(Protocol):
         """Remove the sign of a run that has ended."""
 
 
+class SignsOfLife(Heartbeats, Protocol):
+    """Where holders leave their signs of life, and what leaves them for a run of this process."""
+
+    def pulse(self, run_id: str, ttl_seconds: float, clock: Clock) -> Pulse:
+        """What beats for a run while it is entered."""
+
+
 class FileHeartbeats:
     """Signs of life as files below `<control>/_heartbeats`."""
 
@@ -42,6 +49,10 @@ class FileHeartbeats:
 
     def clear(self, run_id: str) -> None:
         self._storage.delete(f"{self._folder}/{run_id}")
+
+    def pulse(self, run_id: str, ttl_seconds: float, clock: Clock) -> Pulse:
+        """See `SignsOfLife.pulse`: a thread beats."""
+        return Pulse(self, run_id, ttl_seconds, clock)
 
 
 class Pulse:

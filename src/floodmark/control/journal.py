@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections.abc import Callable, Sequence
@@ -12,9 +11,10 @@ from typing import Protocol
 
 from floodmark.control import Decide
 from floodmark.control.events import Body, Event
-from floodmark.control.fold import apply, fold
+from floodmark.control.fold import Apply, apply, fold
 from floodmark.errors import ControlError
 from floodmark.model.clock import Clock, SystemClock
+from floodmark.model.ids import RandomIds
 from floodmark.model.state import NOTHING_KNOWN, State
 
 FORMAT_VERSION = 1
@@ -72,8 +72,22 @@ Observer = Callable[[Event, State], None]
 """Sees every event once, in order, with the state right after it."""
 
 
-def new_op_id() -> str:
-    return os.urandom(16).hex()
+Chance = Callable[[float, float], float]
+"""A number between two, each as likely as any other."""
+
+new_op_id = RandomIds().operation
+any_number: Chance = random.SystemRandom().uniform
+"""Numbers of the system: nobody else's seed makes two processes wait for the same time."""
+
+
+class ControlLog(EventLog, Protocol):
+    """An event log that a control store can be opened on."""
+
+    def exists(self) -> bool:
+        """Whether there is a log; raises ControlError if that cannot be told."""
+
+    def create(self) -> None:
+        """Make it, empty; if somebody else just made it, theirs is used."""
 
 
 class Journal:
@@ -87,12 +101,16 @@ class Journal:
         clock: Clock | None = None,
         op_ids: Callable[[], str] = new_op_id,
         observer: Observer | None = None,
+        chance: Chance = any_number,
+        apply_one: Apply = apply,
     ) -> None:
         self._log = log
         self._actor = actor
         self._clock = clock or SystemClock()
         self._op_ids = op_ids
         self._observer = observer
+        self._chance = chance
+        self._apply = apply_one
         self._state = NOTHING_KNOWN
         self._position: int | None = None
         self._guard = threading.RLock()
@@ -137,12 +155,12 @@ class Journal:
                     raise _cannot_commit(failure) from failure
                 if self._clock.monotonic() > deadline:
                     raise too_busy(attempt) from failure
-                self._clock.sleep(random.uniform(0, min(0.5, 0.005 * 2**attempt)))  # noqa: S311
+                self._clock.sleep(self._chance(0, min(0.5, 0.005 * 2**attempt)))
 
     def _attempt(self, state: State, bodies: Sequence[Body], op_id: str) -> Exception | None:
         """Append once; None if it was acknowledged, else what came instead."""
         events = number_events(state, bodies, op_id, self._actor, self._clock.now())
-        fold(events, state)  # never append what the fold would refuse
+        fold(events, state, self._apply)  # never append what the fold would refuse
         position = self._position or 0  # known: the state was read before it was decided on
         try:
             self._log.append(events, position)
@@ -191,7 +209,7 @@ class Journal:
 
     def _take(self, events: Sequence[Event]) -> None:
         for event in events:
-            self._state = apply(self._state, event)
+            self._state = self._apply(self._state, event)
             if self._observer:
                 self._observer(event, self._state)
 

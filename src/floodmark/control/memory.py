@@ -14,6 +14,13 @@ class MemoryEventLog:
     def __init__(self) -> None:
         self._commits: list[tuple[Event, ...]] = []
 
+    def exists(self) -> bool:
+        """See ControlLog.exists."""
+        return True
+
+    def create(self) -> None:
+        """See ControlLog.create."""
+
     def read(self, after: int | None) -> Tail:
         """See EventLog.read; the position is the number of commits."""
         commits = self._commits[after or 0 :]

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from floodmark.coordinator.looking import Looking
 from floodmark.coordinator.operating import Operating
+from floodmark.coordinator.outside import Outside
 from floodmark.coordinator.planning import Planning
+from floodmark.coordinator.probing import Prober
 from floodmark.coordinator.running import Running
 from floodmark.model.arguments import checks_arguments
+
+__all__ = ["Coordinator", "Outside", "Prober"]
 
 
 @checks_arguments

@@ -75,7 +75,7 @@ class Looking(Store):
         """How far each upstream is behind, worst first, and what holds it."""
         from floodmark.report.lag import lag_of
 
-        return lag_of(self._reader(), self.storage, self._clock.now(), self._look_time)
+        return lag_of(self._reader(), self.storage, self._clock.now(), self._look_for_report)
 
     def stuck(self, after: float | str = "1d") -> tuple[Stuck, ...]:
         """Open batches that will not move by themselves: open for longer than `after`, or left
@@ -85,7 +85,7 @@ class Looking(Store):
         from floodmark.report.watch import stuck_batches
 
         seconds = seconds_of(after) if isinstance(after, str) else float(after)
-        return stuck_batches(self.state(), self._clock.now(), self._is_gone, seconds)
+        return stuck_batches(self.state(), self._clock.now(), self.outside.process.is_gone, seconds)
 
     def failures(self) -> dict[str, int]:
         """How often each pipeline failed since it last succeeded; only those that did."""
@@ -102,9 +102,9 @@ class Looking(Store):
             self.control,
             self.storage,
             now=self._clock.now(),
-            is_gone=self._is_gone,
+            is_gone=self.outside.process.is_gone,
             stuck_after_seconds=stuck_after_seconds,
-            look=self._look_time,
+            look=self._look_for_report,
         )
 
     def history(self, limit: int | None = None) -> list[Event]:
@@ -145,7 +145,7 @@ class Looking(Store):
             findings += examine_tables(reader, self.control, self.storage)
         state, lags = (
             reader.state(),
-            lag_of(reader, self.storage, self._clock.now(), self._look_time),
+            lag_of(reader, self.storage, self._clock.now(), self._look_for_report),
         )
         names = [self.stored_name(u) for u in upstreams] + [u for _, u in state.marks]
         for name in dict.fromkeys(names):

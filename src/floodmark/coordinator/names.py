@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from floodmark.control.events import Body, Moved, Named
 from floodmark.control.journal import Journal
-from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
+from floodmark.deltalog import absolute
 from floodmark.model.names import is_catalog_name, is_of_project
 from floodmark.model.state import State, TableName
 from floodmark.sources.names import (
@@ -27,12 +27,19 @@ Ids = dict[str, set[str]]
 """The table ids that each upstream is known by."""
 
 
+class Tables(Protocol):
+    """Looks whether a table is where it is thought to be; see `Prober`."""
+
+    def has_table(self, path: str) -> bool: ...
+    def table_id(self, path: str) -> str: ...
+
+
 @dataclass
 class Names:
     """The names that one coordinator knows; what it learns is journaled, or assumed for a preview."""
 
     base: str | None
-    storage: Storage
+    tables: Callable[[], Tables]
     spark: Callable[[], Any]
     reader: Callable[[], Journal]
     """The store for looking, an empty one where there is none."""
@@ -105,7 +112,7 @@ class Names:
         table = self.table(name)
         if table is None or table.is_managed:
             return table is not None
-        return is_delta_table(self.place(table.path), self.storage)
+        return self.tables().has_table(self.place(table.path))
 
     def _is_hidden(self, name: str) -> bool:
         table = self.table(name)
@@ -139,11 +146,11 @@ class Names:
             self._assumed = {old: new for old, new in self._assumed.items() if new != path}
         place = self.place(path)
         is_known = place == path and (path in known or path in self._places().values())
-        if not known or is_known or not is_delta_table(path, self.storage):
+        if not known or is_known or not self.tables().has_table(path):
             return
-        table_id = DeltaLog(path, self.storage).facts().table_id
+        table_id = self.tables().table_id(path)
         for upstream, ids in known.items():
-            if table_id in ids and not is_delta_table(self.place(upstream), self.storage):
+            if table_id in ids and not self.tables().has_table(self.place(upstream)):
                 self._move(Moved(upstream, path, table_id), journals=journals)
                 return
         if place != path:

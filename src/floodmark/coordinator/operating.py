@@ -160,7 +160,7 @@ class Operating(Store):
         self, upstream: str, after: int, mark: Mark | None, options: UpstreamOptions
     ) -> Probe:
         try:
-            return self._probe_from(upstream, after, mark, options)
+            return self._prober().probe_again(upstream, after, mark, options)
         except SourceError as error:
             if error.code == "FM-SOURCE-002":
                 raise again.range_gone(error) from error
@@ -229,7 +229,8 @@ class Operating(Store):
 
     def _refuse_harm(self, state: State, planned: Planned) -> None:
         """Raise FM-SINK-021 or -022 for writes that are known; a run would refuse them later."""
-        after = fold(number_events(state, [planned], "", self.actor, self._clock.now()), state)
+        events = number_events(state, [planned], "", self.actor, self._clock.now())
+        after = fold(events, state, self.outside.apply)
         batch = after.batches[planned.batch_id]
         for pipeline in planned.required:
             for spec in self.writes.get(pipeline, ()):
@@ -269,9 +270,10 @@ class Operating(Store):
         refuse_short(seconds, 0.0 if allow_short else SAFE_SECONDS)
         kept = seconds_of(keep_rows) if isinstance(keep_rows, str) else keep_rows
         state = self._reader().state()
-        projector = self._projector or Projector(self.control, self.storage)
         now = self._clock.now()
-        done = keep_up(self._delta_log, projector, state, seconds, now, keep_rows_seconds=kept)
+        done = keep_up(
+            self._delta_log, self._projector, state, seconds, now, keep_rows_seconds=kept
+        )
         lists = FileLists(self.control, self.storage)
         lists.sweep(self._reader().state().every_mark(), now - timedelta(seconds=seconds))
         self._register_tables()
@@ -313,9 +315,9 @@ class Operating(Store):
         resetting.refuse_unknown(state, name, scope)
         if to is None:
             resetting.refuse_version(state, name, scope, to_version)
-            return self._reset_of(name, scope, to_version)
+            return resetting.reset_of(name, scope, to_version, lambda: self._prober().log(name))
         options = resetting.time_options(state, name, scope, to_version)
-        probe = self._probe_from(name, -1, None, options)
+        probe = self._prober().probe_again(name, -1, None, options)
         mark = state.marks.get((scope, name))
         times.refuse_other_way(name, mark, probe.query)
         kind = self._time_type(name, mark, options)
@@ -326,19 +328,12 @@ class Operating(Store):
         """The type of a time column; raises FM-PLAN-021 where only Spark could look."""
         if mark is not None and mark.mark is not None:
             return decoded(mark.mark).type
-        found = self._look_time(upstream, None, options)
+        found = self._look_for_report(upstream, None, options)
         kinds: tuple[TimeType, ...] = get_args(TimeType)
         for kind in kinds:
             if found is not None and found.type == kind:
                 return kind
         raise type_unknown(upstream)
-
-    def _reset_of(self, upstream: str, scope: str, version: int | None) -> Reset:
-        from floodmark.control.resetting import reset_of
-        from floodmark.sources.logs import log_of
-
-        place = self.names.place(upstream)
-        return reset_of(upstream, scope, version, lambda: log_of(place, self.storage, self.spark))
 
     def export_state(self, file: str) -> StoreContent:
         """Write every event into one text file, and say what is in it.
@@ -399,7 +394,6 @@ class Operating(Store):
         FM-CONTROL-021 if there is a store, FM-CONTROL-024 if the targets are not of one store.
         """
         from floodmark.control import recovery, transfer
-        from floodmark.control.journal import new_op_id
 
         transfer.refuse_existing(self._delta_log, Projector(self.control, self.storage))
         names = [t if connection_of(t) else self.stored_name(t) for t in targets]
@@ -410,13 +404,13 @@ class Operating(Store):
         found = recovery.gather(names, known, self.storage, self.databases.ledger)
         now = self._clock.now()
         body, missing = recovery.rebuilt(found, names, self.storage, self.actor, now)
-        content = self._filled([Event(1, body, new_op_id(), self.actor, now)])
+        content = self._filled([Event(1, body, self.outside.ids.operation(), self.actor, now)])
         return replace(content, not_restored=tuple(missing))
 
     def _known_names(self, upstreams: Sequence[str]) -> list[str]:
         """The stored names, without those of a catalog that cannot be asked now."""
         if self.spark is not None:
-            self._learn(upstreams, journals=False)
+            self.names.learn(upstreams, journals=False)
         return [self.stored_name(u) for u in upstreams if self.names.is_resolved(u)]
 
     def _filled(self, events: Sequence[Event]) -> StoreContent:

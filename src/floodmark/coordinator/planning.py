@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from floodmark import failpoints
 from floodmark.control.events import (
@@ -19,6 +20,7 @@ from floodmark.control.registry import (
     registration,
     with_baseline,
 )
+from floodmark.coordinator.probing import Prober
 from floodmark.coordinator.store import Store
 from floodmark.errors import ConfigError
 from floodmark.model.plan import DEFAULT_SCOPE, Draft, PlanRequest, Seed
@@ -48,7 +50,7 @@ from floodmark.plan.refusals import (
     refuse_unknown_fallback,
     refuse_unknown_settlement,
 )
-from floodmark.sources.logs import log_of
+from floodmark.sources.keeping import Scratch
 from floodmark.sources.names import (
     tables_of,
 )
@@ -78,35 +80,42 @@ class Planning(Store):
         refuse_odd_name(pipeline)
         read = [upstreams] if isinstance(upstreams, str) else upstreams
         everything = [*read, *(Upstream(name, lookup=True) for name in lookups)]
-        self._learn(names_of(everything), journals=True)
+        self.names.learn(names_of(everything), journals=True)
+        prober = self._prober()
 
         def decide(state: State) -> list[Body]:
-            return registration(state, self._registered(state, pipeline, everything, scope))
+            registered = self._registered(state, pipeline, everything, scope, prober)
+            return registration(state, registered)
 
         self._writer().commit(decide)
         self._publish()
 
     def _registered(
-        self, state: State, pipeline: str, upstreams: Sequence[str | Upstream], scope: str
+        self,
+        state: State,
+        pipeline: str,
+        upstreams: Sequence[str | Upstream],
+        scope: str,
+        prober: Prober,
     ) -> Registered:
         everything = [upstreams] if isinstance(upstreams, str) else list(upstreams)
         lookups = tuple(self.stored_name(one.name) for one in everything if is_lookup(one))
         given = [one for one in everything if not is_lookup(one)]
         names = self._names(names_of(given), what=f"pipeline {pipeline}")
+        latest = partial(self._latest, prober)
         options = {
-            name: with_baseline(state, scope, name, one.options, self._latest)
+            name: with_baseline(state, scope, name, one.options, latest)
             for name, one in zip(names, given, strict=True)
             if isinstance(one, Upstream) and one.options != DEFAULT_OPTIONS
         }
         hashed = definition_hash(pipeline, scope, names, options, lookups)
         return Registered(pipeline, scope, names, hashed, options, lookups)
 
-    def _latest(self, upstream: str, options: UpstreamOptions) -> UpstreamOptions:
+    def _latest(self, prober: Prober, upstream: str, options: UpstreamOptions) -> UpstreamOptions:
         """The options with what "latest" means now."""
         if options.time_column is None:
-            log = log_of(self.names.place(upstream), self.storage, self.spark)
-            return replace(options, latest_at=log.facts().latest_version)
-        found = self._probe_time(upstream, None, options).time
+            return replace(options, latest_at=prober.log(upstream).facts().latest_version)
+        found = prober.look(upstream, None, options)
         if found is None:
             raise latest_unknown(upstream)
         return replace(options, latest_mark=found.newest.encoded() if found.newest else None)
@@ -135,15 +144,15 @@ class Planning(Store):
         refuse_unknown_settlement(on_lost_range)
         refuse_unknown_fallback(fallback)
         store = self._writer()
-        self._learn(_every_name(upstreams, registry), journals=True)
-        batch_id = self._new_batch_id()
+        self.names.learn(_every_name(upstreams, registry), journals=True)
+        batch_id, prober = self._new_batch_id(), self._prober()
         outcome: list[Batch] = []
 
         def decide(state: State) -> list[Body]:
-            state, registered = self._with_registry(state, registry, scope)
+            state, registered = self._with_registry(state, registry, scope, prober)
             request = self._request(state, upstreams, pipelines, scope, max_versions)
             request = replace(request, on_lost_range=on_lost_range, fallback=fallback)
-            batch, bodies = self._decide_plan(state, request, batch_id)
+            batch, bodies = self._decide_plan(state, request, prober, batch_id)
             outcome[:] = [batch]
             return [*registered, *bodies]
 
@@ -166,19 +175,23 @@ class Planning(Store):
         max_versions: int | None = None,
         on_lost_range: Settlement | None = None,
         register: Mapping[str, Sequence[str | Upstream]] | None = None,
+        scratch: Scratch | None = None,
     ) -> Batch:
         """What `create_batch` would do now; writes nothing.
 
-        `register` previews pipelines of the scope as if they were registered.
+        `register` previews pipelines of the scope as if they were registered. Previews that share
+        a `scratch` ask a web API with a cache once.
         """
-        self._learn(_every_name(upstreams, register), journals=False)
+        prober = self._prober(scratch or Scratch())
+        self.names.learn(_every_name(upstreams, register), journals=False)
         state = self._reader_or_empty().state()
-        state, _ = self._with_registry(state, register, scope)
+        state, _ = self._with_registry(state, register, scope, prober)
         request = self._request(state, upstreams, pipelines, scope, max_versions)
-        return self._decide_plan(state, replace(request, on_lost_range=on_lost_range))[0]
+        request = replace(request, on_lost_range=on_lost_range)
+        return self._decide_plan(state, request, prober)[0]
 
     def _decide_plan(
-        self, state: State, request: PlanRequest, batch_id: str | None = None
+        self, state: State, request: PlanRequest, prober: Prober, batch_id: str | None = None
     ) -> tuple[Batch, list[Body]]:
         """The batch to return, and what has to be journaled for it; nothing without an id."""
         upstreams = planner.closure(state, request)
@@ -186,16 +199,21 @@ class Planning(Store):
         if batch:
             waiting = planner.unplanned(batch, request)
             return batch_view(batch, reused=True, unplanned=waiting), []
-        draft = self._draft(state, request, upstreams)
+        draft = self._draft(state, request, upstreams, prober)
         if not draft.has_news and not draft.seeds:
             return self._open_seed(state, request, upstreams) or draft_view(draft), []
-        bodies = self._plans(state, draft, batch_id or "", request.fallback)
+        bodies = self._plans(state, draft, batch_id or "", request.fallback, prober)
         return planned_view(bodies[-1], bodies[:-1], is_frozen=batch_id is not None), (
             list(bodies) if batch_id else []
         )
 
     def _plans(
-        self, state: State, draft: Draft, batch_id: str, fallback: Fallback | None
+        self,
+        state: State,
+        draft: Draft,
+        batch_id: str,
+        fallback: Fallback | None,
+        prober: Prober,
     ) -> list[Planned]:
         """The seeds, each for its pipeline, and after them the batch; the last one has the id."""
         drafts: list[tuple[BatchKind, Draft]] = [
@@ -213,7 +231,7 @@ class Planning(Store):
                 required=draft.required,
                 batch_kind=kind,
                 fallback=fallback if kind == "forward" else None,
-                lookups=self._frozen_lookups(state, draft.required),
+                lookups=self._frozen_lookups(state, draft.required, prober),
             )
             for number, ((kind, draft), own_id) in enumerate(zip(drafts, ids, strict=True), 1)
         ]
@@ -227,34 +245,24 @@ class Planning(Store):
                 return batch_view(batch, reused=True)
         return None
 
-    def _draft(self, state: State, request: PlanRequest, upstreams: Sequence[str]) -> Draft:
+    def _draft(
+        self, state: State, request: PlanRequest, upstreams: Sequence[str], prober: Prober
+    ) -> Draft:
         failpoints.reached("plan.before_discover")
         probes = {
-            upstream: self._probe(
+            upstream: prober.probe(
                 upstream,
                 state.marks.get((request.scope, upstream)),
-                request,
                 options_for(state, request, upstream),
+                request.max_versions,
             )
             for upstream in upstreams
         }
         recreated = planner.recreated_upstreams(state, request.scope, probes)
         pipelines = seeds.pipelines_to_seed(state, request.scope, upstreams, recreated)
-        drafts = [self._draft_seed(state, pipeline) for pipeline in pipelines]
+        drafts = [_draft_seed(state, pipeline, prober) for pipeline in pipelines]
         failpoints.reached("plan.after_discover")
         return planner.draft_batch(state, request, probes, drafts)
-
-    def _draft_seed(self, state: State, pipeline: Pipeline) -> Seed:
-        probes = {
-            upstream: self._probe_from(
-                upstream,
-                state.processed_through(pipeline.name, upstream),
-                state.marks.get((pipeline.scope, upstream)),
-                pipeline.options_of(upstream),
-            )
-            for upstream in pipeline.upstreams
-        }
-        return seeds.draft_seed(state, pipeline, probes)
 
     def _request(
         self,
@@ -310,6 +318,7 @@ class Planning(Store):
         state: State,
         registry: Mapping[str, Sequence[str | Upstream]] | None,
         scope: str,
+        prober: Prober,
     ) -> tuple[State, list[Body]]:
         """The state with these pipelines registered, and what has to be journaled for that."""
         from floodmark.control.fold import fold
@@ -318,10 +327,26 @@ class Planning(Store):
         journaled: list[Body] = []
         for pipeline, upstreams in (registry or {}).items():
             refuse_odd_name(pipeline)
-            bodies = registration(state, self._registered(state, pipeline, upstreams, scope))
-            state = fold(number_events(state, bodies, "", self.actor, self._clock.now()), state)
+            bodies = registration(
+                state, self._registered(state, pipeline, upstreams, scope, prober)
+            )
+            events = number_events(state, bodies, "", self.actor, self._clock.now())
+            state = fold(events, state, self.outside.apply)
             journaled += bodies
         return state, journaled
+
+
+def _draft_seed(state: State, pipeline: Pipeline, prober: Prober) -> Seed:
+    probes = {
+        upstream: prober.probe_again(
+            upstream,
+            state.processed_through(pipeline.name, upstream),
+            state.marks.get((pipeline.scope, upstream)),
+            pipeline.options_of(upstream),
+        )
+        for upstream in pipeline.upstreams
+    }
+    return seeds.draft_seed(state, pipeline, probes)
 
 
 def planned_view(plan: Planned, before: Sequence[Planned], *, is_frozen: bool) -> Batch:

@@ -40,7 +40,7 @@ from floodmark.run.leases import (
     known_batch,
 )
 from floodmark.run.limits import NO_LIMITS, Limits
-from floodmark.run.runner import Inputs, PipelineFunction, Runner, new_run_id, result_of
+from floodmark.run.runner import Inputs, PipelineFunction, Runner, result_of
 from floodmark.sinks.named import TargetNames
 from floodmark.sources import QuerySource
 
@@ -129,7 +129,7 @@ class Running(Store):
             pipeline=pipeline,
             batch_id=batch_id,
             status=status,
-            run_id=new_run_id(self._clock),
+            run_id=self.outside.ids.run(self._clock.now()),
             ttl_seconds=self._lease_ttl,
             said=Metrics(rows_read, rows_written, metrics or {}),
             error=error,
@@ -229,8 +229,8 @@ class Running(Store):
         )
 
     def _any_engine(self) -> Engine:
-        if self._engine is not None:
-            return self._engine
+        if self.outside.engine is not None:
+            return self.outside.engine
         folder = ranges_folder(self.control)
         return spark_engine(self.spark, self.storage, self.readers, folder)
 
@@ -254,6 +254,7 @@ class Running(Store):
             office=self._office(store),
             pulse=self._pulse,
             clock=self._clock,
+            ids=self.outside.ids,
             name_of=self.stored_name,
             on_lease=lambda: self._publish_running(store),
             on_lost_target=on_lost_target,
@@ -267,9 +268,7 @@ class Running(Store):
         )
 
     def _publish_running(self, store: Journal) -> None:
-        if self._projector is None:
-            return
         try:
-            self._take_turn(store, "pipeline_checkpoints", only=("pipeline_checkpoints",))
+            self._publisher.publish_runs(store)
         except ControlError as error:
             log.warning("%s", error.in_one_line())

@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -87,11 +87,17 @@ class Storage:
 
     Every method raises FileNotFoundError for what is not there and another OSError where the
     store could not be asked, so that an outage never reads as an answer. Safe to share between
-    threads. `storage_options` are those of delta-rs.
+    threads. `storage_options` are those of delta-rs; `open_root` opens `scheme://bucket` in
+    another way than through delta-rs.
     """
 
-    def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        storage_options: Mapping[str, str] | None = None,
+        open_root: Callable[[str, Mapping[str, str]], _Files] | None = None,
+    ) -> None:
         self.options = dict(storage_options or {})
+        self._open_root = open_root or ObjectFiles
         self._local = _LocalFiles()
         self._remote: dict[str, _Files] = {}
 
@@ -158,7 +164,7 @@ class Storage:
         parts = urlsplit(path)
         root = f"{parts.scheme}://{parts.netloc}"
         if root not in self._remote:
-            self._remote[root] = ObjectFiles(root, self.options)
+            self._remote[root] = self._open_root(root, self.options)
         return self._remote[root]
 
 
@@ -249,14 +255,17 @@ class _LocalFiles:
 
 
 class ObjectFiles:
-    """An object store through delta-rs, rooted at `scheme://bucket`."""
+    """An object store through delta-rs, rooted at `scheme://bucket`.
 
-    def __init__(self, root: str, options: Mapping[str, str]) -> None:
+    Its files are named from `root` on, also where it is reached at another `url`.
+    """
+
+    def __init__(self, root: str, options: Mapping[str, str], url: str | None = None) -> None:
         # Imported here: delta-rs takes 60 ms to load, and local tables do not need it.
         from deltalake.fs import DeltaStorageHandler
 
         self._root = root.rstrip("/")
-        self._handler = DeltaStorageHandler(root, dict(options))
+        self._handler = DeltaStorageHandler(url or root, dict(options))
         self._fs = pafs.PyFileSystem(self._handler)
 
     def names(self, folder: str) -> list[str]:

@@ -25,7 +25,7 @@ from floodmark.config import (
 from floodmark.config.plugins import Plugins
 from floodmark.config.project import DIALECTS, MAX_JOBS, parents_of
 from floodmark.config.text import Report, Vault, choices
-from floodmark.coordinator import Coordinator
+from floodmark.coordinator import Coordinator, Outside
 from floodmark.engines.catalog import is_in_memory
 from floodmark.errors import (
     ConfigError,
@@ -69,7 +69,7 @@ from floodmark.project.selection import Selection, chosen_from
 from floodmark.run.databases import Databases
 from floodmark.run.leases import paused
 from floodmark.sources.cursors import Readers
-from floodmark.sources.keeping import only_looking
+from floodmark.sources.keeping import Scratch
 from floodmark.work import Crew
 
 __all__ = [
@@ -104,23 +104,37 @@ class Project:
     `session` gives the Spark session when, and only when, there is something to run.
     """
 
-    def __init__(self, file: LoadedProject, session: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self,
+        file: LoadedProject,
+        session: Callable[[], Any] | None = None,
+        outside: Outside | None = None,
+    ) -> None:
         self.file = file.with_upstreams()
         self.settings = self.file.settings
         self.root = file.root
         self._session = session or partial(_local_session, file.settings.spark)
+        self._outside = outside
         self._has_session = False
         self._no_session: SetupError | None = None
         self._starting = threading.Lock()
 
     @classmethod
-    def load(cls, path: str | Path | None = None, *, env: str | None = None) -> Project:
+    def load(
+        cls,
+        path: str | Path | None = None,
+        *,
+        env: str | None = None,
+        session: Callable[[], Any] | None = None,
+        outside: Outside | None = None,
+    ) -> Project:
         """The project at a folder, or above the working directory, with the overlay of `env`.
 
-        Without `env` the environment variable FLOODMARK_ENV names it. Raises ConfigError
-        FM-CONFIG-001 if there is no project, and every error of its files at once.
+        Without `env` the environment variable FLOODMARK_ENV names it. Without `session` Spark is
+        started when there is something to run. Raises ConfigError FM-CONFIG-001 if there is no
+        project, and every error of its files at once.
         """
-        return cls(load_project(_project_file(path), env))
+        return cls(load_project(_project_file(path), env), session, outside)
 
     @classmethod
     def of(
@@ -146,6 +160,8 @@ class Project:
         env: str | None = None,
         connect: bool = False,
         watcher: Watcher | None = None,
+        session: Callable[[], Any] | None = None,
+        outside: Outside | None = None,
     ) -> Project:
         """The project, if nothing is wrong with its file and with what the file names.
 
@@ -156,16 +172,15 @@ class Project:
         asked for; without, those are not checked.
         """
         file, report = survey_project(_project_file(path), env)
-        project = cls(file) if file else None
+        project = cls(file, session, outside) if file else None
         if project:
             if connect:
                 project.connect_names(project.select(), watcher or Nobody())
-            with only_looking():
-                checks = Checks(project.file, project.coordinator, report, connects=connect)
-                checks.run()
-                # With errors before it planning would only meet them again.
-                if not report.found and (names := checks.plannable):
-                    checks.take_plans(project.plan_scopes(names))
+            checks = Checks(project.file, project.coordinator, report, connects=connect)
+            checks.run()
+            # With errors before it planning would only meet them again.
+            if not report.found and (names := checks.plannable):
+                checks.take_plans(project.plan_scopes(names))
         report.raise_if_any()
         assert project is not None  # noqa: S101  (nothing is missing without an error)
         project.file = replace(project.file, warnings=tuple(report.warnings))
@@ -186,6 +201,7 @@ class Project:
             schema=self.settings.catalog_schema,
             lease_ttl=self.settings.lease_ttl_seconds,
             databases=Databases(self.settings.connections, vault, plugins),
+            outside=self._outside,
         )
         coordinator.readers = {
             **self._database_readers(coordinator, vault),
@@ -338,17 +354,16 @@ class Project:
         """
         scopes = self._to_run(selectors, exclude)
         refuse_elsewhere(self.file, self.coordinator)
-        method = self.freeze_scope if freeze else self.preview_scope
-        make = partial(method, on_lost_range=on_lost_range)
         if not freeze:
-            with only_looking():
-                plans = [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
+            preview = partial(self.preview_scope, on_lost_range=on_lost_range, scratch=Scratch())
+            plans = [self._plan_scope(preview, *scope, max_versions) for scope in scopes.items()]
             plans = with_followers(plans, scopes, self.parents())
             name_of = self.coordinator.stored_name
             return [advised(each, self._resolved(each.scope), name_of) for each in plans]
         self.connect_names(scopes, watcher or Nobody())
+        freezing = partial(self.freeze_scope, on_lost_range=on_lost_range)
         with self.coordinator.coalesce():
-            return [self._plan_scope(make, *scope, max_versions) for scope in scopes.items()]
+            return [self._plan_scope(freezing, *scope, max_versions) for scope in scopes.items()]
 
     def _plan_scope(
         self,
@@ -369,10 +384,12 @@ class Project:
         chosen: Sequence[PipelineSettings],
         max_versions: int | None,
         on_lost_range: Settlement | None = None,
+        scratch: Scratch | None = None,
     ) -> Batch:
         """What freezing a scope for these pipelines would give; writes nothing.
 
         Catalog names that only Spark could tell of are left out, and named, while it is not there.
+        For `scratch` see `Coordinator.preview`.
         """
         members = self.members(scope)
         unknown = [] if self._has_session else self.unresolved([scope])
@@ -386,6 +403,7 @@ class Project:
                 max_versions=max_versions,
                 on_lost_range=on_lost_range,
                 register=seen,
+                scratch=scratch,
             )
         if not unknown:
             return batch

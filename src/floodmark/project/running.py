@@ -26,6 +26,7 @@ from floodmark.project.outcomes import (
     outcome_of,
 )
 from floodmark.run.limits import Limits
+from floodmark.sources.keeping import Scratch
 from floodmark.work import Crew
 
 if TYPE_CHECKING:
@@ -360,7 +361,10 @@ class _CatchUp:
         project = self.shift.project
         lost = self.shift.terms.on_lost_range
         scope, chosen = self.unit.scope, self.unit.chosen
-        self._preview = project.preview_scope(scope, chosen, self.max_versions, lost)
+        scratch = Scratch()
+        self._preview = project.preview_scope(scope, chosen, self.max_versions, lost, scratch)
+        # What is frozen next is planned from the same answers, where a cache says that it may be.
+        scratch.keep(project.coordinator.storage)
         if self._preview.status == "NOOP":
             return False
         self._functions = self._functions_of(self._preview)

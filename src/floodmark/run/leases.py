@@ -6,6 +6,7 @@ compete for one receipt in each sink, and the journal takes records of the newes
 
 from __future__ import annotations
 
+import getpass
 import os
 import platform
 import subprocess
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from floodmark.control import ControlStore
 from floodmark.control.events import Body, Leased
@@ -298,6 +300,38 @@ def fenced(run: Run, problem: str) -> FencedError:
         state="the run that took over decides; receipts keep every row exactly once",
         next="floodmark status",
     )
+
+
+class Process(Protocol):
+    """Who a coordinator is for others, and what it can tell about them."""
+
+    def user(self) -> str:
+        """Who runs it, for the records."""
+
+    def holder(self) -> Holder:
+        """Who we are, precisely enough for others to tell when we are dead."""
+
+    def is_gone(self, holder: Holder) -> bool:
+        """Whether another one is proven dead. No proof means False."""
+
+
+class ThisProcess:
+    """This process of the system, and the others of this host."""
+
+    def user(self) -> str:
+        """See `Process.user`; a container may have no name for its user."""
+        try:
+            return getpass.getuser()
+        except (KeyError, OSError):
+            return "unknown"
+
+    def holder(self) -> Holder:
+        """See `Process.holder`."""
+        return this_process()
+
+    def is_gone(self, holder: Holder) -> bool:
+        """See `Process.is_gone`."""
+        return is_proven_dead(holder)
 
 
 def this_process() -> Holder:

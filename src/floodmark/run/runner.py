@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from floodmark.control.heartbeats import PulseFactory
 from floodmark.errors import MAX_TEXT, FencedError, FloodmarkError, RunError, SourceError
 from floodmark.model.arguments import fits
 from floodmark.model.clock import Clock
+from floodmark.model.ids import Ids
 from floodmark.model.results import ALREADY_APPLIED, NULL_COLUMNS, TIES, Metrics, RunResult
 from floodmark.model.state import OnLostTarget
 from floodmark.model.state import Run as RunRecord
@@ -56,6 +56,7 @@ class Runner:
     pulse: PulseFactory
     """Starts the signs of life of a run: run id and ttl in, an entered context out."""
     clock: Clock
+    ids: Ids
     name_of: NameOf
     on_lease: Callable[[], None]
     """Called once the lease is journaled, to publish the RUNNING row."""
@@ -89,7 +90,8 @@ class Runner:
         1 lease, 2 check sources, 3 read, 4 call the function, which writes, 5 record SUCCESS.
         An error is recorded as FAILED and raised again; calling this again is the retry.
         """
-        record = self.office.acquire(pipeline, batch_id, new_run_id(self.clock))
+        run_id = self.ids.run(self.clock.now())
+        record = self.office.acquire(pipeline, batch_id, run_id)
         if record.status == "SUCCESS":
             return result_of(record, is_repeat=True)
         failpoints.reached("run.after_lease")
@@ -326,10 +328,6 @@ def error_text(error: BaseException) -> str:
     """The text that is stored for a failure, bounded."""
     text = str(error) or type(error).__name__
     return masked(f"{type(error).__name__}: {text}")[:MAX_TEXT]
-
-
-def new_run_id(clock: Clock) -> str:
-    return f"run_{clock.now():%Y%m%dT%H%M%S%fZ}_{os.urandom(4).hex()}"
 
 
 def _first(said: int | None, known: int | None) -> int | None:

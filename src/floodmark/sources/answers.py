@@ -22,7 +22,7 @@ from floodmark.model.names import short_hash
 from floodmark.sources.file_lists import FileLists
 from floodmark.sources.files import escaped
 from floodmark.sources.http import Api, Reply, linked, utc_text
-from floodmark.sources.keeping import Keeping
+from floodmark.sources.keeping import Keeping, Scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,14 +85,22 @@ class Answers:
     """Asks one question of a web API, and keeps what was answered."""
 
     def __init__(
-        self, api: Api, question: Question, upstream: str, control: str, storage: Storage
+        self, api: Api, question: Question, upstream: str, control: str, storage: Storage | Keeping
     ) -> None:
         self._api = api
         self._question = question
         self._upstream = upstream
-        self._kept = FileLists(control, storage)
+        self._control = control
+        self._storage = storage if isinstance(storage, Keeping) else Keeping(storage)
+        self._kept = FileLists(control, self._storage)
         self._folder = f"{control}/http/{short_hash(upstream)}"
-        self._storage = Keeping(storage)
+
+    def with_scratch(self, scratch: Scratch | None) -> Answers:
+        """The same question for looks that keep nothing; for None this one."""
+        if scratch is None:
+            return self
+        storage = self._storage.with_scratch(scratch)
+        return Answers(self._api, self._question, self._upstream, self._control, storage)
 
     def ask(self, more: Mapping[str, str], max_age_seconds: float) -> Answer:
         """The answer, with these parameters too: one that is not older, or a new one.

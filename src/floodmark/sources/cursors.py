@@ -11,6 +11,7 @@ from floodmark.model.cursor_marks import CursorMark, decoded
 from floodmark.model.delta import TableFacts
 from floodmark.model.plan import TimeFacts
 from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
+from floodmark.sources.keeping import Scratch
 from floodmark.sources.sql.queries import Bounds
 
 if TYPE_CHECKING:
@@ -43,10 +44,17 @@ class CursorReader(Protocol):
     def fingerprint(self, *, first_run: bool) -> str:
         """Changes with what is read, not with when."""
 
-    def look(self, window: Window, now: datetime, spark: SparkSession | None) -> TimeFacts | None:
+    def look(
+        self,
+        window: Window,
+        now: datetime,
+        spark: SparkSession | None,
+        scratch: Scratch | None = None,
+    ) -> TimeFacts | None:
         """What is new after the start of a window, as far as it is settled; None if only Spark could.
 
-        "Nobody answered" is an error, never "no news".
+        What it has to keep goes to the scratch, if there is one. "Nobody answered" is an error,
+        never "no news".
         """
 
     def examine(self, now: datetime, spark: SparkSession | None) -> None:

@@ -20,7 +20,7 @@ from floodmark.errors import PlanError, SourceError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.file_marks import FilesMark, any_mark
 from floodmark.model.names import short_hash
-from floodmark.sources.keeping import Keeping
+from floodmark.sources.keeping import Keeping, Scratch
 from floodmark.sources.times import out_of_reach
 
 NewFiles = Literal["list", "modified"]
@@ -50,9 +50,18 @@ Files = Mapping[str, FileFacts]
 class FileLists:
     """The lists that marks stand for; written once, never changed."""
 
-    def __init__(self, control: str, storage: Storage) -> None:
+    def __init__(self, control: str, storage: Storage | Keeping) -> None:
+        self._control = control
         self._folder = f"{control}/{FOLDER}"
-        self._storage = Keeping(storage)
+        self._storage = storage if isinstance(storage, Keeping) else Keeping(storage)
+
+    def with_scratch(self, scratch: Scratch | None) -> FileLists:
+        """The same lists for looks that keep nothing; for None these."""
+        return (
+            self
+            if scratch is None
+            else FileLists(self._control, self._storage.with_scratch(scratch))
+        )
 
     def keep(self, upstream: str, files: Files) -> FilesMark:
         """Store a list; it is there before the mark that names it can be journaled."""

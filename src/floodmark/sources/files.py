@@ -39,6 +39,7 @@ from floodmark.sources.file_lists import (
     refuse_no_place,
     split_pattern,
 )
+from floodmark.sources.keeping import Scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,9 +105,16 @@ class FileReader:
         """Raise FM-PLAN-001 if there is no place to look for files, as planning would."""
         refuse_no_place(self._absolute(self.pattern), self.storage)
 
-    def look(self, window: Window, now: datetime, spark: Any = None) -> TimeFacts:  # noqa: ARG002 a door
+    def look(
+        self,
+        window: Window,
+        now: datetime,
+        spark: Any = None,  # noqa: ARG002 a door
+        scratch: Scratch | None = None,
+    ) -> TimeFacts:
         """What is new after the start of a window; keeps the list that its end is."""
-        known = self.lists.read(self.upstream, files_mark(window.start_mark))
+        lists = self.lists.with_scratch(scratch)
+        known = lists.read(self.upstream, files_mark(window.start_mark))
         found = self._found()
         new = new_files(found, known, self.new_files)
         taken = {path: facts for path, facts in new.items() if self._is_settled(facts, now)}
@@ -118,7 +126,7 @@ class FileReader:
         )
         if not taken:
             return seen
-        mark = self.lists.keep(self.upstream, {**known, **taken})
+        mark = lists.keep(self.upstream, {**known, **taken})
         mark = replace(mark, defaults=self._defaults_after(files_mark(window.start_mark)))
         oldest_ms = min(facts.modified_ms for facts in taken.values())
         return replace(
@@ -340,8 +348,10 @@ class ListReader(Protocol):
     def facts(self) -> TableFacts:
         """What is known without a look."""
 
-    def look(self, window: Window, now: datetime, spark: Any = None) -> TimeFacts:
-        """What is new after the start of a window; keeps what its end is."""
+    def look(
+        self, window: Window, now: datetime, spark: Any = None, scratch: Scratch | None = None
+    ) -> TimeFacts:
+        """What is new after the start of a window; keeps what its end is, with a scratch there only."""
 
     def files_of(self, window: Window) -> Files:
         """The files of a window."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -20,6 +20,7 @@ from floodmark.sources import times
 from floodmark.sources.answers import Answer, Answers
 from floodmark.sources.file_lists import FileFacts, Files
 from floodmark.sources.files import files_mark
+from floodmark.sources.keeping import Scratch
 from floodmark.sources.source_reader import OnNullCursor
 
 if TYPE_CHECKING:
@@ -42,17 +43,23 @@ class AnswerReader:
         """What is known without a look: an answer has no versions."""
         return times.folder_facts(self.upstream)
 
-    def look(self, window: Window, now: datetime, spark: Any = None) -> TimeFacts:  # noqa: ARG002 a door
+    def look(
+        self,
+        window: Window,
+        now: datetime,  # noqa: ARG002 a door
+        spark: Any = None,  # noqa: ARG002 a door
+        scratch: Scratch | None = None,
+    ) -> TimeFacts:
         """A new answer, if it differs from the one before; keeps it."""
-        answer = self.answers.ask({}, self.cache_seconds)
+        answer = self.answers.with_scratch(scratch).ask({}, self.cache_seconds)
         before = files_mark(window.start_mark)
         if before is not None and before.id == answer.mark.id:
             return TimeFacts("files", None, note=answer.note)
         return TimeFacts("files", answer.mark, rows=answer.mark.count, note=answer.note)
 
     def examine(self, now: datetime, spark: Any = None) -> None:  # noqa: ARG002 a door
-        """Ask what a first run would ask; raises what it would."""
-        self.answers.ask({}, self.cache_seconds)
+        """Ask what a first run would ask; raises what it would, and keeps nothing."""
+        self.answers.with_scratch(Scratch()).ask({}, self.cache_seconds)
 
     def files_of(self, window: Window) -> Files:
         """The answer of a window, if it has one."""
@@ -133,13 +140,16 @@ class CursorAnswers:
         """How the latest answer was come by."""
         return None if self._latest is None else self._latest.note
 
-    def newest(self, low: CursorMark | None, ceiling: CursorMark | None) -> CursorMark | None:
+    def newest(
+        self, low: CursorMark | None, ceiling: CursorMark | None, scratch: Scratch | None = None
+    ) -> CursorMark | None:
         """The newest value, none above `ceiling`, for which the answer at hand is looked at again."""
+        answers = self._answers.with_scratch(scratch)
         if ceiling is None or self._latest is None:
-            self._latest = self._answers.ask(self._since(low), self._cache_seconds)
-        mark = self._newest_of(self._latest, ceiling)
+            self._latest = answers.ask(self._since(low), self._cache_seconds)
+        mark = self._newest_of(answers.lines(self._latest.mark), ceiling)
         if mark is not None:
-            self._answers.plan_from(self._latest, self._since(low), self._planned_as(mark))
+            answers.plan_from(self._latest, self._since(low), self._planned_as(mark))
         return mark
 
     def frame(self, spark: SparkSession, low: CursorMark | None, high: CursorMark) -> DataFrame:
@@ -161,9 +171,9 @@ class CursorAnswers:
     def _since(self, low: CursorMark | None) -> dict[str, str]:
         return {} if low is None or self._parameter is None else {self._parameter: low.text}
 
-    def _newest_of(self, answer: Answer, ceiling: CursorMark | None) -> CursorMark | None:
+    def _newest_of(self, lines: Iterable[bytes], ceiling: CursorMark | None) -> CursorMark | None:
         newest: CursorMark | None = None
-        for line in self._answers.lines(answer.mark):
+        for line in lines:
             mark = self._mark_of(json.loads(line, parse_float=Decimal))
             if mark is None or (ceiling is not None and is_after(mark, ceiling)):
                 continue

@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-
 from floodmark.deltalog import Entry, Storage
 
-_LOOKED_AT: ContextVar[dict[str, bytes] | None] = ContextVar("looked at", default=None)
-"""What a look would have kept, by path; None where things are really kept."""
 
+class Scratch:
+    """What looks would keep, for as long as somebody only looks: a preview, a report.
 
-@contextmanager
-def only_looking() -> Iterator[None]:
-    """A context in which nothing is kept: a preview, a report."""
-    token = _LOOKED_AT.set({})
-    try:
-        yield
-    finally:
-        _LOOKED_AT.reset(token)
+    Looks that share a scratch see what the earlier ones would have kept; nothing is written.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        """What would be kept, by its path."""
+
+    def keep(self, storage: Storage) -> None:
+        """Keep it after all: what follows is planned from the same answers."""
+        for path, data in self.files.items():
+            storage.write(path, data)
 
 
 class Keeping:
-    """A storage in which a look sees what it would have kept, and leaves nothing behind."""
+    """A storage in which a look with a scratch sees what it would have kept, and leaves nothing behind."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, scratch: Scratch | None = None) -> None:
         self._storage = storage
+        self._scratch = scratch
+
+    def with_scratch(self, scratch: Scratch | None) -> Keeping:
+        """The same storage for looks that share a scratch; for None it really keeps."""
+        return Keeping(self._storage, scratch)
 
     def exists(self, path: str) -> bool:
-        return path in (_LOOKED_AT.get() or {}) or self._storage.exists(path)
+        return self._scratched(path) is not None or self._storage.exists(path)
 
     def read(self, path: str) -> bytes:
-        seen = _LOOKED_AT.get() or {}
-        return seen[path] if path in seen else self._storage.read(path)
+        content = self._scratched(path)
+        return self._storage.read(path) if content is None else content
 
     def write(self, path: str, data: bytes) -> None:
-        seen = _LOOKED_AT.get()
-        if seen is None:
+        if self._scratch is None:
             self._storage.write(path, data)
         else:
-            seen[path] = data
+            self._scratch.files[path] = data
 
     def list(self, folder: str) -> list[Entry]:
         """What is really there; nothing where there is no such folder."""
@@ -50,5 +53,8 @@ class Keeping:
             return []
 
     def delete(self, path: str) -> None:
-        if _LOOKED_AT.get() is None:
+        if self._scratch is None:
             self._storage.delete(path)
+
+    def _scratched(self, path: str) -> bytes | None:
+        return None if self._scratch is None else self._scratch.files.get(path)

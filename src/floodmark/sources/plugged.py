@@ -10,6 +10,7 @@ from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, StringOrder, is_after, mark_of
 from floodmark.model.names import quoted
 from floodmark.sources.files import ReadWith
+from floodmark.sources.keeping import Scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,7 +106,12 @@ class PluggedRows:
         """Nothing is known of how a plug-in works."""
         return None
 
-    def newest(self, low: CursorMark | None, ceiling: CursorMark | None) -> CursorMark | None:  # noqa: ARG002 a door
+    def newest(
+        self,
+        low: CursorMark | None,  # noqa: ARG002 a door
+        ceiling: CursorMark | None,
+        scratch: Scratch | None = None,  # noqa: ARG002 a look at a plug-in keeps nothing
+    ) -> CursorMark | None:
         """What the source says is its newest value, or the ceiling if that lies above."""
         source = self._source()
         value = called(source.latest, (), self._upstream)

@@ -22,6 +22,7 @@ from floodmark.model.names import matching
 from floodmark.model.plan import TimeFacts
 from floodmark.model.window import NOTHING_PROCESSED, Window
 from floodmark.sources import times
+from floodmark.sources.keeping import Scratch
 from floodmark.sources.sql.edge_frames import Identity
 from floodmark.sources.sql.queries import Bounds
 
@@ -48,10 +49,12 @@ class Rows(Protocol):
     def note(self) -> str | None:
         """How the latest answer was come by, where that is worth a word."""
 
-    def newest(self, low: CursorMark | None, ceiling: CursorMark | None) -> CursorMark | None:
+    def newest(
+        self, low: CursorMark | None, ceiling: CursorMark | None, scratch: Scratch | None = None
+    ) -> CursorMark | None:
         """The newest value from `low` on, none above `ceiling`; None if there is none.
 
-        Asked while planning, without Spark. Raises SourceError where nobody answers.
+        What has to be kept for a run goes to the scratch, if there is one. Asked while planning, without Spark. Raises SourceError where nobody answers.
         """
 
     def frame(self, spark: SparkSession, low: CursorMark | None, high: CursorMark) -> DataFrame:
@@ -104,12 +107,18 @@ class SourceReader:
 
     # What is new ----------------------------------------------------------------------------------
 
-    def look(self, window: Window, now: datetime, spark: SparkSession | None) -> TimeFacts:  # noqa: ARG002 a door
+    def look(
+        self,
+        window: Window,
+        now: datetime,
+        spark: SparkSession | None,  # noqa: ARG002 a door
+        scratch: Scratch | None = None,
+    ) -> TimeFacts:
         """What is new after the start of a window, as far as it is settled; asks the source."""
         start = decoded_if_any(window.start_mark)
         is_first = window.after_version == NOTHING_PROCESSED
         low = start if start is None or is_first else self.reach(start)
-        newest = self._settled_newest(low, now)
+        newest = self._settled_newest(low, now, scratch)
         note = self.rows.note
         if newest is None:
             return TimeFacts("string" if start is None else start.type, None, note=note)
@@ -117,12 +126,14 @@ class SourceReader:
             return TimeFacts(newest.type, None, note=note)
         return TimeFacts(newest.type, newest, note=note)
 
-    def _settled_newest(self, low: CursorMark | None, now: datetime) -> CursorMark | None:
-        newest = self.rows.newest(low, None)
+    def _settled_newest(
+        self, low: CursorMark | None, now: datetime, scratch: Scratch | None
+    ) -> CursorMark | None:
+        newest = self.rows.newest(low, None, scratch)
         ceiling = None if newest is None else self._ceiling(newest, now)
         if newest is None or ceiling is None or not is_after(newest, ceiling):
             return newest
-        return self.rows.newest(low, ceiling)
+        return self.rows.newest(low, ceiling, scratch)
 
     def _ceiling(self, newest: CursorMark, now: datetime) -> CursorMark | None:
         """The last value that may be taken: see `highest`; None for any."""
@@ -132,8 +143,8 @@ class SourceReader:
             raise self._unfit(str(error)) from error
 
     def examine(self, now: datetime, spark: SparkSession | None) -> None:  # noqa: ARG002 a door
-        """Ask what a first run would ask; raises what it would."""
-        self._settled_newest(None, now)
+        """Ask what a first run would ask; raises what it would, and keeps nothing."""
+        self._settled_newest(None, now, Scratch())
 
     # Rows -----------------------------------------------------------------------------------------
 

@@ -259,6 +259,14 @@ class ArrowSink:
         kept = winners.filter(pc.invert(winners[_DELETED]))
         return kept.select(winners.column_names[:-2])
 
+    def refuse_moved(self, table: Any, receipt: Receipt) -> None:
+        """The handle that commits must not know the receipt yet: delta-rs itself never skips."""
+        from deltalake.exceptions import CommitFailedError
+
+        stored = table.transaction_version(receipt.app_id)
+        if stored is not None and stored >= receipt.seq:
+            raise CommitFailedError("the receipt arrived meanwhile")
+
     def _save(self, rows: pa.Table, receipt: Receipt, seen: Target) -> None:
         from deltalake import DeltaTable, write_deltalake
 
@@ -268,7 +276,7 @@ class ArrowSink:
         creation: dict[str, Any] = {"storage_options": self._options}
         if seen.exists:
             place = DeltaTable(place, storage_options=self._options)
-            _refuse_moved(place, receipt)
+            self.refuse_moved(place, receipt)
             rows = _like(rows, seen.columns)
         else:
             feed = {"delta.enableChangeDataFeed": "true"}
@@ -314,7 +322,7 @@ class ArrowSink:
         from deltalake import DeltaTable, write_deltalake
 
         table = DeltaTable(self._spec.target, storage_options=self._options)
-        _refuse_moved(table, receipt)
+        self.refuse_moved(table, receipt)
         names = {c: _must_match(c, seen.columns) for c in winners.column_names[:-2]}
         keys = [_must_match(key, list(names)) for key in self._spec.keys]
         on = " AND ".join(
@@ -478,15 +486,6 @@ def _like(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The rows with the target's names and order of columns."""
     found = [_must_match(name, rows.column_names) for name in columns]
     return rows.select(found).rename_columns(list(columns))
-
-
-def _refuse_moved(table: Any, receipt: Receipt) -> None:
-    """The handle that commits must not know the receipt yet: delta-rs itself never skips."""
-    from deltalake.exceptions import CommitFailedError
-
-    stored = table.transaction_version(receipt.app_id)
-    if stored is not None and stored >= receipt.seq:
-        raise CommitFailedError("the receipt arrived meanwhile")
 
 
 def _properties(receipt: Receipt) -> Any:

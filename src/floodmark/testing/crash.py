@@ -16,7 +16,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ import pyarrow as pa
 from floodmark import failpoints
 from floodmark.control import upkeep
 from floodmark.control.reading import read_published
-from floodmark.coordinator import Coordinator
+from floodmark.coordinator import Coordinator, Outside
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.results import Batch
@@ -34,7 +34,6 @@ from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteMode, WriteSpec
 from floodmark.run.context import Run
-from floodmark.run.engine import Engine
 from floodmark.run.runner import PipelineFunction
 from floodmark.sinks import Sink
 from floodmark.sources import QuerySource
@@ -153,18 +152,18 @@ class Story:
     lease_ttl: float = LEASE_TTL_SECONDS
     pipelines: tuple[str, ...] = tuple(PIPELINES)
 
-    def coordinator(self, engine: Engine | None = None, spark: Any = None) -> Coordinator:
-        """A coordinator of its own on the store of the story."""
-        coordinator = Coordinator(
+    def coordinator(self, outside: Outside = Outside(), spark: Any = None) -> Coordinator:  # noqa: B008 a frozen value
+        """A coordinator of its own on the store of the story; without a session on delta-rs."""
+        if spark is None:
+            outside = replace(outside, engine=outside.engine or ArrowEngine())
+        return Coordinator(
             str(self.root / "control"),
             spark=spark,
             actor="story",
             lease_ttl=self.lease_ttl,
             base=str(self.root),
+            outside=outside,
         )
-        if spark is None:
-            coordinator._engine = engine or ArrowEngine()  # noqa: SLF001 the door for doubles
-        return coordinator
 
     def tell(self, coordinator: Coordinator | None = None) -> None:
         """Everything from registering to the second finalize; what is done already is skipped."""

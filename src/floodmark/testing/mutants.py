@@ -7,7 +7,7 @@ event and the mutant would show nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,7 @@ from floodmark.control.events import (
 )
 from floodmark.control.fold import RULES, Rule
 from floodmark.control.rules import pipelines, plans, runs, snapshots
-from floodmark.coordinator import running
+from floodmark.coordinator import Coordinator, running, store
 from floodmark.finalize import held
 from floodmark.model.receipt import WriteResult, forward_app_id
 from floodmark.model.results import Finalized, Metrics
@@ -39,6 +39,7 @@ from floodmark.model.write import WriteSpec
 from floodmark.plan import planner, seeds
 from floodmark.plan.windows import next_window as next_window_as_it_is
 from floodmark.run import context, deferred, leases, lost_ranges, runner
+from floodmark.run.deferred import freeze_ends
 from floodmark.sinks.target import DeltaTarget
 from floodmark.testing.world import SimLog, SimSink
 
@@ -48,13 +49,63 @@ Patch = tuple[Any, str, Any]
 MUTANTS: dict[str, Callable[[], list[Patch]]] = {}
 
 
+class Mutation:
+    """A mutant at work, and which of its parts have run.
+
+    A mutant names code of the product by its place, as a failpoint does: code that was renamed, or
+    is called in another way, would leave a mutant that changes nothing, or one that is caught for
+    its own fault.
+    """
+
+    def __init__(self) -> None:
+        self.runs: dict[str, int] = {}
+        """How often each part has run."""
+
+    def idle(self) -> list[str]:
+        """The parts that have never run."""
+        return [part for part, count in self.runs.items() if not count]
+
+    def counted(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, counted as a part of the mutant."""
+        self.runs[part] = 0
+
+        def run(*arguments: Any, **keywords: Any) -> Any:
+            self.runs[part] += 1
+            return function(*arguments, **keywords)
+
+        return run
+
+    def counted_rules(self, changed: Mapping[type[Any], Rule]) -> Mapping[type[Any], Rule]:
+        """The rules of the fold, of which those that are not the product's are counted."""
+        return {body: self._counted_rule(body, rule) for body, rule in changed.items()}
+
+    def _counted_rule(self, body: type[Any], rule: Rule) -> Rule:
+        before = fold.RULES[body]
+        check, effect = rule
+        if check is not before.check:
+            check = self.counted(f"check of {body.__name__}", check)
+        if effect is not before.effect:
+            effect = self.counted(f"effect of {body.__name__}", effect)
+        return Rule(check, effect)
+
+
 @contextmanager
-def mutated(name: str) -> Iterator[None]:
+def mutated(name: str) -> Iterator[Mutation]:
     """The protocol with one mutant in it, until the context is left."""
+    mutation = Mutation()
     with ExitStack() as stack:
         for where, attribute, instead in MUTANTS[name]():
-            stack.enter_context(patch.object(where, attribute, instead))
-        yield
+            if attribute == "RULES":
+                counted: Any = mutation.counted_rules(instead)
+            else:
+                counted = mutation.counted(f"{where.__name__}.{attribute}", instead)
+            stack.enter_context(patch.object(where, attribute, counted))
+        yield mutation
+
+
+def as_it_is(where: Any, attribute: str) -> Any:
+    """The product's own code at a place that a mutant names."""
+    return getattr(where, attribute)
 
 
 def mutant(function: Callable[[], list[Patch]]) -> Callable[[], list[Patch]]:
@@ -101,9 +152,14 @@ def no_look_up_after_a_lost_answer() -> list[Patch]:
 
 
 @mutant
+def store_that_somebody_else_has_made_gets_no_id() -> list[Patch]:
+    return [(store.Store, "_first_event", lambda *_: [])]
+
+
+@mutant
 def compaction_forgets_epochs() -> list[Patch]:
-    def snapshot_of(state: State, keep_windows: int) -> Any:
-        return replace(original(state, keep_windows), epochs={})
+    def snapshot_of(*arguments: Any) -> Any:
+        return replace(original(*arguments), epochs={})
 
     original = snapshots.snapshot_of
     return [(upkeep, "snapshot_of", snapshot_of)]
@@ -111,8 +167,8 @@ def compaction_forgets_epochs() -> list[Patch]:
 
 @mutant
 def compaction_forgets_open_batches() -> list[Patch]:
-    def snapshot_of(state: State, keep_windows: int) -> Any:
-        kept = original(state, keep_windows)
+    def snapshot_of(*arguments: Any) -> Any:
+        kept = original(*arguments)
         return replace(kept, batches=tuple(b for b in kept.batches if not b.is_open))
 
     original = snapshots.snapshot_of
@@ -192,9 +248,10 @@ def refresh_in_the_middle_of_a_batch() -> list[Patch]:
 def paused_pipeline_forgets_what_it_has_begun() -> list[Patch]:
     def without(batch: PlannedBatch, body: Any, *, for_good: bool) -> PlannedBatch:
         del for_good
-        return original(batch, body, for_good=True)
+        left: PlannedBatch = original(batch, body, for_good=True)
+        return left
 
-    original = pipelines._without  # noqa: SLF001
+    original = as_it_is(pipelines, "_without")
     return [(pipelines, "_without", without)]
 
 
@@ -318,7 +375,7 @@ def leased_batch_can_be_cancelled() -> list[Patch]:
 
         self._writer().commit(decide)
 
-    return [(running.Running, "cancel", cancel), unchecked(Cancelled)]
+    return [(Coordinator, "cancel", cancel), unchecked(Cancelled)]
 
 
 # Running ------------------------------------------------------------------------------------------
@@ -355,10 +412,10 @@ def older_epoch_may_record() -> list[Patch]:
 @mutant
 def lease_is_taken_over_without_a_new_epoch() -> list[Patch]:
     def lease(self: Any, state: State, *arguments: Any) -> Leased:
-        granted = original(self, state, *arguments)
+        granted: Leased = original(self, state, *arguments)
         return replace(granted, epoch=granted.epoch - 1) if granted.replaces else granted
 
-    original = leases.LeaseOffice._lease  # noqa: SLF001
+    original = as_it_is(leases.LeaseOffice, "_lease")
     return [(leases.LeaseOffice, "_lease", lease), unchecked(Leased)]
 
 
@@ -387,7 +444,7 @@ def end_is_probed_again_at_run_time() -> list[Patch]:
         run.windows = tuple(replace(w, through_version=latest[w.upstream]) for w in run.windows)
         return original(self, run, engine)
 
-    original = runner.Runner._read  # noqa: SLF001
+    original = as_it_is(runner.Runner, "_read")
     return [(runner.Runner, "_read", read)]
 
 
@@ -414,7 +471,7 @@ def deferred_end_is_read_before_it_is_frozen() -> list[Patch]:
         )
         return original(self, run, engine)
 
-    original = runner.Runner._read  # noqa: SLF001
+    original = as_it_is(runner.Runner, "_read")
     return [(runner, "freeze_ends", nothing), (runner.Runner, "_read", read)]
 
 
@@ -425,17 +482,9 @@ def mark_of_a_pipeline_that_is_behind_is_forgotten() -> list[Patch]:
 
 @mutant
 def success_before_the_writes() -> list[Patch]:
-    def execute(self: Any, lease: Any, function: Any, engine: Any) -> Any:
-        state = lease.ensure_held()
-        batch = state.batches[lease.run.batch_id]
-        run = context.Run(
-            batch=batch,
-            pipeline=lease.run.pipeline,
-            control_id=state.control_id,
-            engine=engine,
-            lease=lease,
-            name_of=self.name_of,
-        )
+    def execute(self: Any, lease: Any, function: Any, engine: Any, databases: Any) -> Any:
+        freeze_ends(lease.ensure_held(), lease.run, engine.source(), self.clock.now, lease.record)
+        run = self._pass(lease, engine, databases, rebuilds=False)
         inputs = self._read(run, engine)
         result = self._succeed(lease, run, Metrics())
         function(inputs, run)
@@ -446,12 +495,11 @@ def success_before_the_writes() -> list[Patch]:
 
 @mutant
 def write_is_recorded_before_it_is_done() -> list[Patch]:
-    def write_once(self: Any, make: Any, spec: Any, windows: Any) -> Any:
-        state = self._lease.ensure_held()
-        receipt = self._receipt(spec)
-        sink = self._engine.sink(spec, windows, state.sinks.get(receipt.app_id))
+    def write_once(self: Any, make: Any, spec: Any, windows: Any, _: Any) -> Any:
+        self._lease.ensure_held()
+        receipt, sink = self._place(spec, windows)
         expected = WriteResult(spec.target, "t", 1, None, already_applied=False)
-        self._record(spec, receipt, expected)
+        self._record(spec, receipt, expected, {})
         self.writes[spec.name] = sink.committed(receipt) or sink.write(make(), receipt)
         return self.writes[spec.name]
 
@@ -503,13 +551,13 @@ def accepted_loss_takes_the_rest_of_the_range_along() -> list[Patch]:
     def record(lease: Any, window: Window) -> None:
         original(lease, replace(window, feed_after_version=None))
 
-    original = lost_ranges._record  # noqa: SLF001
+    original = as_it_is(lost_ranges, "_record")
     return [(lost_ranges, "_record", record)]
 
 
 @mutant
 def lost_range_is_read_in_another_way_without_saying_so() -> list[Patch]:
-    def settle(lease: Any, engine: Any, choice: Any) -> None:
+    def settle(lease: Any, engine: Any, choice: Any, _: Any) -> None:
         batch, pipeline = lease.ensure_held().batches[lease.run.batch_id], lease.run.pipeline
         for upstream in batch.upstreams_of(pipeline):
             other = engine.source().settled(batch.window_for(pipeline, upstream), choice)
@@ -532,7 +580,7 @@ def retry_forgets_that_a_write_took_other_rows() -> list[Patch]:
     ) -> Any:
         return {} if result.already_applied else original(self, spec, counts, receipt, result)
 
-    original = context.Run._misread  # noqa: SLF001
+    original = as_it_is(context.Run, "_misread")
     return [(context.Run, "_misread", misread)]
 
 

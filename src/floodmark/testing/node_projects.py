@@ -8,22 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.config import load_project
+from floodmark.coordinator import Outside
 from floodmark.project import Project
 from floodmark.testing import crash
-
-LEASE_TTL_SECONDS = 0.2
-"""A crash that is an exception leaves a process behind that is alive: its lease has to end."""
+from floodmark.testing.outsides import AFTER_A_CRASH, ON_ARROW
 
 
-def open_project(root: Path, text: str | None = None) -> Project:
+def open_project(root: Path, text: str | None = None, outside: Outside = AFTER_A_CRASH) -> Project:
     """The project in a folder, on the double of an engine; each call knows only what is stored."""
     if text is not None:
         (root / "floodmark.yaml").write_text(text)
-    project = Project(load_project(root / "floodmark.yaml"), session=lambda: None)
-    project.coordinator._engine = crash.ArrowEngine()  # noqa: SLF001 the door for doubles
-    project.coordinator._lease_ttl = LEASE_TTL_SECONDS  # noqa: SLF001
-    return project
+    return Project.load(root, session=lambda: None, outside=outside)
 
 
 def table_rows(path: Path, columns: str = "*") -> list[tuple[Any, ...]]:
@@ -83,9 +78,7 @@ def tell_story(root: str) -> None:
 
 
 def _run(place: Path) -> None:
-    project = open_project(place)
-    project.coordinator._lease_ttl = project.settings.lease_ttl_seconds  # noqa: SLF001
-    for error in [o.error for o in project.run().outcomes if o.error]:
+    for error in [o.error for o in open_project(place, outside=ON_ARROW).run().outcomes if o.error]:
         raise error
 
 

@@ -15,43 +15,39 @@ from __future__ import annotations
 import argparse
 import gc
 import multiprocessing
-import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, count
+from itertools import accumulate
 from typing import Any
 
 import greenlet
 
-from floodmark import failpoints
-from floodmark.control import fold, journal
-from floodmark.control.events import Event
 from floodmark.control.upkeep import compact
-from floodmark.coordinator import running
+from floodmark.coordinator import Coordinator
 from floodmark.errors import FencedError, FloodmarkError
-from floodmark.model.clock import Clock
 from floodmark.model.results import Batch
 from floodmark.model.state import PlannedBatch, State
+from floodmark.model.upstream import Upstream
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
-from floodmark.run import runner
 from floodmark.sources.counts import is_counted
 from floodmark.testing.mutants import MUTANTS, mutated
 from floodmark.testing.rows import day_of, span_of
 from floodmark.testing.truth import Violation, ensure
 from floodmark.testing.world import (
+    QUERY,
     WITHOUT_VERSIONS,
     Frame,
     LostAnswer,
     PipelineSpec,
     Process,
-    SimCoordinator,
     UserError,
     World,
+    coordinator_in,
 )
 
 UPSTREAMS = ("/u/a", "/u/b", "/u/c", WITHOUT_VERSIONS)
@@ -80,7 +76,7 @@ class Actor:
 
     world: World
     process: Process
-    coordinator: SimCoordinator
+    coordinator: Coordinator
     is_careful: bool = False
     """True in the recovery, where functions do not raise."""
 
@@ -89,7 +85,6 @@ class Schedule:
     """One seed: a world, its processes, and the order in which they act."""
 
     def __init__(self, seed: int) -> None:
-        random.seed(seed)  # the journal's back-off
         self.seed = seed
         self.world = World(seed, PROJECT, faults=1.0)
         self.rng = self.world.rng
@@ -103,10 +98,9 @@ class Schedule:
     def run(self) -> None:
         """Play the schedule; raises Violation."""
         try:
-            with shortcuts():
-                self._begin()
-                self._disturb()
-                self._recover()
+            self._begin()
+            self._disturb()
+            self._recover()
         finally:
             self._tidy()
 
@@ -165,7 +159,7 @@ class Schedule:
         return process
 
     def _execute(self, process: Process, command: Command, is_careful: bool) -> None:  # noqa: FBT001
-        coordinator = SimCoordinator(self.world, process)
+        coordinator = coordinator_in(self.world, process)
         try:
             command(Actor(self.world, process, coordinator, is_careful))
         except EXPECTED as error:
@@ -240,50 +234,6 @@ class Schedule:
         self.world.processes.clear()
 
 
-@contextmanager
-def shortcuts() -> Iterator[None]:
-    """What a schedule may save without acting otherwise: see each of them."""
-    apply, numbers = folding_once(), count(1)
-
-    def new_run_id(_: Clock) -> str:
-        return f"run_{next(numbers):06d}"
-
-    swaps: list[tuple[Any, str, Any]] = [
-        (journal, "apply", apply),
-        (fold, "apply", apply),
-        (runner, "new_run_id", new_run_id),  # nobody else numbers runs in this world
-        (running, "new_run_id", new_run_id),
-        (failpoints, "reached", _never_armed),  # the scheduler is what kills here
-    ]
-    before = [getattr(where, name) for where, name, _ in swaps]
-    try:
-        for where, name, instead in swaps:
-            setattr(where, name, instead)
-        yield
-    finally:
-        for (where, name, _), found in zip(swaps, before, strict=True):
-            setattr(where, name, found)
-
-
-def folding_once() -> Callable[[State, Event], State]:
-    """Every process folds the same events on the same states: do each step of it once."""
-    fold_one = fold.apply
-    seen: dict[tuple[int, int], tuple[State, Event, State]] = {}
-
-    def apply(state: State, event: Event) -> State:
-        key = (id(state) if state.seq else 0, id(event))
-        known = seen.get(key)
-        if known is None:  # all three are kept alive, so ids stay theirs
-            known = seen[key] = (state, event, fold_one(state, event))
-        return known[2]
-
-    return apply
-
-
-def _never_armed(_: str) -> None:
-    """No failpoint is armed in a schedule; asking the environment each time is not free."""
-
-
 def lose_rows(world: World, target: str) -> None:
     """Somebody drops, empties or restores a target."""
     if world.targets.find(target) is None:
@@ -304,7 +254,14 @@ def lose_rows(world: World, target: str) -> None:
 
 def register_all(actor: Actor, specs: Iterable[PipelineSpec]) -> None:
     for spec in specs:
-        actor.coordinator.register(spec.name, spec.upstreams, spec.scope)
+        actor.coordinator.register(spec.name, [*map(as_read, spec.upstreams)], spec.scope)
+
+
+def as_read(upstream: str) -> str | Upstream:
+    """An upstream as a pipeline is registered with it."""
+    if upstream != WITHOUT_VERSIONS:
+        return upstream
+    return Upstream(upstream, time_column=QUERY.column, format=QUERY.format)
 
 
 def plan(actor: Actor) -> None:
@@ -446,7 +403,7 @@ def register(actor: Actor) -> None:
     spec = rng.choice(list(actor.world.pipelines.values()))
     kept = tuple(u for u in UPSTREAMS if rng.random() < 0.5)
     upstreams = spec.upstreams if rng.random() < 0.5 else kept or (spec.spare,)
-    actor.coordinator.register(spec.name, upstreams, spec.scope)
+    actor.coordinator.register(spec.name, [*map(as_read, upstreams)], spec.scope)
 
 
 def operate(actor: Actor) -> None:
@@ -729,11 +686,14 @@ def _chosen(options: argparse.Namespace) -> Failure | None:
 def _all_mutants(schedules: int) -> int:
     survivors = 0
     for name in MUTANTS:
-        failure = first_failure(range(schedules), name)
-        survivors += failure is None
+        with mutated(name) as mutation:
+            failure = first_failure(range(schedules))
+        idle = mutation.idle()
+        survivors += failure is None or bool(idle)
         verdict = (
             f"caught by schedule {failure.seed + 1}: {failure.violation}" if failure else "SURVIVES"
         )
+        verdict += f"; never ran: {', '.join(idle)}" if idle else ""
         _say(f"{name:<32} {verdict}")
     return int(survivors > 0)
 

@@ -116,6 +116,7 @@ class Truth:
         self._holders: dict[tuple[str, int], str] = {}
         self._actor = ""
         self._batch_seq = 0
+        self._has_id = False
         self._op_ids: set[str] = set()
         self._by_seq: dict[int, PlanTruth] = {}
         self._abandoned: set[tuple[int, str]] = set()
@@ -150,6 +151,8 @@ class Truth:
             ensure(op_id not in self._op_ids, "journal: one decision was journaled twice")
             self._op_ids.add(op_id)
         for event in events:
+            self._has_id |= event.kind == "CREATE"
+            ensure(self._has_id, "journal: the store is used before it has an id")
             see = self._see.get(event.kind)
             self._actor = event.actor
             if see:

@@ -8,35 +8,37 @@ production code runs unmodified between those points.
 from __future__ import annotations
 
 import random
-import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from typing import Any, Self, cast
 
 import greenlet
 
-from floodmark.control.events import Event, Reset
+from floodmark.control import ControlReader
+from floodmark.control.events import Event
+from floodmark.control.fold import Apply, apply
 from floodmark.control.heartbeats import Pulse
-from floodmark.control.journal import CommitConflict, CommitUnknown, Journal, Tail
-from floodmark.control.resetting import reset_to_value
-from floodmark.coordinator import Coordinator
+from floodmark.control.journal import CommitConflict, CommitUnknown, Tail
+from floodmark.coordinator import Coordinator, Outside
 from floodmark.deltalog import Storage
 from floodmark.errors import SinkError, SourceError
+from floodmark.model.clock import Clock
 from floodmark.model.copying import replace
 from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.marks import TimeMark
-from floodmark.model.plan import DEFAULT_SCOPE, PlanRequest, Probe, TimeFacts
+from floodmark.model.plan import Probe, TimeFacts
 from floodmark.model.receipt import Receipt, WriteResult
-from floodmark.model.state import Holder, Mark, OnLostTarget, SinkDone
+from floodmark.model.state import Holder, Mark, OnLostTarget, SinkDone, State
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED, Query, Settlement, Window
+from floodmark.model.window import Query, Settlement, Window
 from floodmark.model.write import WriteSpec
 from floodmark.run.engine import Engine
 from floodmark.sinks.rules import Target
 from floodmark.sinks.target import DeltaTarget
+from floodmark.sources.logs import TableLog
 from floodmark.testing.rows import day_of, value_of, way_of
 from floodmark.testing.targets import SimTargets, target_of
 from floodmark.testing.truth import Truth
@@ -107,7 +109,12 @@ class World:
         self.elapsed = 0.0
         self._ids = 0
         self.log = SimLog(self)
-        self.heartbeats = SimHeartbeats(self)
+        self.pulses: dict[str, SimPulse] = {}
+        """The signs of life of this world, by run."""
+        self.clock = SimClock(self)
+        self.ids = SimIds(self)
+        self.chance = random.Random(seed).uniform  # noqa: S311 the journal's back-off
+        self.apply = folding_once()
         self._trace: deque[tuple[float, str, str, tuple[Any, ...]]] = deque(maxlen=TRACE_LINES)
         self.acting: Process | None = None
         self.processes: dict[int, Process] = {}
@@ -191,6 +198,12 @@ class SimLog:
             return Tail(list(self._whole), position, is_whole=True)
         events = [event for commit in self._commits[after:] for event in commit]
         return Tail(events, position, is_whole=False)
+
+    def exists(self) -> bool:
+        return True
+
+    def create(self) -> None:
+        """See ControlLog.create."""
 
     def append(self, events: Sequence[Event], position: int) -> None:
         self._world.pause("journal append {} at {}", events, position)
@@ -293,37 +306,40 @@ class SimClock:
 class SimHeartbeats:
     """Signs of life: a living process beats by itself, a stalled or killed one does not."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.pulses: dict[str, SimPulse] = {}
+    def __init__(self, world: World, process: Process) -> None:
+        self.world = world
+        self.process = process
 
     def last(self, run_id: str) -> str | None:
-        self._world.pause("heartbeat look")
-        pulse = self.pulses.get(run_id)
+        self.world.pause("heartbeat look")
+        pulse = self.world.pulses.get(run_id)
         return None if pulse is None else str(pulse.beats())
 
     def beat(self, run_id: str, count: int) -> None:
         """A sign left by hand; may fail as a disk may."""
-        if self._world.happens(0.02):
+        if self.world.happens(0.02):
             raise OSError("no heartbeat today")
 
     def clear(self, run_id: str) -> None:
-        self.pulses.pop(run_id, None)
+        self.world.pulses.pop(run_id, None)
+
+    def pulse(self, run_id: str, ttl_seconds: float, clock: Clock) -> SimPulse:
+        return SimPulse(self, run_id, ttl_seconds, clock)
 
 
 class SimPulse(Pulse):
     """A pulse without a thread: it beats as the world's time passes."""
 
-    def __init__(self, world: World, process: Process, run_id: str, ttl_seconds: float) -> None:
-        super().__init__(world.heartbeats, run_id, ttl_seconds, SimClock(world))
-        self._world = world
-        self._process = process
+    def __init__(self, signs: SimHeartbeats, run_id: str, ttl_seconds: float, clock: Clock) -> None:
+        super().__init__(signs, run_id, ttl_seconds, clock)
+        self._world = signs.world
+        self._process = signs.process
         self._stopped_at: float | None = None
         self._was_stopped = False
 
     def __enter__(self) -> Self:
         self._try_beat()
-        self._world.heartbeats.pulses[self._run_id] = self
+        self._world.pulses[self._run_id] = self
         self._process.pulses.append(self)
         return self
 
@@ -513,95 +529,161 @@ class NoFiles(Storage):
 NO_FILES = NoFiles()
 
 
-class SimCoordinator(Coordinator):
-    """The real coordinator of one simulated process."""
+class SimIds:
+    """Ids that count."""
 
-    def __init__(self, world: World, process: Process) -> None:
-        # Not through Coordinator.__init__: finding out who this process is takes file reads.
-        self.__dict__.update(_prototype().__dict__, actor=process.name)
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._process = process
-        self._clock = SimClock(world)
-        self._holder = Holder("sim", "boot", process.pid, "start")
-        self._is_gone = self._is_known_dead
-        self.storage = NO_FILES
-        self._log = world.log
-        self._heartbeats = world.heartbeats
-        self._projector = None
-        self._dead_runs = set()
-        self._opening = threading.RLock()
-        self._engine = cast("Engine", SimEngine(world, process))
 
-    def _is_known_dead(self, holder: Holder) -> bool:
-        # Half of the time the dead ran on another host, where nobody can tell.
-        process = self._world.processes.get(holder.pid)
-        return process is not None and process.is_dead and process.pid % 2 == 0
+    def store(self) -> str:
+        return self._world.new_id()
 
-    def stored_name(self, name: str) -> str:
-        return name  # nothing here moves, and no disk has to be asked
+    def operation(self) -> str:
+        return self._world.new_id()
 
-    def _journal(self) -> Journal:
-        return Journal(self._log, actor=self.actor, clock=self._clock, op_ids=self._world.new_id)
-
-    def _new_batch_id(self) -> str:
+    def batch(self, at: datetime) -> str:
         return f"batch_{self._world.new_id()}"
 
-    def _learn(self, names: Iterable[str], *, journals: bool) -> None:
-        """See `stored_name`."""
+    def run(self, at: datetime) -> str:
+        return f"run_{self._world.new_id()}"
 
-    def _pulse(self, run_id: str, ttl_seconds: float) -> Pulse:
-        return SimPulse(self._world, self._process, run_id, ttl_seconds)
 
-    def _probe(
-        self, upstream: str, mark: Mark | None, request: PlanRequest, options: UpstreamOptions
+@dataclass(frozen=True)
+class SimIdentity:
+    """Who a simulated process is, and what it can tell about the others. See run.leases.Process."""
+
+    world: World
+    process: Process
+
+    def user(self) -> str:
+        return self.process.name
+
+    def holder(self) -> Holder:
+        return Holder("sim", "boot", self.process.pid, "start")
+
+    def is_gone(self, holder: Holder) -> bool:
+        # Half of the time the dead ran on another host, where nobody can tell.
+        process = self.world.processes.get(holder.pid)
+        return process is not None and process.is_dead and process.pid % 2 == 0
+
+
+class Unpublished:
+    """A publisher that shows nothing: schedules have no tables."""
+
+    def observe(self, event: Event, state: State) -> None:
+        """See `Publisher.observe`."""
+
+    def publish(self, store: ControlReader) -> None:
+        """See `Publisher.publish`."""
+
+    def publish_runs(self, store: ControlReader) -> None:
+        """See `Publisher.publish_runs`."""
+
+
+UNPUBLISHED = Unpublished()
+
+
+@dataclass(frozen=True)
+class SimProber:
+    """Looks at the upstreams of the world. See coordinator.probing.Prober."""
+
+    world: World
+
+    def has_table(self, path: str) -> bool:
+        return path in self.world.latest
+
+    def table_id(self, path: str) -> str:
+        return facts_of(path, 0).table_id
+
+    def log(self, upstream: str) -> TableLog:
+        self.world.pause("look at the log of {}", upstream)
+        return cast("TableLog", SimTableLog(facts_of(upstream, self.world.latest[upstream])))
+
+    def probe(
+        self,
+        upstream: str,
+        mark: Mark | None,
+        options: UpstreamOptions,
+        max_versions: int | None = None,
     ) -> Probe:
-        self._world.pause("probe {}", upstream)
-        latest = self._world.latest[upstream]
+        self.world.pause("probe {}", upstream)
+        latest = self.world.latest[upstream]
         facts = facts_of(upstream, latest)
         if upstream == WITHOUT_VERSIONS:
-            can_look = self._world.rng.random() < 0.4
+            can_look = self.world.rng.random() < 0.4
             found = time_facts(value_of(mark.mark if mark else None), latest)
             return Probe(facts, query=QUERY, time=found if can_look else None)
         if mark is None or mark.version >= latest:
             return Probe(facts)
-        more = latest if request.max_versions is None else mark.version + 1 + request.max_versions
+        more = latest if max_versions is None else mark.version + 1 + max_versions
         last = min(latest, more)
         return Probe(facts, tuple(version_of(v) for v in range(mark.version + 1, last + 1)))
 
-    def _reset_of(self, upstream: str, scope: str, version: int | None) -> Reset:
-        self._world.pause("look at {} for a reset", upstream)
-        if version is None:
-            return Reset(scope, upstream, NOTHING_PROCESSED)
-        facts = facts_of(upstream, version)
-        return Reset(scope, upstream, version, facts.table_id, facts.feed_enabled, "f")
-
-    def planned_reset(
-        self,
-        upstream: str,
-        *,
-        scope: str = DEFAULT_SCOPE,
-        to_version: int | None = None,
-        to: str | date | None = None,
-    ) -> Reset:
-        if to is None:
-            return super().planned_reset(upstream, scope=scope, to_version=to_version)
-        self._world.pause("look at {} for a reset", upstream)
-        latest = self._world.latest[upstream]
-        probe = Probe(facts_of(upstream, latest), query=QUERY)
-        return reset_to_value(upstream, scope, to, probe, TimeMark("date", day_of(latest)))
-
-    def _probe_between(self, upstream: str, after: int, mark: Mark | None) -> Probe:
-        self._world.pause("probe {} from {}", upstream, after)
-        facts = facts_of(upstream, self._world.latest[upstream])
+    def probe_again(
+        self, upstream: str, after: int, mark: Mark | None, options: UpstreamOptions
+    ) -> Probe:
+        self.world.pause("probe {} from {}", upstream, after)
+        facts = facts_of(upstream, self.world.latest[upstream])
         last = mark.version if mark else after
         if upstream == WITHOUT_VERSIONS:
             return Probe(facts, query=QUERY)
         return Probe(facts, tuple(version_of(v) for v in range(after + 1, last + 1)))
 
+    def look(self, upstream: str, start: str | None, options: UpstreamOptions) -> TimeFacts:
+        self.world.pause("look into {}", upstream)
+        return time_facts(value_of(start), self.world.latest[upstream])
 
-@cache
-def _prototype() -> Coordinator:
-    return Coordinator("/nowhere/control", actor="sim", lease_ttl=TTL_SECONDS)
+    def frozen_lookup(self, upstream: str) -> Window:
+        """Pipelines of schedules look nothing up."""
+        raise NotImplementedError(upstream)
+
+
+@dataclass(frozen=True)
+class SimTableLog:
+    """What a reset asks of a log: a table that never changed but for its rows."""
+
+    table: TableFacts
+
+    def facts(self) -> TableFacts:
+        return self.table
+
+    def schema_at(self, version: int) -> tuple[str, str]:
+        return self.table.schema_json, self.table.schema_fingerprint
+
+    def feed_enabled_at(self, version: int) -> bool:
+        return self.table.feed_enabled
+
+
+def coordinator_in(world: World, process: Process) -> Coordinator:
+    """The coordinator of a simulated process: the product's, in this world."""
+    outside = Outside(
+        clock=world.clock,
+        ids=world.ids,
+        chance=world.chance,
+        process=SimIdentity(world, process),
+        apply=world.apply,
+        storage=NO_FILES,
+        log=world.log,
+        heartbeats=SimHeartbeats(world, process),
+        publisher=UNPUBLISHED,
+        prober=SimProber(world),
+        engine=cast("Engine", SimEngine(world, process)),
+    )
+    return Coordinator("/nowhere/control", lease_ttl=TTL_SECONDS, outside=outside)
+
+
+def folding_once() -> Apply:
+    """Every process folds the same events on the same states: do each step of it once."""
+    seen: dict[tuple[int, int], tuple[State, Event, State]] = {}
+
+    def apply_once(state: State, event: Event) -> State:
+        key = (id(state) if state.seq else 0, id(event))
+        step = seen.get(key)
+        if step is None:  # all three are kept alive, so ids stay theirs
+            step = seen[key] = (state, event, apply(state, event))
+        return step[2]
+
+    return apply_once
 
 
 @cache

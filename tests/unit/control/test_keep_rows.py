@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from floodmark.model.clock import SystemClock
 from floodmark.report.runs import tracks
 from floodmark.testing import crash
 from floodmark.testing.crash import Story, build_lake, churn_lake, end_state
+from floodmark.testing.outsides import ON_ARROW
 
 DAY = 86_400.0
 AGES = (500, 300, 1)
@@ -41,10 +43,8 @@ class Past(SystemClock):
 
 
 def coordinator_of(root: Path, days: float = 0.0) -> fm.Coordinator:
-    coordinator = fm.Coordinator(str(root / "control"), actor="story", base=str(root))
-    coordinator._engine = crash.ArrowEngine()
-    coordinator._clock = Past(days)
-    return coordinator
+    outside = replace(ON_ARROW, clock=Past(days))
+    return fm.Coordinator(str(root / "control"), actor="story", base=str(root), outside=outside)
 
 
 @pytest.fixture

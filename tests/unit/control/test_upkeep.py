@@ -19,6 +19,7 @@ from floodmark.control.delta import DeltaEventLog
 from floodmark.control.events import Registered
 from floodmark.control.heartbeats import FileHeartbeats
 from floodmark.control.journal import Journal
+from floodmark.control.projections import Projector
 from floodmark.control.tables import TABLES
 from floodmark.deltalog import Storage
 from floodmark.errors import ConfigError, ControlError
@@ -267,8 +268,7 @@ class OvertakenLog(DeltaEventLog):
 
 def test_a_journal_that_others_commit_to_is_folded_all_the_same(story: Story) -> None:
     coordinator = story.coordinator()
-    projector = coordinator._projector
-    assert projector
+    projector = Projector(coordinator.control, Storage(None))
     before = coordinator.state()
 
     assert upkeep.compact(OvertakenLog(coordinator.control, Storage(None)), projector)
@@ -284,8 +284,9 @@ def test_one_process_compacts_for_all(story: Story, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(upkeep, "COMPACT_AFTER_FILES", 1)
     coordinator = story.coordinator()
     coordinator.state()
-    log, projector = coordinator._delta_log, coordinator._projector
-    assert projector
+    log = DeltaEventLog(coordinator.control, Storage(None))
+    log.read(None)
+    projector = Projector(coordinator.control, Storage(None))
 
     with turns.alone(coordinator.control) as is_alone:
         assert is_alone

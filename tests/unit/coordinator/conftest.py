@@ -8,6 +8,7 @@ import pytest
 from deltalake import write_deltalake
 
 import floodmark as fm
+from floodmark.testing.outsides import AFTER_A_CRASH, ON_ARROW
 
 Append = Callable[..., str]
 
@@ -29,4 +30,13 @@ def grow(tmp_path: Path) -> Append:
 
 @pytest.fixture
 def coordinator(tmp_path: Path) -> fm.Coordinator:
-    return fm.Coordinator(str(tmp_path / "_control"), actor="tester", lease_ttl=2)
+    """Runs pipelines through delta-rs."""
+    control = str(tmp_path / "_control")
+    return fm.Coordinator(control, actor="tester", lease_ttl=2, outside=ON_ARROW)
+
+
+@pytest.fixture
+def after_a_crash(coordinator: fm.Coordinator) -> fm.Coordinator:
+    """The same store; whoever held a lease of it is gone."""
+    control = coordinator.control
+    return fm.Coordinator(control, actor="tester", outside=AFTER_A_CRASH)

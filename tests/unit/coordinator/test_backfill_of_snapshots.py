@@ -10,7 +10,6 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 import floodmark as fm
-from floodmark.testing.crash import ArrowEngine
 
 Append = Callable[..., str]
 
@@ -18,7 +17,6 @@ Append = Callable[..., str]
 @pytest.fixture
 def orders(coordinator: fm.Coordinator, grow: Append, tmp_path: Path) -> str:
     """Versions 0 and 1, processed into a target that keeps deleted keys."""
-    coordinator._engine = ArrowEngine()
     source = grow("orders", 1)
     coordinator.register("p", [source])
     for number in (1, 2):

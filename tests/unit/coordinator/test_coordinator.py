@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import floodmark as fm
-from floodmark.control.upkeep import compact
+from floodmark.testing.outsides import fold_journal
 
 Append = Callable[..., str]
 
@@ -267,8 +267,7 @@ def test_a_batch_folded_out_of_the_state_is_still_known(
     finish(coordinator, batch)
     grow("orders", 2)
     newest = coordinator.create_batch([orders])
-    assert coordinator._projector is not None
-    assert compact(coordinator._delta_log, coordinator._projector, keep_windows=0)
+    assert fold_journal(coordinator.control, keep_windows=0)
     later = fm.Coordinator(coordinator.control, actor="later")
 
     assert list(later.state().batches) == [newest.batch_id]
@@ -383,10 +382,8 @@ def test_registering_a_name_in_another_scope_is_refused(
     assert caught.value.code == "FM-CONTROL-011"
 
 
-def test_running_without_spark_says_so_before_any_lease(
-    coordinator: fm.Coordinator, grow: Append
-) -> None:
-    orders = grow("orders", 1)
+def test_running_without_spark_says_so_before_any_lease(tmp_path: Path, grow: Append) -> None:
+    orders, coordinator = grow("orders", 1), fm.Coordinator(str(tmp_path / "_control"))
     coordinator.register("p", [orders])
     batch_id = str(coordinator.create_batch([orders]).batch_id)
 

@@ -13,9 +13,10 @@ from tests.unit.coordinator.test_time_windows import INSTANT, Lake, at, mark
 
 import floodmark as fm
 from floodmark import failpoints
-from floodmark.control.upkeep import compact
+from floodmark.coordinator import Outside
 from floodmark.errors import FloodmarkError
-from floodmark.testing.crash import armed
+from floodmark.testing.crash import ArrowEngine, armed
+from floodmark.testing.outsides import AFTER_A_CRASH, fold_journal
 
 
 class OrcLake(Lake):
@@ -80,13 +81,15 @@ def test_a_retry_keeps_the_end_that_the_failed_run_froze(lake: OrcLake) -> None:
     assert lake.calls == [("copy", [1]), ("copy", [1])]
 
 
-def test_two_runs_that_freeze_at_once_agree_on_the_first(lake: OrcLake) -> None:
+def test_two_runs_that_freeze_at_once_agree_on_the_first(
+    lake: OrcLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake.add((1, 1))
     batch = lake.planned("a", "b")
     other = lake.coordinator()
-    look = lake.c._engine.source().look  # type: ignore[union-attr]
+    look = ArrowEngine().source().look
 
-    class Slow(type(lake.c._engine)):  # type: ignore[misc]
+    class Slow(ArrowEngine):
         def source(self) -> Any:
             found = super().source()
 
@@ -96,10 +99,10 @@ def test_two_runs_that_freeze_at_once_agree_on_the_first(lake: OrcLake) -> None:
                 other.run_pipeline("b", batch, lake.copy("b"))  # comes first, with both rows
                 return seen
 
-            found.look = looked
+            monkeypatch.setattr(found, "look", looked)
             return found
 
-    lake.c._engine = Slow()
+    lake.c = lake.opened(lake.c.control, Outside(engine=Slow()))
     lake.c.run_pipeline("a", batch, lake.copy("a"))
 
     assert lake.calls == [("b", [1, 2]), ("a", [1, 2])]
@@ -161,8 +164,7 @@ def test_a_batch_with_a_deferred_end_can_be_cancelled_and_planned_again(lake: Or
 def test_a_deferred_end_survives_compaction(lake: OrcLake) -> None:
     lake.add((1, 1))
     batch = lake.planned()
-    assert lake.c._projector is not None
-    compact(lake.c._delta_log, lake.c._projector, keep_windows=0)
+    fold_journal(lake.c.control, keep_windows=0)
     lake.c = lake.coordinator()
     lake.c.run_pipeline("copy", batch, lake.copy("copy"))
 
@@ -210,8 +212,7 @@ def test_a_crash_around_the_freeze_leaves_nothing_to_mend(lake: OrcLake, point: 
         lake.c.run_pipeline("a", batch, lake.copy("a"))
     is_frozen = not lake.window(batch).deferred
     lake.add((2, 2))
-    lake.c = lake.coordinator()
-    lake.c._is_gone = lambda _: True
+    lake.c = lake.opened(lake.c.control, AFTER_A_CRASH)
     for pipeline in ("b", "a"):
         lake.c.run_pipeline(pipeline, batch, lake.copy(pipeline))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,136 +17,130 @@ from floodmark.failpoints import FailpointReached
 from floodmark.model.receipt import Receipt
 from floodmark.model.state import OnLostTarget
 from floodmark.testing import crash
+from floodmark.testing.outsides import AFTER_A_CRASH
 
 from .conftest import Append
 from .test_lost_targets import applied, copying, ids
 
 
-@pytest.fixture
-def armed(coordinator: fm.Coordinator) -> fm.Coordinator:
-    coordinator._engine = crash.ArrowEngine()
-    return coordinator
-
-
 @pytest.mark.parametrize("choice", ["rebuild", "accept"])
 def test_the_first_write_crashed_before_its_record_and_then_the_target_was_emptied(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path, choice: OnLostTarget
+    coordinator: fm.Coordinator, grow: Append, tmp_path: Path, choice: OnLostTarget
 ) -> None:
     source, target = grow("orders", 1), str(tmp_path / "copy")
-    armed.register("p", [source])
-    batch_id = str(armed.create_batch([source]).batch_id)
+    coordinator.register("p", [source])
+    batch_id = str(coordinator.create_batch([source]).batch_id)
     function = copying(source, target)
     with crash.armed("run.before_done"), pytest.raises(FailpointReached):
-        armed.run_pipeline("p", batch_id, function)
+        coordinator.run_pipeline("p", batch_id, function)
     DeltaTable(target).delete()
 
     with pytest.raises(fm.FloodmarkError, match="FM-SINK-016"):
-        armed.run_pipeline("p", batch_id, function)
-    armed.run_pipeline("p", batch_id, function, on_lost_target=choice)
+        coordinator.run_pipeline("p", batch_id, function)
+    coordinator.run_pipeline("p", batch_id, function, on_lost_target=choice)
 
     assert ids(target) == [1]
-    assert armed.finalize_batch(batch_id) == (source,)
+    assert coordinator.finalize_batch(batch_id) == (source,)
     grow("orders", 2)
-    applied(armed, source, function)
+    applied(coordinator, source, function)
     assert ids(target) == [1, 2]
 
 
 def test_a_loss_between_a_settlement_and_its_record_is_found(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path
+    coordinator: fm.Coordinator, grow: Append, tmp_path: Path
 ) -> None:
     source, target = grow("orders", 1), str(tmp_path / "copy")
-    armed.register("p", [source])
+    coordinator.register("p", [source])
     function = copying(source, target)
-    applied(armed, source, function)
+    applied(coordinator, source, function)
     grow("orders", 2)
-    batch_id = str(armed.create_batch([source]).batch_id)
+    batch_id = str(coordinator.create_batch([source]).batch_id)
     shutil.rmtree(target)
     with crash.armed("run.before_done"), pytest.raises(FailpointReached):
-        armed.run_pipeline("p", batch_id, function, on_lost_target="accept")
+        coordinator.run_pipeline("p", batch_id, function, on_lost_target="accept")
     DeltaTable(target).delete()
 
     with pytest.raises(fm.FloodmarkError, match="FM-SINK-016"):
-        armed.run_pipeline("p", batch_id, function)
-    armed.run_pipeline("p", batch_id, function, on_lost_target="accept")
+        coordinator.run_pipeline("p", batch_id, function)
+    coordinator.run_pipeline("p", batch_id, function, on_lost_target="accept")
     assert ids(target) == [2]
 
 
-def renamed(armed: fm.Coordinator, source: str, target: str) -> None:
+def renamed(coordinator: fm.Coordinator, source: str, target: str) -> None:
     """A pipeline with one batch in its target gets the name p."""
-    armed.register("old", [source])
-    batch_id = str(armed.create_batch([source]).batch_id)
-    armed.run_pipeline("old", batch_id, copying(source, target))
-    armed.finalize_batch(batch_id)
-    armed.rename("old", "p")
+    coordinator.register("old", [source])
+    batch_id = str(coordinator.create_batch([source]).batch_id)
+    coordinator.run_pipeline("old", batch_id, copying(source, target))
+    coordinator.finalize_batch(batch_id)
+    coordinator.rename("old", "p")
 
 
 def test_a_renamed_pipeline_knows_what_its_targets_lost(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path
+    coordinator: fm.Coordinator, grow: Append, tmp_path: Path
 ) -> None:
     source, target = grow("orders", 1), str(tmp_path / "copy")
-    renamed(armed, source, target)
+    renamed(coordinator, source, target)
     DeltaTable(target).delete()
     grow("orders", 2)
     function = copying(source, target)
-    batch_id = str(armed.create_batch([source]).batch_id)
+    batch_id = str(coordinator.create_batch([source]).batch_id)
 
     with pytest.raises(fm.FloodmarkError, match="FM-SINK-016"):
-        armed.run_pipeline("p", batch_id, function)
+        coordinator.run_pipeline("p", batch_id, function)
     with pytest.raises(fm.FloodmarkError, match="FM-SINK-018"):  # the old name's receipts stand
-        armed.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
+        coordinator.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
     shutil.rmtree(target)
-    armed.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
+    coordinator.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
     assert ids(target) == [1, 2]
 
 
 def test_a_renamed_pipeline_goes_on_in_a_target_that_lost_nothing(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path
+    coordinator: fm.Coordinator, grow: Append, tmp_path: Path
 ) -> None:
     source, target = grow("orders", 1), str(tmp_path / "copy")
-    renamed(armed, source, target)
+    renamed(coordinator, source, target)
     for number in (2, 3):
         grow("orders", number)
-        applied(armed, source, copying(source, target))
+        applied(coordinator, source, copying(source, target))
     assert ids(target) == [1, 2, 3]
 
 
 def test_a_replay_does_not_put_a_lost_target_back_to_where_it_ends(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path
+    coordinator: fm.Coordinator, grow: Append, tmp_path: Path
 ) -> None:
     source, target = grow("orders", 1), str(tmp_path / "copy")
-    armed.register("p", [source])
+    coordinator.register("p", [source])
     function = copying(source, target)
-    applied(armed, source, function)
+    applied(coordinator, source, function)
     grow("orders", 2)
-    second = applied(armed, source, function)
+    second = applied(coordinator, source, function)
     grow("orders", 3)
-    applied(armed, source, function)
-    batch_id = str(armed.replay(second, allow_duplicates=True).batch_id)
+    applied(coordinator, source, function)
+    batch_id = str(coordinator.replay(second, allow_duplicates=True).batch_id)
     with crash.armed("run.after_done"), pytest.raises(FailpointReached):
-        armed.run_pipeline("p", batch_id, function)
+        coordinator.run_pipeline("p", batch_id, function)
     DeltaTable(target).restore(2)
 
     with pytest.raises(fm.FloodmarkError, match="FM-SINK-018"):
-        armed.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
+        coordinator.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
 
     assert ids(target) == [1, 2, 3]
 
 
 def test_a_pipeline_that_was_removed_in_the_middle_of_a_run_can_come_back(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path
+    coordinator: fm.Coordinator, after_a_crash: fm.Coordinator, grow: Append, tmp_path: Path
 ) -> None:
     source, target = grow("orders", 1), str(tmp_path / "copy")
-    armed.register("p", [source])
+    coordinator.register("p", [source])
     function = copying(source, target, mode="overwrite")
-    batch_id = str(armed.create_batch([source]).batch_id)
+    batch_id = str(coordinator.create_batch([source]).batch_id)
     with crash.armed("run.before_done"), pytest.raises(FailpointReached):
-        armed.run_pipeline("p", batch_id, function)
-    armed._is_gone = lambda _: True  # that process is dead
-    armed.unregister("p")
-    armed.register("p", [source])
+        coordinator.run_pipeline("p", batch_id, function)
+    after_a_crash.unregister("p")
+    coordinator.register("p", [source])
     grow("orders", 2)
 
-    applied(armed, source, function)
+    applied(coordinator, source, function)
 
     assert ids(target) == [1, 2]
 
@@ -169,20 +164,21 @@ class DroppingWhatIsLost(crash.ArrowEngine):
 
 
 def test_a_lost_target_that_is_dropped_while_it_is_settled_is_looked_at_again(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path
+    coordinator: fm.Coordinator, grow: Append, tmp_path: Path
 ) -> None:
     source, target = grow("orders", 1), str(tmp_path / "copy")
-    armed.register("p", [source])
-    batch_id = str(armed.create_batch([source]).batch_id)
+    coordinator.register("p", [source])
+    batch_id = str(coordinator.create_batch([source]).batch_id)
     function = copying(source, target)
     with crash.armed("run.before_done"), pytest.raises(FailpointReached):
-        armed.run_pipeline("p", batch_id, function)
+        coordinator.run_pipeline("p", batch_id, function)
     DeltaTable(target).delete()
-    armed._engine = DroppingWhatIsLost()
+    outside = replace(AFTER_A_CRASH, engine=DroppingWhatIsLost())
+    dropping = fm.Coordinator(coordinator.control, actor="tester", outside=outside)
 
     with pytest.raises(fm.FloodmarkError, match=r"FM-SINK-018.*changed while it was looked at"):
-        armed.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
-    armed.run_pipeline("p", batch_id, function)
+        dropping.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
+    coordinator.run_pipeline("p", batch_id, function)
 
     assert ids(target) == [1]
-    assert armed.finalize_batch(batch_id) == (source,)
+    assert coordinator.finalize_batch(batch_id) == (source,)

@@ -21,13 +21,6 @@ Function = Callable[[Mapping[str, Any], Any], None]
 
 
 @pytest.fixture
-def armed(coordinator: fm.Coordinator) -> fm.Coordinator:
-    """A coordinator that can run pipelines, without Spark."""
-    coordinator._engine = crash.ArrowEngine()
-    return coordinator
-
-
-@pytest.fixture
 def target(tmp_path: Path) -> str:
     return str(tmp_path / "copy")
 
@@ -98,240 +91,244 @@ ATTACKS = [
 ]
 
 
-def prepared(armed: fm.Coordinator, grow: Append, target: str, mode: str) -> tuple[str, Function]:
+def prepared(
+    coordinator: fm.Coordinator, grow: Append, target: str, mode: str
+) -> tuple[str, Function]:
     """Two batches in the target, a third one ready to be planned."""
     source = grow("orders", 1)
     function = copying(source, target, mode=mode)
-    armed.register("p", [source])
-    applied(armed, source, function)
+    coordinator.register("p", [source])
+    applied(coordinator, source, function)
     grow("orders", 2)
-    applied(armed, source, function)
+    applied(coordinator, source, function)
     grow("orders", 3)
     assert ids(target) == [1, 2]
     return source, function
 
 
-def refused(armed: fm.Coordinator, source: str, function: Function) -> fm.FloodmarkError:
-    batch_id = str(armed.create_batch([source]).batch_id)
+def refused(coordinator: fm.Coordinator, source: str, function: Function) -> fm.FloodmarkError:
+    batch_id = str(coordinator.create_batch([source]).batch_id)
     with pytest.raises(fm.FloodmarkError) as caught:
-        armed.run_pipeline("p", batch_id, function)
+        coordinator.run_pipeline("p", batch_id, function)
     return caught.value
 
 
-def problems(armed: fm.Coordinator) -> list[str]:
-    return [f"{finding.name}: {finding.text}" for finding in armed.verify() if not finding.ok]
+def problems(coordinator: fm.Coordinator) -> list[str]:
+    return [f"{finding.name}: {finding.text}" for finding in coordinator.verify() if not finding.ok]
 
 
 @pytest.mark.parametrize("mode", ["append", "merge"])
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.act.__name__)
 def test_a_lost_target_is_refused_and_then_rebuilt(
-    armed: fm.Coordinator, grow: Append, target: str, attack: Attack, mode: str
+    coordinator: fm.Coordinator, grow: Append, target: str, attack: Attack, mode: str
 ) -> None:
-    source, function = prepared(armed, grow, target, mode)
+    source, function = prepared(coordinator, grow, target, mode)
     attack.act(target)
 
-    error = refused(armed, source, function)
+    error = refused(coordinator, source, function)
     assert error.code == attack.code
     assert "--on-lost-target rebuild" in str(error.next)
     assert (ids(target) if Path(target).exists() else []) == attack.left
 
-    applied(armed, source, function, "rebuild")
+    applied(coordinator, source, function, "rebuild")
     assert ids(target) == [1, 2, 3]
     grow("orders", 4)
-    applied(armed, source, function)
+    applied(coordinator, source, function)
     assert ids(target) == [1, 2, 3, 4]
-    assert problems(armed) == []
+    assert problems(coordinator) == []
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.act.__name__)
 def test_a_loss_that_is_accepted_stays_and_the_batches_go_on(
-    armed: fm.Coordinator, grow: Append, target: str, attack: Attack
+    coordinator: fm.Coordinator, grow: Append, target: str, attack: Attack
 ) -> None:
-    source, function = prepared(armed, grow, target, "append")
+    source, function = prepared(coordinator, grow, target, "append")
     attack.act(target)
-    assert refused(armed, source, function).code == attack.code
+    assert refused(coordinator, source, function).code == attack.code
 
-    applied(armed, source, function, "accept")
+    applied(coordinator, source, function, "accept")
     assert ids(target) == sorted([3, *attack.left])
     grow("orders", 4)
-    applied(armed, source, function)
+    applied(coordinator, source, function)
     assert ids(target) == sorted([3, 4, *attack.left])
-    assert problems(armed) == []
+    assert problems(coordinator) == []
 
 
-def dying_after_the_commit(armed: fm.Coordinator, batch_id: str, function: Function) -> None:
+def dying_after_the_commit(coordinator: fm.Coordinator, batch_id: str, function: Function) -> None:
     with crash.armed("sink.after_commit"), pytest.raises(FailpointReached):
-        armed.run_pipeline("p", batch_id, function)
+        coordinator.run_pipeline("p", batch_id, function)
 
 
 @pytest.mark.parametrize(("version", "before"), [(1, [1, 2]), (2, [1, 2, 3])])
 def test_accepting_a_restore_neither_skips_nor_doubles_the_batch_under_way(
-    armed: fm.Coordinator, grow: Append, target: str, version: int, before: list[int]
+    coordinator: fm.Coordinator, grow: Append, target: str, version: int, before: list[int]
 ) -> None:
-    source, function = prepared(armed, grow, target, "append")
-    batch_id = str(armed.create_batch([source]).batch_id)
-    dying_after_the_commit(armed, batch_id, function)
+    source, function = prepared(coordinator, grow, target, "append")
+    batch_id = str(coordinator.create_batch([source]).batch_id)
+    dying_after_the_commit(coordinator, batch_id, function)
     write_deltalake(target, pa.table({"id": pa.array([99], pa.int64())}), mode="append")
     DeltaTable(target).restore(version)
     assert ids(target) == before
 
-    applied(armed, source, function, "accept")
+    applied(coordinator, source, function, "accept")
     assert ids(target) == [1, 2, 3]
     grow("orders", 4)
-    applied(armed, source, function)
+    applied(coordinator, source, function)
     assert ids(target) == [1, 2, 3, 4]
-    assert problems(armed) == []
+    assert problems(coordinator) == []
 
 
 def test_a_rebuild_that_dies_on_the_way_is_finished_by_the_normal_commands(
-    armed: fm.Coordinator, grow: Append, target: str
+    coordinator: fm.Coordinator, grow: Append, target: str
 ) -> None:
-    source, function = prepared(armed, grow, target, "append")
+    source, function = prepared(coordinator, grow, target, "append")
     restore(target)
-    batch_id = str(armed.create_batch([source]).batch_id)
+    batch_id = str(coordinator.create_batch([source]).batch_id)
     for point in ("sink.before_commit", "sink.after_commit"):
         with crash.armed(point), pytest.raises(FailpointReached):
-            armed.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
+            coordinator.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
 
-    applied(armed, source, function)
+    applied(coordinator, source, function)
 
     assert ids(target) == [1, 2, 3]
-    assert problems(armed) == []
+    assert problems(coordinator) == []
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_rebuild_leaves_the_other_targets_of_the_pipeline_alone(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path, lost: int
+    coordinator: fm.Coordinator, grow: Append, tmp_path: Path, lost: int
 ) -> None:
     source = grow("orders", 1)
     targets = [str(tmp_path / name) for name in "abc"]
     function = copying(source, *targets)
-    armed.register("p", [source])
-    applied(armed, source, function)
+    coordinator.register("p", [source])
+    applied(coordinator, source, function)
     for target in targets:
         write_deltalake(target, pa.table({"id": pa.array([50], pa.int64())}), mode="append")
     grow("orders", 2)
     drop(targets[lost])
 
-    applied(armed, source, function, "rebuild")
+    applied(coordinator, source, function, "rebuild")
 
     for number, target in enumerate(targets):
         assert ids(target) == ([1, 2] if number == lost else [1, 2, 50])
-    assert problems(armed) == []
+    assert problems(coordinator) == []
 
 
 def test_a_rebuild_that_would_leave_out_an_earlier_upstream_is_refused(
-    armed: fm.Coordinator, grow: Append, target: str
+    coordinator: fm.Coordinator, grow: Append, target: str
 ) -> None:
     source, other = grow("orders", 1), grow("other", 7)
-    armed.register("p", [source, other])
-    batch_id = str(armed.create_batch().batch_id)
-    armed.run_pipeline("p", batch_id, copying(source, target))
-    armed.finalize_batch(batch_id)
-    armed.register("p", [source])
+    coordinator.register("p", [source, other])
+    batch_id = str(coordinator.create_batch().batch_id)
+    coordinator.run_pipeline("p", batch_id, copying(source, target))
+    coordinator.finalize_batch(batch_id)
+    coordinator.register("p", [source])
     grow("orders", 2)
     drop(target)
-    batch_id = str(armed.create_batch().batch_id)
+    batch_id = str(coordinator.create_batch().batch_id)
 
     with pytest.raises(fm.FloodmarkError) as caught:
-        armed.run_pipeline("p", batch_id, copying(source, target), on_lost_target="rebuild")
-    armed.run_pipeline("p", batch_id, copying(source, target), on_lost_target="accept")
+        coordinator.run_pipeline("p", batch_id, copying(source, target), on_lost_target="rebuild")
+    coordinator.run_pipeline("p", batch_id, copying(source, target), on_lost_target="accept")
 
     assert (caught.value.code, other in str(caught.value.found)) == ("FM-SINK-018", True)
     assert ids(target) == [2]
 
 
 def test_a_seed_rebuilds_beside_an_upstream_of_which_nothing_is_processed(
-    armed: fm.Coordinator, grow: Append, target: str
+    coordinator: fm.Coordinator, grow: Append, target: str
 ) -> None:
     source = grow("orders", 1)
-    armed.register("first", [source])
-    batch_id = str(armed.create_batch().batch_id)
-    armed.run_pipeline("first", batch_id, lambda _inputs, _run: None)
-    armed.finalize_batch(batch_id)
-    armed.register("p", [source, grow("other", 7)])
-    armed.create_batch()
-    seed = next(str(b.batch_id) for b in armed.current_plan() if b.kind == "seed")
+    coordinator.register("first", [source])
+    batch_id = str(coordinator.create_batch().batch_id)
+    coordinator.run_pipeline("first", batch_id, lambda _inputs, _run: None)
+    coordinator.finalize_batch(batch_id)
+    coordinator.register("p", [source, grow("other", 7)])
+    coordinator.create_batch()
+    seed = next(str(b.batch_id) for b in coordinator.current_plan() if b.kind == "seed")
 
     def copy_and_break(inputs: Mapping[str, Any], run: Any) -> None:
         copying(source, target)(inputs, run)
         raise RuntimeError("broken on purpose")
 
     with pytest.raises(RuntimeError):
-        armed.run_pipeline("p", seed, copy_and_break)
+        coordinator.run_pipeline("p", seed, copy_and_break)
     drop(target)
-    armed.run_pipeline("p", seed, copying(source, target), on_lost_target="rebuild")
+    coordinator.run_pipeline("p", seed, copying(source, target), on_lost_target="rebuild")
 
     assert ids(target) == [1]
 
 
-def test_a_rebuild_keeps_to_the_baseline(armed: fm.Coordinator, grow: Append, target: str) -> None:
+def test_a_rebuild_keeps_to_the_baseline(
+    coordinator: fm.Coordinator, grow: Append, target: str
+) -> None:
     source = grow("orders", 1)
     grow("orders", 2)
     function = copying(source, target, mode="merge")
-    armed.register("p", [fm.Upstream(source, baseline=0)])
-    applied(armed, source, function)
+    coordinator.register("p", [fm.Upstream(source, baseline=0)])
+    applied(coordinator, source, function)
     assert ids(target) == [2]
     grow("orders", 3)
     drop(target)
 
-    applied(armed, source, function, "rebuild")
+    applied(coordinator, source, function, "rebuild")
 
     assert ids(target) == [2, 3]
-    assert problems(armed) == []
+    assert problems(coordinator) == []
 
 
 def test_the_choice_does_nothing_to_targets_that_lost_nothing(
-    armed: fm.Coordinator, grow: Append, target: str
+    coordinator: fm.Coordinator, grow: Append, target: str
 ) -> None:
-    source, function = prepared(armed, grow, target, "append")
-    applied(armed, source, function, "rebuild")
+    source, function = prepared(coordinator, grow, target, "append")
+    applied(coordinator, source, function, "rebuild")
 
     assert ids(target) == [1, 2, 3]
-    assert "TARGET" not in [event.kind for event in armed.history()]
+    assert "TARGET" not in [event.kind for event in coordinator.history()]
 
 
 def test_a_rebuild_does_not_remove_the_rows_of_another_pipeline(
-    armed: fm.Coordinator, grow: Append, target: str
+    coordinator: fm.Coordinator, grow: Append, target: str
 ) -> None:
-    source, function = prepared(armed, grow, target, "append")
+    source, function = prepared(coordinator, grow, target, "append")
     other = grow("others", 60)
-    armed.register("q", [other], scope="other")
-    batch_id = str(armed.create_batch([other], scope="other").batch_id)
+    coordinator.register("q", [other], scope="other")
+    batch_id = str(coordinator.create_batch([other], scope="other").batch_id)
 
     def add(inputs: Mapping[str, Any], run: Any) -> None:
         run.write(inputs[other], target, mode="append", allow_full=True)
 
-    armed.run_pipeline("q", batch_id, add)
+    coordinator.run_pipeline("q", batch_id, add)
     truncate(target)
     DeltaTable(target).restore(0)
-    batch_id = str(armed.create_batch([source]).batch_id)
+    batch_id = str(coordinator.create_batch([source]).batch_id)
 
     with pytest.raises(fm.FloodmarkError) as caught:
-        armed.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
+        coordinator.run_pipeline("p", batch_id, function, on_lost_target="rebuild")
 
     assert caught.value.code == "FM-SINK-018"
     assert ids(target) == [1]
     DeltaTable(target).restore(2)  # put back as it was: nothing is lost any more
-    armed.run_pipeline("p", batch_id, function)
+    coordinator.run_pipeline("p", batch_id, function)
     assert ids(target) == [1, 2, 3, 60]
 
 
 def test_deletes_with_a_condition_are_the_business_of_their_owner(
-    armed: fm.Coordinator, grow: Append, target: str
+    coordinator: fm.Coordinator, grow: Append, target: str
 ) -> None:
-    source, function = prepared(armed, grow, target, "append")
+    source, function = prepared(coordinator, grow, target, "append")
     DeltaTable(target).delete("id = 1")
 
-    applied(armed, source, function)
+    applied(coordinator, source, function)
 
     assert ids(target) == [2, 3]
 
 
-def test_a_choice_that_does_not_exist_is_refused(armed: fm.Coordinator) -> None:
+def test_a_choice_that_does_not_exist_is_refused(coordinator: fm.Coordinator) -> None:
     choice: Any = "rebiuld"
     with pytest.raises(fm.FloodmarkError) as caught:
-        armed.run_pipeline("p", "batch", lambda *_: None, on_lost_target=choice)
+        coordinator.run_pipeline("p", "batch", lambda *_: None, on_lost_target=choice)
 
     assert caught.value.code == "FM-CONFIG-007"
 
@@ -339,39 +336,39 @@ def test_a_choice_that_does_not_exist_is_refused(armed: fm.Coordinator) -> None:
 @pytest.mark.parametrize("kind", ["backfill", "replay"])
 @pytest.mark.parametrize("is_dropped", [False, True], ids=["emptied", "dropped"])
 def test_a_lost_target_is_refused_by_a_backfill_too_and_still_by_the_next_batch(
-    armed: fm.Coordinator, grow: Append, target: str, kind: str, is_dropped: bool
+    coordinator: fm.Coordinator, grow: Append, target: str, kind: str, is_dropped: bool
 ) -> None:
     orders = grow("orders", 1)
     copy = copying(orders, target, mode="merge")
-    armed.register("p", [orders])
-    first = applied(armed, orders, copy)
+    coordinator.register("p", [orders])
+    first = applied(coordinator, orders, copy)
     grow("orders", 2)
-    applied(armed, orders, copy)
+    applied(coordinator, orders, copy)
     if is_dropped:
         shutil.rmtree(target)
     else:
         DeltaTable(target).delete()
 
     if kind == "replay":
-        again = armed.replay(first, allow_stale=True)
+        again = coordinator.replay(first, allow_stale=True)
     else:
-        again = armed.backfill(orders, start=0, end=0, pipelines=["p"], allow_stale=True)
+        again = coordinator.backfill(orders, start=0, end=0, pipelines=["p"], allow_stale=True)
     again_id = str(again.batch_id)
     with pytest.raises(fm.FloodmarkError) as caught:
-        armed.run_pipeline("p", again_id, copy)
+        coordinator.run_pipeline("p", again_id, copy)
     assert caught.value.code == ("FM-SINK-007" if is_dropped else "FM-SINK-016")
     assert f"floodmark retry {again_id} --on-lost-target accept" in str(caught.value.next)
     with pytest.raises(fm.FloodmarkError) as rebuilt:
-        armed.run_pipeline("p", again_id, copy, on_lost_target="rebuild")
+        coordinator.run_pipeline("p", again_id, copy, on_lost_target="rebuild")
     assert rebuilt.value.code == "FM-SINK-018"
 
-    armed.run_pipeline("p", again_id, copy, on_lost_target="accept")
-    armed.finalize_batch(again_id)
+    coordinator.run_pipeline("p", again_id, copy, on_lost_target="accept")
+    coordinator.finalize_batch(again_id)
     assert ids(target) == [1]
     grow("orders", 3)
     with pytest.raises(fm.FloodmarkError) as later:
-        applied(armed, orders, copy)
+        applied(coordinator, orders, copy)
     assert later.value.code == caught.value.code
-    (batch,) = armed.current_plan()
-    armed.run_pipeline("p", str(batch.batch_id), copy, on_lost_target="rebuild")
+    (batch,) = coordinator.current_plan()
+    coordinator.run_pipeline("p", str(batch.batch_id), copy, on_lost_target="rebuild")
     assert ids(target) == [1, 2, 3]

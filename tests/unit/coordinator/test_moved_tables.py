@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import floodmark as fm
-from floodmark.testing.crash import ArrowEngine
 
 from .conftest import Append
 
@@ -44,7 +43,6 @@ def test_a_new_path_goes_on_where_the_old_one_stood(
 ) -> None:
     place = moved(orders)
     grow("orders_new", 2)
-    coordinator._engine = ArrowEngine()
 
     coordinator.register("p", [place])
     window = coordinator.create_batch([place]).window(orders)
@@ -72,7 +70,6 @@ def test_an_open_batch_is_read_in_the_new_place(
     batch_id = str(coordinator.create_batch().batch_id)
     place = moved(orders)
     coordinator.register("p", [place])
-    coordinator._engine = ArrowEngine()
 
     assert coordinator.inputs(batch_id, "p")[place].num_rows == 1
 

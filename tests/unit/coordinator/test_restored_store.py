@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 import floodmark as fm
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing.outsides import ON_ARROW
 
 Append = Callable[..., str]
 
@@ -27,9 +27,7 @@ def run_once(coordinator: fm.Coordinator, source: str, target: str) -> None:
 
 
 def opened(control: Path) -> fm.Coordinator:
-    coordinator = fm.Coordinator(str(control), actor="t", lease_ttl=2)
-    coordinator._engine = ArrowEngine()
-    return coordinator
+    return fm.Coordinator(str(control), actor="t", outside=ON_ARROW)
 
 
 @pytest.mark.parametrize("numbers_used_meanwhile", [0, 1])

@@ -10,7 +10,6 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 import floodmark as fm
-from floodmark.testing.crash import ArrowEngine
 
 Append = Callable[..., str]
 
@@ -22,7 +21,6 @@ class Lake:
         self.coordinator = coordinator
         self.root = root
         self.broken: set[str] = set()
-        coordinator._engine = ArrowEngine()
 
     def function(self, pipeline: str, **options: Any) -> Callable[..., None]:
         def copy(inputs: Mapping[str, Any], run: Any) -> None:

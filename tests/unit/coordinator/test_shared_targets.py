@@ -21,7 +21,6 @@ class Shared:
     """p copies the rows 1, 2, ... and q the rows 101, 102, ... to one target."""
 
     def __init__(self, coordinator: fm.Coordinator, grow: Append, target: str) -> None:
-        coordinator._engine = crash.ArrowEngine()
         self.c, self.target, self._grow = coordinator, target, grow
         self.sources = {"p": grow("a", 1), "q": grow("b", 101)}
         for pipeline, source in self.sources.items():
@@ -73,7 +72,6 @@ def test_an_emptied_target_of_two_pipelines_is_not_rebuilt_by_one(shared: Shared
 def test_a_rebuild_that_was_settled_gives_way_to_rows_that_came_meanwhile(
     coordinator: fm.Coordinator, grow: Append, tmp_path: Path
 ) -> None:
-    coordinator._engine = crash.ArrowEngine()
     target, a, b = str(tmp_path / "both"), grow("a", 1), grow("b", 101)
     coordinator.register("p", [a])
     first = str(coordinator.create_batch().batch_id)

@@ -14,7 +14,6 @@ from tests.unit.coordinator.test_time_windows import INSTANT, NOON, Lake, at, co
 
 import floodmark as fm
 from floodmark.errors import FloodmarkError
-from floodmark.testing.crash import ArrowEngine
 
 
 @pytest.fixture
@@ -185,8 +184,7 @@ def test_a_backfill_does_not_move_the_mark_of_a_store_that_is_restored(
     lake: Lake, tmp_path: Path
 ) -> None:
     run(lake, backfill(lake, at(1), at(2), allow_duplicates=True))
-    lake.c = fm.Coordinator(str(tmp_path / "restored"), actor="tester")
-    lake.c._engine, lake.c._clock = ArrowEngine(), lake.clock
+    lake.c = lake.opened(str(tmp_path / "restored"))
 
     lake.c.rebuild_from_targets([str(tmp_path / "sinks" / "copy")])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,11 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import floodmark as fm
 from floodmark.control.reading import read_published
-from floodmark.control.upkeep import compact
+from floodmark.coordinator import Outside
 from floodmark.errors import FloodmarkError
 from floodmark.model.clock import FrozenClock
 from floodmark.model.marks import decoded
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing.outsides import ON_ARROW, fold_journal
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 INSTANT = pa.timestamp("us", "UTC")
@@ -45,10 +46,12 @@ class Lake:
         """(pipeline, ids it got), in order."""
 
     def coordinator(self) -> fm.Coordinator:
-        c = fm.Coordinator(str(self.root / "control"), actor="tester")
-        c._engine = ArrowEngine()
-        c._clock = self.clock
-        return c
+        return self.opened(str(self.root / "control"))
+
+    def opened(self, control: str, outside: Outside = ON_ARROW) -> fm.Coordinator:
+        """A coordinator on another store, at the time of this one."""
+        outside = replace(outside, clock=self.clock)
+        return fm.Coordinator(control, actor="tester", outside=outside)
 
     def add(self, *rows: tuple[int, float | None], kind: pa.DataType = INSTANT) -> None:
         """One file with (id, minutes) rows."""
@@ -488,9 +491,7 @@ def test_the_state_keeps_one_mark_for_each_pipeline_and_forgets_those_that_left(
 def compacted(lake: Lake) -> None:
     """The journal folded into one SNAPSHOT, seen by a new coordinator."""
     before = lake.c.state()
-    projector = lake.c._projector
-    assert projector is not None
-    compact(lake.c._delta_log, projector, keep_windows=0)
+    fold_journal(lake.c.control, keep_windows=0)
     lake.c = lake.coordinator()
     after = lake.c.state()
     assert (after.marks, after.seeded_marks) == (before.marks, before.seeded_marks)
@@ -517,8 +518,7 @@ def test_a_lost_store_is_restored_with_its_marks_from_the_targets(
     lake.add((2, 2))
     lake.step()
     marks, seeded = lake.c.checkpoints(), lake.c.state().seeded_marks
-    lake.c = fm.Coordinator(str(tmp_path / "restored"), actor="tester")
-    lake.c._engine, lake.c._clock = ArrowEngine(), lake.clock
+    lake.c = lake.opened(str(tmp_path / "restored"))
     lake.c.rebuild_from_targets([str(tmp_path / "sinks" / "copy")])
     lake.register()
     lake.add((3, 3))

@@ -10,25 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import CommitProperties
+from deltalake import DeltaTable
 
 import floodmark as fm
 from floodmark.control import upkeep
 from floodmark.control.delta import DeltaEventLog
 from floodmark.control.journal import CommitConflict
 from floodmark.control.reading import read_published
-from floodmark.control.upkeep import compact
 from floodmark.deltalog import Storage
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing.outsides import ON_ARROW, fold_journal
 
 Append = Callable[..., str]
-
-
-@pytest.fixture
-def armed(coordinator: fm.Coordinator) -> fm.Coordinator:
-    """A coordinator that can run pipelines, without Spark."""
-    coordinator._engine = ArrowEngine()
-    return coordinator
 
 
 def rows(path: str) -> int:
@@ -69,58 +61,75 @@ def test_threads_that_compact_lose_no_event(
     assert [event.seq for event in fresh.history()] == list(range(1, fresh.state().seq + 1))
 
 
-def test_a_handle_that_moved_on_is_not_a_compare_and_swap(coordinator: fm.Coordinator) -> None:
+def test_a_handle_that_moved_on_is_not_a_compare_and_swap(
+    coordinator: fm.Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     coordinator.register("p", ["./somewhere/a"])
+    handles: list[DeltaTable] = []
+    reached: list[str] = []
+
+    class Seen(DeltaTable):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            handles.append(self)
+
+    monkeypatch.setattr("deltalake.DeltaTable", Seen)
     log = DeltaEventLog(coordinator.control, Storage())
     tail = log.read(None)
-    coordinator.register("q", ["./somewhere/a"])
-    table = log._table_at(tail.position)
-    table.update_incremental()
 
-    action = log._write_data_file(tail.events)
+    def others_come_first(point: str) -> None:
+        if point == "journal.after_data_file" and not reached:
+            reached.append(point)
+            coordinator.register("q", ["./somewhere/a"])
+            for handle in handles:
+                handle.update_incremental()
+
+    monkeypatch.setattr("floodmark.failpoints.reached", others_come_first)
     with pytest.raises(CommitConflict):
-        log._commit(table, tail.position, action, "overwrite", CommitProperties())
+        log.append(tail.events, tail.position)
+
+    assert handles
+    assert reached
 
     assert set(fm.Coordinator(coordinator.control).state().pipelines) == {"p", "q"}
 
 
 def test_a_broken_published_table_is_warned_about_and_changes_no_outcome(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    coordinator: fm.Coordinator, grow: Append, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     orders, target = grow("orders", 1), str(tmp_path / "copy")
-    armed.register("p", [orders])
-    batch_id = str(armed.create_batch([orders]).batch_id)
+    coordinator.register("p", [orders])
+    batch_id = str(coordinator.create_batch([orders]).batch_id)
     for table in ("pipeline_checkpoints", "watermarks"):
-        commit = Path(armed.control) / table / "_delta_log" / f"{0:020d}.json"
+        commit = Path(coordinator.control) / table / "_delta_log" / f"{0:020d}.json"
         commit.write_text("not json")
 
     with caplog.at_level(logging.WARNING):
-        result = armed.run_pipeline("p", batch_id, copying(orders, target))
-        advanced = armed.finalize_batch(batch_id)
+        result = coordinator.run_pipeline("p", batch_id, copying(orders, target))
+        advanced = coordinator.finalize_batch(batch_id)
 
     assert (result.status, advanced) == ("SUCCESS", (orders,))
     assert "FM-CONTROL-015" in caplog.text
-    assert armed.rebuild_tables()
-    assert [finding.name for finding in armed.verify() if not finding.ok] == []
+    assert coordinator.rebuild_tables()
+    assert [finding.name for finding in coordinator.verify() if not finding.ok] == []
 
 
 def test_a_rebuild_without_all_events_leaves_what_it_cannot_bring_back(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path
+    coordinator: fm.Coordinator, grow: Append, tmp_path: Path
 ) -> None:
     orders, target = grow("orders", 1), str(tmp_path / "copy")
-    armed.register("p", [orders])
-    batch_id = str(armed.create_batch([orders]).batch_id)
-    armed.run_pipeline("p", batch_id, copying(orders, target))
-    armed.finalize_batch(batch_id)
-    assert armed._projector is not None
-    assert compact(armed._delta_log.reopened(), armed._projector)
-    shutil.rmtree(Path(armed.control) / "history")
+    coordinator.register("p", [orders])
+    batch_id = str(coordinator.create_batch([orders]).batch_id)
+    coordinator.run_pipeline("p", batch_id, copying(orders, target))
+    coordinator.finalize_batch(batch_id)
+    assert fold_journal(coordinator.control)
+    shutil.rmtree(Path(coordinator.control) / "history")
     count = "SELECT count(*) AS n FROM t"
-    before = read_published(f"{armed.control}/pipeline_checkpoints", Storage(), count)
+    before = read_published(f"{coordinator.control}/pipeline_checkpoints", Storage(), count)
 
-    is_complete = fm.Coordinator(armed.control).rebuild_tables()
+    is_complete = fm.Coordinator(coordinator.control).rebuild_tables()
 
-    after = read_published(f"{armed.control}/pipeline_checkpoints", Storage(), count)
+    after = read_published(f"{coordinator.control}/pipeline_checkpoints", Storage(), count)
     assert not is_complete
     assert before is not None
     assert after is not None
@@ -133,12 +142,10 @@ def test_events_that_history_does_not_hold_are_not_folded_away(
     coordinator.register("p", ["./somewhere/a"])
     coordinator.register("q", ["./somewhere/a"])
     history = f"{coordinator.control}/history"
-    from deltalake import DeltaTable
 
     DeltaTable(history).delete("seq = 1")
-    assert coordinator._projector is not None
 
-    assert not compact(coordinator._delta_log.reopened(), coordinator._projector)
+    assert not fold_journal(coordinator.control)
 
 
 def test_a_second_name_is_refused_while_the_first_is_open(
@@ -155,15 +162,14 @@ def test_a_second_name_is_refused_while_the_first_is_open(
 
 
 def test_a_lost_control_store_does_not_append_everything_again(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path
+    coordinator: fm.Coordinator, grow: Append, tmp_path: Path
 ) -> None:
     orders, target = grow("orders", 1, 2), str(tmp_path / "copy")
-    armed.register("p", [orders])
-    batch_id = str(armed.create_batch([orders]).batch_id)
-    armed.run_pipeline("p", batch_id, copying(orders, target))
-    shutil.rmtree(armed.control)
-    fresh = fm.Coordinator(armed.control, actor="t", lease_ttl=2)
-    fresh._engine = ArrowEngine()
+    coordinator.register("p", [orders])
+    batch_id = str(coordinator.create_batch([orders]).batch_id)
+    coordinator.run_pipeline("p", batch_id, copying(orders, target))
+    shutil.rmtree(coordinator.control)
+    fresh = fm.Coordinator(coordinator.control, actor="t", outside=ON_ARROW)
     fresh.register("p", [orders])
     batch_id = str(fresh.create_batch([orders]).batch_id)
 
@@ -175,15 +181,15 @@ def test_a_lost_control_store_does_not_append_everything_again(
 
 
 def test_a_write_that_names_its_upstreams_is_judged_by_these_alone(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path
+    coordinator: fm.Coordinator, grow: Append, tmp_path: Path
 ) -> None:
     orders, lists, target = grow("orders", 1), grow("lists", 7, feed=False), str(tmp_path / "copy")
-    armed.register("p", [orders, lists])
+    coordinator.register("p", [orders, lists])
 
     def batch(**options: Any) -> None:
-        batch_id = str(armed.create_batch().batch_id)
-        armed.run_pipeline("p", batch_id, copying(orders, target, **options))
-        armed.finalize_batch(batch_id)
+        batch_id = str(coordinator.create_batch().batch_id)
+        coordinator.run_pipeline("p", batch_id, copying(orders, target, **options))
+        coordinator.finalize_batch(batch_id)
 
     batch()
     grow("orders", 2)
@@ -200,30 +206,30 @@ def test_a_write_that_names_its_upstreams_is_judged_by_these_alone(
 
 
 def test_every_spelling_of_a_target_is_one_write(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    coordinator: fm.Coordinator, grow: Append, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     orders = grow("orders", 1)
-    armed.register("p", [orders])
-    batch_id = str(armed.create_batch([orders]).batch_id)
+    coordinator.register("p", [orders])
+    batch_id = str(coordinator.create_batch([orders]).batch_id)
 
     def dies(inputs: Mapping[str, Any], run: Any) -> None:
         run.write(inputs[orders], "./lake/copy", mode="append")
         raise ValueError("after the write")
 
     with pytest.raises(ValueError, match="after the write"):
-        armed.run_pipeline("p", batch_id, dies)
-    armed.run_pipeline("p", batch_id, copying(orders, str(tmp_path / "lake" / "copy/")))
+        coordinator.run_pipeline("p", batch_id, dies)
+    coordinator.run_pipeline("p", batch_id, copying(orders, str(tmp_path / "lake" / "copy/")))
 
     assert rows(str(tmp_path / "lake" / "copy")) == 1
 
 
 def test_a_write_that_failed_cannot_be_passed_over(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path
+    coordinator: fm.Coordinator, grow: Append, tmp_path: Path
 ) -> None:
     orders = grow("orders", 1)
-    armed.register("p", [orders])
-    batch_id = str(armed.create_batch([orders]).batch_id)
+    coordinator.register("p", [orders])
+    batch_id = str(coordinator.create_batch([orders]).batch_id)
 
     def careless(inputs: Mapping[str, Any], run: Any) -> None:
         try:
@@ -232,36 +238,36 @@ def test_a_write_that_failed_cannot_be_passed_over(
             return
 
     with pytest.raises(fm.FloodmarkError) as caught:
-        armed.run_pipeline("p", batch_id, careless)
+        coordinator.run_pipeline("p", batch_id, careless)
 
     assert caught.value.code == "FM-RUN-006"
-    assert armed.finalize_batch(batch_id) == ()
+    assert coordinator.finalize_batch(batch_id) == ()
 
 
 def test_the_silence_of_a_run_elsewhere_proves_nothing(
-    armed: fm.Coordinator, grow: Append, tmp_path: Path
+    coordinator: fm.Coordinator, grow: Append, tmp_path: Path
 ) -> None:
     orders = grow("orders", 1)
-    armed.register("dbt", [orders])
-    batch_id = str(armed.create_batch([orders]).batch_id)
-    armed.record_run("dbt", batch_id, status="RUNNING")
+    coordinator.register("dbt", [orders])
+    batch_id = str(coordinator.create_batch([orders]).batch_id)
+    coordinator.record_run("dbt", batch_id, status="RUNNING")
 
     with pytest.raises(fm.FloodmarkError) as caught:
-        armed.run_pipeline("dbt", batch_id, copying(orders, str(tmp_path / "copy")))
+        coordinator.run_pipeline("dbt", batch_id, copying(orders, str(tmp_path / "copy")))
 
     assert caught.value.code == "FM-CONTROL-006"
-    assert armed.record_run("dbt", batch_id, status="SUCCESS").status == "SUCCESS"
+    assert coordinator.record_run("dbt", batch_id, status="SUCCESS").status == "SUCCESS"
 
 
-def test_leaving_by_sys_exit_is_recorded(armed: fm.Coordinator, grow: Append) -> None:
+def test_leaving_by_sys_exit_is_recorded(coordinator: fm.Coordinator, grow: Append) -> None:
     orders = grow("orders", 1)
-    armed.register("p", [orders])
-    batch_id = str(armed.create_batch([orders]).batch_id)
+    coordinator.register("p", [orders])
+    batch_id = str(coordinator.create_batch([orders]).batch_id)
 
     def leave(inputs: Mapping[str, Any], run: Any) -> None:
         raise SystemExit(3)
 
     with pytest.raises(SystemExit):
-        armed.run_pipeline("p", batch_id, leave)
+        coordinator.run_pipeline("p", batch_id, leave)
 
-    assert armed.status(batch_id)[0].runs["p"].status == "FAILED"
+    assert coordinator.status(batch_id)[0].runs["p"].status == "FAILED"

@@ -16,7 +16,7 @@ from deltalake.schema import PrimitiveType
 
 import floodmark as fm
 from floodmark.errors import ConfigError, PlanError, SourceError
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing.outsides import ON_ARROW
 
 
 class Stage:
@@ -25,8 +25,7 @@ class Stage:
     def __init__(self, root: Path) -> None:
         self.up = str(root / "up")
         self.target = str(root / "copy")
-        self.c = fm.Coordinator(str(root / "_control"), actor="tester", lease_ttl=2)
-        self.c._engine = ArrowEngine()
+        self.c = fm.Coordinator(str(root / "_control"), actor="tester", outside=ON_ARROW)
         self.seen: list[tuple[Any, ...]] = []
 
     def register(self, pipeline: str = "p", **options: Any) -> None:

@@ -56,10 +56,9 @@ def test_local_means_no_scheme_or_file() -> None:
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Storage, str]:
     if request.param == "local":
         return Storage(), str(tmp_path)
-    storage = Storage()
-    files = ObjectFiles(f"file://{tmp_path}", {})
-    files._root = "store://root"
-    storage._remote["store://root"] = files
+    storage = Storage(
+        open_root=lambda root, options: ObjectFiles(root, options, url=f"file://{tmp_path}")
+    )
     return storage, "store://root"
 
 

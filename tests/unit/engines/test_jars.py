@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,28 +22,38 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "jars"
 
 
-def retrieves(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def place(_group: str, wanted: tuple[jars.Jar, ...], folder: Path) -> None:
-        for jar in wanted:
-            (folder / jar.filename).write_bytes(content)
+class Ivy:
+    """Stands in for the program that fetches: remembers how it was called, and puts a jar there."""
 
-    monkeypatch.setattr(jars, "_retrieve", place)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.content = CONTENT
+        self.command: list[str] = []
+        self.module = ""
+        self._run = subprocess.run
+        monkeypatch.setattr(subprocess, "run", self.run)
+
+    def run(self, command: list[str], **options: Any) -> Any:
+        if "-ivy" not in command:
+            return self._run(command, **options)
+        module = Path(command[command.index("-ivy") + 1])
+        self.command, self.module = command, module.read_text()
+        (module.parent / JAR.filename).write_bytes(self.content)
+        return subprocess.CompletedProcess(command, 0, "")
 
 
-def test_a_fetched_jar_is_there_once_and_for_all(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    retrieves(CONTENT, monkeypatch)
+@pytest.fixture
+def ivy(monkeypatch: pytest.MonkeyPatch) -> Ivy:
+    return Ivy(monkeypatch)
 
+
+def test_a_fetched_jar_is_there_once_and_for_all(folder: Path, ivy: Ivy) -> None:
     assert jars.fetch("delta") == (JAR,)
     assert jars.fetch("delta") == ()
     assert [path.name for path in folder.iterdir()] == ["thing-1.0.jar"]
 
 
-def test_a_wrong_jar_is_refused_and_never_reaches_the_folder(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    retrieves(b"something else", monkeypatch)
+def test_a_wrong_jar_is_refused_and_never_reaches_the_folder(folder: Path, ivy: Ivy) -> None:
+    ivy.content = b"something else"
 
     with pytest.raises(SetupError) as caught:
         jars.fetch("delta")
@@ -73,19 +85,24 @@ def test_export_copies_what_another_machine_needs(folder: Path, tmp_path: Path) 
     assert jars.export(tmp_path / "stick") == [tmp_path / "stick" / JAR.filename]
 
 
-def test_the_ivy_module_asks_for_exact_versions_without_dependencies() -> None:
-    text = jars._ivy_module((JAR,))
+def test_ivy_is_asked_for_exact_versions_without_dependencies(ivy: Ivy) -> None:
+    jars.fetch("delta")
 
-    assert 'name="thing" rev="1.0" transitive="false"' in text
-    assert "http" not in text
+    assert 'name="thing" rev="1.0" transitive="false"' in ivy.module
+    assert "http" not in ivy.module
 
 
-def test_a_proxy_of_the_machine_is_said_in_javas_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_machine_is_said_in_javas_words(
+    ivy: Ivy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         "urllib.request.getproxies", lambda: {"https": "http://proxy.example:3128", "no": "x"}
     )
 
-    assert jars._proxy_options() == ["-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"]
+    jars.fetch("delta")
+
+    options = [option for option in ivy.command if option.startswith("-D")]
+    assert options == ["-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"]
 
 
 def test_what_only_streams_need_is_fetched_where_it_is_named(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ import floodmark as fm
 from floodmark.control.events import Created, Registered
 from floodmark.control.journal import Journal
 from floodmark.control.memory import MemoryEventLog
-from floodmark.deltalog import DeltaLog, Storage
+from floodmark.deltalog import Storage
 from floodmark.model.results import Lag
 from floodmark.model.state import SinkDone, State
 from floodmark.report import doctor
@@ -32,6 +33,16 @@ def table(path: Path, **properties: str) -> str:
         str(path), pa.table({"id": [1]}), mode="append", configuration={**FEED, **settings}
     )
     return str(path)
+
+
+def rewrite(path: str, action: str, **changes: Any) -> None:
+    """Change an action of the first commit, as a newer writer or a person may have it."""
+    commit = Path(path) / "_delta_log" / f"{0:020d}.json"
+    lines = [json.loads(line) for line in commit.read_text().splitlines()]
+    for line in lines:
+        if action in line:
+            line[action] |= changes
+    commit.write_text("\n".join(map(json.dumps, lines)) + "\n")
 
 
 def upstream_problems(path: str, seconds_behind: float = 0.0, state: State | None = None) -> Any:
@@ -95,10 +106,12 @@ def test_intervals_are_read_as_delta_spells_them(text: str, seconds: float | Non
 
 def test_a_retention_that_nobody_understands_is_named(tmp_path: Path) -> None:
     path = table(tmp_path / "a")
-    facts = DeltaLog(path, Storage()).facts()
-    odd = replace(facts, properties={"delta.logRetentionDuration": "for ever"})
+    odd = {"delta.logRetentionDuration": "for ever", **FEED}
+    rewrite(path, "metaData", configuration=odd)
 
-    assert any("not understood" in f.text for f in doctor._retention(odd, 0.0, None))
+    [found] = upstream_problems(path)
+
+    assert "delta.logRetentionDuration is for ever: not understood" in found.text
 
 
 def test_a_feed_that_is_off_comes_with_the_statement(tmp_path: Path) -> None:
@@ -112,10 +125,12 @@ def test_a_feed_that_is_off_comes_with_the_statement(tmp_path: Path) -> None:
 
 
 def test_a_feature_that_this_version_does_not_know_is_named(tmp_path: Path) -> None:
-    facts = DeltaLog(table(tmp_path / "a"), Storage()).facts()
-    strange = replace(facts, reader_features=("deletionVectors", "timeMachine"))
+    path = table(tmp_path / "a")
+    features = ["deletionVectors", "timeMachine"]
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    rewrite(path, "protocol", readerFeatures=features, writerFeatures=features, **versions)
 
-    [found] = doctor._unknown_features("/t", strange)
+    [found] = upstream_problems(path)
 
     assert "timeMachine" in found.text
     assert "deletionVectors" not in found.text

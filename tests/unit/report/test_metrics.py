@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,13 @@ from prometheus_client.parser import text_string_to_metric_families
 import floodmark as fm
 from floodmark.control import upkeep
 from floodmark.control.reading import read_published
-from floodmark.control.upkeep import compact
+from floodmark.coordinator import Outside
 from floodmark.deltalog import Storage
 from floodmark.model.clock import FrozenClock
 from floodmark.report import metrics
 from floodmark.report.exposition import text_of
 from floodmark.report.metrics import METRICS, Metric, Sample
+from floodmark.testing.outsides import fold_journal
 
 Append = Callable[..., str]
 
@@ -211,8 +212,8 @@ def test_an_upstream_that_went_back_is_behind_by_less_than_nothing(
 
 
 def test_a_batch_is_stuck_once_whatever_the_reasons(coordinator: fm.Coordinator) -> None:
-    clock = FrozenClock(coordinator._clock.now())
-    coordinator._clock = clock
+    clock = FrozenClock(datetime.now(UTC))
+    coordinator = fm.Coordinator(coordinator.control, actor="t", outside=Outside(clock=clock))
     batch_id = str(coordinator.create_batch(scope="s").batch_id)
     coordinator.record_run("p", batch_id, status="RUNNING")
     calm = values(coordinator, metrics.STUCK)
@@ -229,8 +230,7 @@ def test_runs_of_batches_that_left_the_state_are_remembered(
 ) -> None:
     finish(coordinator, "p", "q")
     before = [s for s in coordinator.metrics() if s.metric.name.startswith("floodmark_pipeline")]
-    assert coordinator._projector
-    assert compact(coordinator._delta_log, coordinator._projector, keep_windows=0)
+    assert fold_journal(coordinator.control, keep_windows=0)
     fresh = fm.Coordinator(coordinator.control, actor="t")
 
     after = [s for s in fresh.metrics() if s.metric.name.startswith("floodmark_pipeline")]
@@ -245,8 +245,7 @@ def test_a_failure_since_then_is_the_newest_run_and_no_success(
 ) -> None:
     finish(coordinator, "p", "q")
     succeeded = values(coordinator, metrics.SUCCEEDED_AT)
-    assert coordinator._projector
-    assert compact(coordinator._delta_log, coordinator._projector, keep_windows=0)
+    assert fold_journal(coordinator.control, keep_windows=0)
     grow()
     fresh = fm.Coordinator(coordinator.control, actor="t")
     batch_id = str(fresh.create_batch(scope="s").batch_id)

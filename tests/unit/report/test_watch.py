@@ -13,7 +13,10 @@ import pytest
 from deltalake import write_deltalake
 
 import floodmark as fm
+from floodmark.control.delta import DeltaEventLog
 from floodmark.control.events import Leased
+from floodmark.control.journal import Journal
+from floodmark.deltalog import Storage
 from floodmark.model.results import Lag
 from floodmark.report.lag import is_above
 from floodmark.run.leases import this_process
@@ -102,7 +105,9 @@ def test_a_run_whose_process_is_gone_is_stuck_at_once(coordinator: fm.Coordinato
     process.wait()
     batch_id = str(coordinator.create_batch().batch_id)
     gone = replace(this_process(), pid=process.pid)
-    coordinator._writer().commit(lambda _: [Leased(batch_id, "p", 1, "run_1", gone, 60.0)])
+    Journal(DeltaEventLog(coordinator.control, Storage()), actor="t").commit(
+        lambda _: [Leased(batch_id, "p", 1, "run_1", gone, 60.0)]
+    )
 
     [found] = coordinator.stuck()
 

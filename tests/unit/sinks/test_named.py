@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 import floodmark as fm
 from floodmark.model.state import SinkDone
 from floodmark.sinks.named import last_write
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing.outsides import ON_ARROW
 
 
 def done(table: str | None, seq: int) -> SinkDone:
@@ -32,8 +32,7 @@ def test_the_last_write_to_a_name_is_found_whatever_its_case() -> None:
 
 def test_without_a_session_a_name_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "orders"), pa.table({"id": [1]}))
-    coordinator = fm.Coordinator(str(tmp_path / "_control"), lease_ttl=2)
-    coordinator._engine = ArrowEngine()
+    coordinator = fm.Coordinator(str(tmp_path / "_control"), outside=ON_ARROW)
     coordinator.register("p", [str(tmp_path / "orders")])
     batch_id = str(coordinator.create_batch().batch_id)
 

@@ -65,6 +65,23 @@ def inbox(tmp_path: Path) -> Inbox:
     return inbox
 
 
+def kept(inbox: Inbox) -> list[str]:
+    folder = inbox.root / "lake/_control"
+    return sorted(str(path) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_preview_from_python_keeps_no_list(inbox: Inbox) -> None:
+    inbox.put("c.txt")
+    before, project = kept(inbox), inbox.project
+
+    batch = project.coordinator.preview(
+        pipelines=["rows"], scope="rows", register=project.members("rows")
+    )
+
+    assert batch.windows[0].reason == "no versions: 1 new files, 3 in all"
+    assert kept(inbox) == before
+
+
 def test_an_imported_store_knows_the_files_that_were_processed(inbox: Inbox) -> None:
     file = inbox.root / "store.jsonl"
     inbox.put("c.txt")

@@ -62,6 +62,34 @@ def breaks(numbers: Sequence[int]) -> Column:
     return fn.arrays_overlap(fn.col(BROKEN), fn.array(*map(fn.lit, numbers)))
 
 
+def sums(numbers: Sequence[int]) -> list[Column]:
+    """For each check how many of the flagged rows break it."""
+    from pyspark.sql import functions as fn
+
+    return [fn.sum(fn.when(breaks([n]), 1).otherwise(0)).alias(f"broken_{n}") for n in numbers]
+
+
+def counted(frame: DataFrame, expect: Sequence[Expectation]) -> dict[int, int | None]:
+    """Rows that break each check; for row_count how many rows there are."""
+    from pyspark.sql import functions as fn
+
+    of_rows = [n for n, check in enumerate(expect) if check.row_count is None]
+    there = fn.sum(fn.when(will_be_there(frame), 1).otherwise(0)).alias("rows")
+    found = frame.agg(there, *sums(of_rows)).collect()[0].asDict()
+    counts: dict[int, int | None] = {n: int(found[f"broken_{n}"] or 0) for n in of_rows}
+    whole = {n: int(found["rows"] or 0) for n, c in enumerate(expect) if c.row_count is not None}
+    return {**counts, **whole}
+
+
+def is_broken(check: Expectation, count: int | None) -> bool:
+    """Whether a check is broken by so many rows; of a row_count, whether they are too few or too many."""
+    if check.row_count is None:
+        return bool(count)
+    low, high = check.row_count.min, check.row_count.max
+    rows = count or 0
+    return (low is not None and rows < low) or (high is not None and rows > high)
+
+
 def _holds(frame: DataFrame, check: Expectation) -> Column:
     """Whether a check holds for a row; NULL counts as broken.
 

@@ -107,15 +107,7 @@ def _observed(frame: DataFrame, expect: Sequence[Expectation], seen: list[Any]) 
         return frame
     observation = Observation(f"floodmark-{uuid.uuid4().hex}")
     seen[:] = [observation]
-    return frame.observe(observation, *_sums(counted))
-
-
-def _sums(numbers: Sequence[int]) -> list[Any]:
-    from pyspark.sql import functions as fn
-
-    return [
-        fn.sum(fn.when(checks.breaks([n]), 1).otherwise(0)).alias(f"broken_{n}") for n in numbers
-    ]
+    return frame.observe(observation, *checks.sums(counted))
 
 
 def _observations(seen: Sequence[Any]) -> dict[int, int | None]:
@@ -147,7 +139,7 @@ def _landed(
 
     def judge() -> DataFrame:
         frame: DataFrame = aside.make()
-        seen.update(_counted(frame, node.expect))
+        seen.update(checks.counted(frame, node.expect))
         _refuse(run, node, seen)
         return frame
 
@@ -166,30 +158,10 @@ def _landed(
     return Checked(good, rejected, lambda: dict(seen))
 
 
-def _counted(frame: DataFrame, expect: Sequence[Expectation]) -> dict[int, int | None]:
-    """Rows that break each check; for row_count how many rows there are."""
-    from pyspark.sql import functions as fn
-
-    of_rows = [n for n, check in enumerate(expect) if check.row_count is None]
-    there = fn.sum(fn.when(checks.will_be_there(frame), 1).otherwise(0)).alias("rows")
-    found = frame.agg(there, *_sums(of_rows)).collect()[0].asDict()
-    counts: dict[int, int | None] = {n: int(found[f"broken_{n}"] or 0) for n in of_rows}
-    whole = {n: int(found["rows"] or 0) for n, c in enumerate(expect) if c.row_count is not None}
-    return {**counts, **whole}
-
-
 def _refuse(run: Run, node: NodeSettings, counts: Mapping[int, int | None]) -> None:
     for number, check in enumerate(node.expect):
-        if check.action == "fail" and _is_broken(check, counts[number]):
+        if check.action == "fail" and checks.is_broken(check, counts[number]):
             raise broken(run, node, number, _told(check, counts[number]))
-
-
-def _is_broken(check: Expectation, count: int | None) -> bool:
-    if check.row_count is None:
-        return bool(count)
-    low, high = check.row_count.min, check.row_count.max
-    rows = count or 0
-    return (low is not None and rows < low) or (high is not None and rows > high)
 
 
 def _reasoned(frame: DataFrame, expect: Sequence[Expectation], batch_id: str) -> DataFrame:
@@ -230,7 +202,7 @@ def report(run: Run, node: NodeSettings, counts: Mapping[int, int | None]) -> di
         if count is None:
             continue
         found[f"expect.{node.name}.{checks.title_of(check)}"] = count
-        if check.action != "fail" and _is_broken(check, count):
+        if check.action != "fail" and checks.is_broken(check, count):
             where = f"pipeline {run.pipeline}, node {node.name}"
             log.warning("%s: %s, action %s", where, _told(check, count), check.action)
     return found

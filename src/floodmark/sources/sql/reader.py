@@ -27,6 +27,7 @@ from floodmark.model.plan import TimeFacts
 from floodmark.model.sql_names import column_name
 from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Window
 from floodmark.sources.jdbc import JdbcConnection, asked, probe, read, read_in_parts
+from floodmark.sources.keeping import Scratch
 from floodmark.sources.sql.edge_frames import Identity
 from floodmark.sources.sql.own_values import OwnTarget
 from floodmark.sources.sql.parameters import parameters_of, unbound
@@ -130,7 +131,13 @@ class SqlReader:
 
     # What is new ----------------------------------------------------------------------------------
 
-    def look(self, window: Window, now: datetime, spark: SparkSession | None) -> TimeFacts | None:
+    def look(
+        self,
+        window: Window,
+        now: datetime,
+        spark: SparkSession | None,
+        scratch: Scratch | None = None,  # noqa: ARG002 a look into a database keeps nothing
+    ) -> TimeFacts | None:
         """What is new after the start of a window, as far as it is settled; None if only Spark could.
 
         Raises FM-SOURCE-030 to -034.

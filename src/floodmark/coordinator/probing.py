@@ -1,0 +1,181 @@
+"""Looking at upstreams: what is new in them. Planning decides on the answers, and asks nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from floodmark.deltalog import DeltaLog, Storage, is_delta_table
+from floodmark.errors import PlanError
+from floodmark.model.clock import Clock
+from floodmark.model.names import is_of_project
+from floodmark.model.plan import Probe, TimeFacts
+from floodmark.model.state import Mark
+from floodmark.model.times import start_of
+from floodmark.model.upstream import UpstreamOptions
+from floodmark.model.window import CURSOR_FORMATS, Query, Window
+from floodmark.plan import lookups, times
+from floodmark.run.engine import spark_engine
+from floodmark.sources.keeping import Scratch
+from floodmark.sources.logs import TableLog, log_of
+from floodmark.sources.probe import probe_between, probe_delta
+from floodmark.sources.times import probe_place, probe_time
+
+if TYPE_CHECKING:
+    from floodmark.sources.cursors import Readers
+
+_BY_READER = (*CURSOR_FORMATS, "files")
+"""Formats of upstreams that only a project knows how to read."""
+
+
+class Prober(Protocol):
+    """Looks at upstreams, by their stored names. "Could not look" is an error, never "no news"."""
+
+    def has_table(self, path: str) -> bool:
+        """Whether a Delta table is at a path."""
+
+    def table_id(self, path: str) -> str:
+        """The id of the Delta table at a path."""
+
+    def log(self, upstream: str) -> TableLog:
+        """The log of an upstream that has versions."""
+
+    def probe(
+        self,
+        upstream: str,
+        mark: Mark | None,
+        options: UpstreamOptions,
+        max_versions: int | None = None,
+    ) -> Probe:
+        """What is new after a watermark."""
+
+    def probe_again(
+        self, upstream: str, after: int, mark: Mark | None, options: UpstreamOptions
+    ) -> Probe:
+        """What a pipeline that has processed `after` needs to reach the watermark."""
+
+    def look(self, upstream: str, start: str | None, options: UpstreamOptions) -> TimeFacts | None:
+        """What is new after a mark of an upstream without versions; None if only a run can tell."""
+
+    def frozen_lookup(self, upstream: str) -> Window:
+        """A table to be looked up, whole, as it is now; FM-PLAN-032 for one that is absent."""
+
+
+@dataclass(frozen=True)
+class UpstreamProber:
+    """Looks at the upstreams themselves."""
+
+    storage: Storage
+    spark: Any
+    """The session where there is one: some tables and columns only Spark can look into."""
+    readers: Readers
+    clock: Clock
+    place: Callable[[str], str]
+    """Where the table of a stored name is."""
+    scratch: Scratch | None = None
+    """Where that goes which a look has to keep; None: beside the control store, for a run."""
+
+    def has_table(self, path: str) -> bool:
+        """See `Prober.has_table`."""
+        return is_delta_table(path, self.storage)
+
+    def table_id(self, path: str) -> str:
+        """See `Prober.table_id`."""
+        return DeltaLog(path, self.storage).facts().table_id
+
+    def log(self, upstream: str) -> TableLog:
+        """See `Prober.log`."""
+        return log_of(self.place(upstream), self.storage, self.spark)
+
+    def probe(
+        self,
+        upstream: str,
+        mark: Mark | None,
+        options: UpstreamOptions,
+        max_versions: int | None = None,
+    ) -> Probe:
+        """See `Prober.probe`."""
+        if options.time_column is None:
+            path = self.place(upstream)
+            return probe_delta(path, mark, max_versions, self.storage, options, spark=self.spark)
+        probe = _as_recorded(self._probe_time(upstream, start_of(mark, options), options), mark)
+        if mark is not None and mark.table_id != probe.facts.table_id:
+            return self._probe_time(upstream, start_of(None, options), options)
+        return probe
+
+    def probe_again(
+        self, upstream: str, after: int, mark: Mark | None, options: UpstreamOptions
+    ) -> Probe:
+        """See `Prober.probe_again`."""
+        if options.format in _BY_READER:
+            return _as_recorded(self._facts_of_reader(upstream, options), mark)
+        path = self.place(upstream)
+        if options.time_column is not None:
+            return probe_place(path, options, self.storage)
+        return probe_between(path, after, mark, self.storage, self.spark)
+
+    def look(self, upstream: str, start: str | None, options: UpstreamOptions) -> TimeFacts | None:
+        """See `Prober.look`."""
+        return self._probe_time(upstream, start, options).time
+
+    def frozen_lookup(self, upstream: str) -> Window:
+        """See `Prober.frozen_lookup`; a table without rows gets a warning."""
+        if is_of_project(upstream):
+            return self._frozen_rows(upstream)
+        log = self.log(upstream)
+        try:
+            facts = log.facts()
+        except PlanError as error:
+            if error.code not in lookups.ABSENT:
+                raise
+            raise lookups.absent(upstream, error) from error
+        return lookups.frozen(upstream, facts, log.snapshot_size(facts.latest_version))
+
+    def _frozen_rows(self, upstream: str) -> Window:
+        """Files by their list, a web API by its answer; a database is read when a batch needs it."""
+        from floodmark.sources.cursors import reader_of
+
+        reader, query = reader_of(self.readers, upstream), lookups.query_of(upstream)
+        standing = times.standing_window(upstream, Probe(reader.facts(), query=query), None)
+        if query.kind == "cursor":
+            return replace(standing, reason="looked up: put aside once, before its first read")
+        facts = reader.look(standing, self.clock.now(), self.spark, self.scratch)
+        return lookups.listed(standing, facts)
+
+    def _probe_time(self, upstream: str, start: str | None, options: UpstreamOptions) -> Probe:
+        """What is new after a mark; where only Spark can look, a session that is at hand is asked."""
+        if options.format in _BY_READER:
+            return self._look_by_reader(upstream, start, options)
+        path, now = self.place(upstream), self.clock.now()
+        probe = probe_time(path, start, options, now, self.storage)
+        if probe.time is not None or self.spark is None:
+            return probe
+        window = replace(times.standing_window(path, probe, None), start_mark=start)
+        source = spark_engine(self.spark, self.storage, self.readers).source()
+        return replace(probe, time=source.look(window, now, options.settle_seconds))
+
+    def _look_by_reader(self, upstream: str, start: str | None, options: UpstreamOptions) -> Probe:
+        from floodmark.sources.cursors import reader_of
+
+        probe = self._facts_of_reader(upstream, options)
+        standing = times.standing_window(upstream, probe, None)
+        # Only a first window starts at nothing, or at a baseline.
+        is_first = start is None or start == options.first_mark(start)
+        step = standing.after_version if is_first else standing.after_version + 1
+        window = replace(standing, start_mark=start, after_version=step)
+        reader = reader_of(self.readers, upstream)
+        return replace(probe, time=reader.look(window, self.clock.now(), self.spark, self.scratch))
+
+    def _facts_of_reader(self, upstream: str, options: UpstreamOptions) -> Probe:
+        from floodmark.sources.cursors import reader_of
+
+        facts = reader_of(self.readers, upstream).facts()
+        return Probe(facts, query=Query(str(options.time_column), options.format or "sql"))
+
+
+def _as_recorded(probe: Probe, mark: Mark | None) -> Probe:
+    """The probe of an upstream by what it was recorded as, where that was its name alone."""
+    if mark is None or mark.table_id != mark.upstream:
+        return probe
+    return replace(probe, facts=replace(probe.facts, table_id=mark.table_id))
