@@ -248,10 +248,13 @@ class DeltaOutbox:
         due = [place for place in position.refused if place not in tried]
         for first in range(0, len(due), PIECE_RANGES):
             part = due[first : first + PIECE_RANGES]
-            sent = self._sent(producer, self._page(topic, part), done)
-            left = tuple(place for place in position.refused if place not in sent)
+            page = self._page(topic, part)
+            sent = self._sent(producer, page, done)
+            # What somebody took out of the table by hand waits for nothing any more.
+            settled = sent | (set(part) - {message.message_id for message in page})
+            left = tuple(place for place in position.refused if place not in settled)
             position = replace(position, refused=left)
-            if not sent or not positions.moved(topic, position):
+            if not settled or not positions.moved(topic, position):
                 return
             done.sent += len(sent)
             positions = Positions.read(self.ledger)
