@@ -8,6 +8,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from pydantic import ValidationError
 
 from floodmark.config.checks.faults import add_fault, add_finding, by_key, described, misspelled
 from floodmark.config.checks.nodes import pipeline_findings, surroundings_of
+from floodmark.config.checks.remainder import Remainder, without_errors
 from floodmark.config.checks.sensitive import sensitive_finding
 from floodmark.config.checks.shared_targets import shared_targets
-from floodmark.config.checks.sound import Sound, is_consequence, sound_part, written_path
 from floodmark.config.project.connections import TYPES, canonical_type
 from floodmark.config.project.resolved import ResolvedPipeline, resolved
 from floodmark.config.project.settings import PipelineSettings, ProjectSettings
@@ -39,8 +40,6 @@ class LoadedProject:
     settings: ProjectSettings
     document: Document
     """Everything as it is written, overlay and all."""
-    positions: tuple[int, ...]
-    """Where each pipeline of the settings stands in the merged list: broken ones may be missing."""
     env: str | None = None
     files: tuple[Path, ...] = ()
     warnings: tuple[ConfigError, ...] = field(default=(), compare=False)
@@ -77,11 +76,8 @@ class LoadedProject:
         return described(self.document, path)
 
     def written(self, path: KeyPath) -> KeyPath:
-        """The path in the files, or that of the nearest thing around it, for one of the settings.
-
-        The position of a pipeline is one of `positions`.
-        """
-        return self.document.known(written_path(path, self.left_out, known=2))
+        """The path, or that of the nearest thing around it that is in the files."""
+        return self.document.known(path)
 
     def is_whole(self, *path: str | int) -> bool:
         """Whether nothing of what the files say at a path was left out."""
@@ -164,23 +160,22 @@ def _layers(path: Path, env: str | None, report: Report) -> tuple[Layers, str | 
 
 def _loaded(path: Path, env: str | None, layers: Layers, report: Report) -> LoadedProject | None:
     document = layers.filled(report)
-    sound = _settings(document, layers.written, report)
+    rest = _settings(document, layers.written, report)
     _refuse_repeats(document, report)
     _refuse_shapeless(document, report)
-    if sound.settings is None:
+    if rest.settings is None:
         return None
-    pipelines = resolved(sound.settings)
-    _apply_rules(sound, sound.settings, pipelines, layers.written, report)
-    _examine_streams(path.parent, sound, sound.settings, layers.written, report)
+    pipelines = resolved(rest.settings)
+    _apply_rules(rest, rest.settings, pipelines, layers.written, report)
+    _examine_streams(path.parent, rest, rest.settings, layers.written, report)
     return LoadedProject(
         path,
-        sound.settings,
+        rest.settings,
         layers.written,
-        sound.positions,
         env,
         layers.files,
         tuple(report.warnings),
-        sound.left_out,
+        rest.left_out,
         pipelines,
     )
 
@@ -188,46 +183,47 @@ def _loaded(path: Path, env: str | None, layers: Layers, report: Report) -> Load
 # Models -----------------------------------------------------------------------------------------
 
 
-def _settings(document: Document, written: Document, report: Report) -> Sound:
+def _settings(document: Document, written: Document, report: Report) -> Remainder:
     try:
-        settings = ProjectSettings.model_validate(document.data)
-        return Sound(settings, tuple(range(len(settings.pipelines))))
+        return Remainder(ProjectSettings.model_validate(document.data))
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        for details in found:
+        faults = error.errors(include_url=False)
+        for details in faults:
             add_fault(details, document, written, report)
-        return sound_part(document, found)
+        return without_errors(document, faults)
 
 
 # What the models cannot see ---------------------------------------------------------------------
 
 
 def _apply_rules(
-    sound: Sound,
+    rest: Remainder,
     settings: ProjectSettings,
     pipelines: Sequence[ResolvedPipeline],
     document: Document,
     report: Report,
 ) -> None:
     around = surroundings_of(settings, _types_of_connections(document))
-    if any(path[0] == "plugins" for path in sound.left_out):
+    if any(path[0] == "plugins" for path in rest.left_out):
         around = replace(around, has_plugins=True)
-    for position, pipeline in zip(sound.positions, pipelines, strict=True):
-        for finding in pipeline_findings(pipeline, around):
-            path = written_path(("pipelines", position, *finding.path), sound.left_out, known=2)
-            if not is_consequence(path, finding.code, sound.left_out):
-                add_finding(replace(finding, path=path), document, report)
-    if not sound.left_out:
+    for position, pipeline in enumerate(pipelines):
+        for finding in (
+            f.below("pipelines", position) for f in pipeline_findings(pipeline, around)
+        ):
+            if not rest.explains(finding.path, finding.code):
+                add_finding(finding, document, report)
+    if not rest.left_out:
         for finding in (*shared_targets(pipelines), *sensitive_finding(settings)):
             add_finding(finding, document, report)
 
 
 def _examine_streams(
-    root: Path, sound: Sound, settings: ProjectSettings, document: Document, report: Report
+    root: Path, rest: Remainder, settings: ProjectSettings, document: Document, report: Report
 ) -> None:
     connections = _types_of_connections(document)
-    for index, stream in enumerate(settings.streams):
-        at = written_path(("streams", index), sound.left_out)
+    places: Iterator[KeyPath] = (("streams", index) for index in count())
+    whole = (at for at in places if at not in rest.left_out)
+    for stream, at in zip(settings.streams, whole, strict=False):
         examine(stream, at, document, (root,), report, connections=connections)
 
 

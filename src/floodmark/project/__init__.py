@@ -725,9 +725,7 @@ class Project:
 
     def _function(self, name: str, report: Report) -> Callable[..., Any]:
         index = list(self.pipelines).index(name)
-        return function_of(
-            self.file, self.file.positions[index], self.file.pipelines[index], report
-        )
+        return function_of(self.file, index, self.file.pipelines[index], report)
 
     # Look -----------------------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ class Checks:
         return has_plugins(self.file.settings)
 
     def _pipelines(self) -> list[tuple[int, ResolvedPipeline]]:
-        return list(zip(self.file.positions, self.file.pipelines, strict=True))
+        return list(enumerate(self.file.pipelines))
 
     def _check_function(self, position: int, pipeline: ResolvedPipeline) -> None:
         try:
@@ -412,7 +412,7 @@ def refuse_nodes(file: LoadedProject, pipelines: Sequence[PipelineSettings]) -> 
 def not_run(file: LoadedProject, pipelines: Sequence[PipelineSettings]) -> Iterator[ConfigError]:
     """What of the nodes of these pipelines this version does not run, with its place."""
     names = {pipeline.pipeline for pipeline in pipelines if pipeline.nodes}
-    for position, pipeline in zip(file.positions, file.pipelines, strict=True):
+    for position, pipeline in enumerate(file.pipelines):
         for finding in unsupported_keys(pipeline, file.pipelines) if pipeline.name in names else ():
             path = file.document.known(("pipelines", position, *finding.path))
             yield ConfigError(

@@ -210,9 +210,9 @@ def test_a_survey_keeps_what_is_sound_with_its_place(tmp_path: Path) -> None:
     loaded, report = survey_project(written(tmp_path, text))
 
     assert loaded is not None
-    assert [pipeline.pipeline for pipeline in loaded.settings.pipelines] == ["b", "c"]
-    assert loaded.positions == (1, 2)
-    assert loaded.place("pipelines", loaded.positions[0], "function").line == 5
+    assert [pipeline.pipeline for pipeline in loaded.settings.pipelines] == ["unnamed-0", "b", "c"]
+    assert loaded.place("pipelines", 1, "function").line == 5
+    assert not loaded.is_whole("pipelines", 0)
     assert [error.code for error in report.errors] == ["FM-CONFIG-004"] * 3
 
 
@@ -232,11 +232,14 @@ def test_a_survey_leaves_out_of_a_node_only_what_is_wrong(tmp_path: Path) -> Non
     assert (nothing.name, nothing.read) == ("unnamed-0", None)
     assert load.read is not None
     assert (load.read.path, load.read.format) == ("x/y", None)
-    assert [step.name for step in load.transform] == ["deduplicate", "sql"]
+    stub, deduplicate, other_stub, last = load.transform
+    assert (deduplicate.name, last.sql) == ("deduplicate", "SELECT 1")
+    assert stub == other_stub  # a broken step keeps its place, so that others keep theirs
     assert load.write is not None
     assert (load.write.path, load.write.mode) == ("x/z", None)
     node = ("pipelines", 0, "nodes", 1)
-    assert loaded.written((*node, "transform", 1)) == (*node, "transform", 3)
+    assert not loaded.is_whole(*node, "transform", 0)
+    assert loaded.is_whole(*node, "transform", 3)
     assert loaded.is_whole("pipelines", 0, "nodes", 1, "expect")
     assert not loaded.is_whole(*node, "read")
     assert len(report.errors) == 6
