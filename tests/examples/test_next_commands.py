@@ -27,6 +27,7 @@ PROSE = {"itself", "journal", "function", "expectation", "creates", "staging", "
     "commits",
     "lets",
     "proves",
+    "write",
 }
 """Words that follow the name where it is no command."""
 
