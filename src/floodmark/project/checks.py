@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from floodmark.config import Finding as ConfigFinding
-from floodmark.config import LoadedProject, PipelineSettings, ResolvedNode, ResolvedPipeline
+from floodmark.config import (
+    Finding,
+    LoadedProject,
+    PipelineSettings,
+    ResolvedNode,
+    ResolvedPipeline,
+)
 from floodmark.config.checks import (
     UNREAD_SQL,
+    add_finding,
     database_problems,
     foreseen_refusals,
     has_plugins,
@@ -24,10 +30,10 @@ from floodmark.config.text import Report, is_inside, key_name, table_name
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import is_local
 from floodmark.errors import ConfigError, ControlError, FloodmarkError
+from floodmark.model import results
 from floodmark.model.names import is_asked, is_of_project
-from floodmark.model.results import Finding, bad
 from floodmark.model.state import State
-from floodmark.project.older_csv import OLDER_CSV, read_by_older_rules
+from floodmark.project.older_csv import read_by_older_rules
 from floodmark.project.outcomes import ScopePlan
 from floodmark.sources.cursors import reader_of
 from floodmark.sources.logs import log_of
@@ -50,9 +56,11 @@ class Checks:
 
     def run(self) -> None:
         """Everything, one after the other; an error of one hides no other."""
-        for position, pipeline in self._pipelines():
+        for position, pipeline in enumerate(self.file.pipelines):
+            for index, node in enumerate(pipeline.nodes):
+                for finding in self._of_node(("pipelines", position, "nodes", index), node):
+                    self._note(finding)
             if pipeline.nodes:
-                self._check_steps(position, pipeline.nodes)
                 self._check_graph(position, pipeline)
             elif pipeline.settings.function:
                 self._check_function(position, pipeline)
@@ -95,7 +103,11 @@ class Checks:
             # What is not there was told before, unless a node of the project writes it.
             if plan.error is None or plan.error.code in _ABSENT:
                 continue
-            of_scope = (p for p, e in self._pipelines() if e.settings.shared_scope == plan.scope)
+            of_scope = (
+                p
+                for p, e in enumerate(self.file.pipelines)
+                if e.settings.shared_scope == plan.scope
+            )
             self._add(("pipelines", next(of_scope)), plan.error)
             self.report.found[-1][1].next = plan.error.next
 
@@ -107,9 +119,6 @@ class Checks:
     def _has_plugins(self) -> bool:
         return has_plugins(self.file.settings)
 
-    def _pipelines(self) -> list[tuple[int, ResolvedPipeline]]:
-        return list(enumerate(self.file.pipelines))
-
     def _check_function(self, position: int, pipeline: ResolvedPipeline) -> None:
         try:
             function_of(self.file, position, pipeline, self.report)
@@ -117,17 +126,40 @@ class Checks:
             place = self.file.place("pipelines", position, "function")
             self.report.found.append((place, error))
 
-    def _check_steps(self, position: int, nodes: Sequence[ResolvedNode]) -> None:
-        for index, node in enumerate(nodes):
-            path = ("pipelines", position, "nodes", index)
-            for number, step in enumerate(node.settings.transform):
-                if step.python is not None:
-                    self._check_import((*path, "transform", number, "python"), step.python.function)
-            self._check_plugins(path, node)
-            if node.read is not None:
-                self._check_database(path, node)
-            if node.settings.transform and self.file.is_whole("plugins"):
-                self._check_parameters((*path, "transform"), node)
+    def _of_node(self, path: tuple[str | int, ...], node: ResolvedNode) -> Iterator[Finding]:
+        """What a node names that is not there, and SQL and parameters that cannot be right."""
+        for number, step in enumerate(node.settings.transform):
+            if step.python is not None:
+                self._check_import((*path, "transform", number, "python"), step.python.function)
+        is_whole = self.file.is_whole(*path, "read") and self.file.is_whole(*path, "write")
+        has_modules = self.file.is_whole("plugins")
+        if is_whole and has_modules:
+            for below, error in plugin_problems(node, self._plugins):
+                # Without plug-ins the rules of the file have said that the format is unknown.
+                if below[-1] != "format" or self._has_plugins:
+                    yield Finding.of((*path, *below), error)
+        if is_whole and node.kind == "database":
+            from floodmark.sources.sql import checks as queries
+
+            for below, problem in database_problems(node, queries):
+                yield Finding.of((*path, *below), problem)
+        if node.settings.transform and has_modules:
+            yield from self._of_steps((*path, "transform"), node)
+
+    def _of_steps(self, path: tuple[str | int, ...], node: ResolvedNode) -> Iterator[Finding]:
+        from floodmark.run.nodes.steps import step_problems, unread_sql
+
+        title = "the SQL of a step could not be read, so only Spark can tell whether it is right"
+        for position, why in unread_sql(node.settings):
+            yield Finding((*path, position, "sql"), UNREAD_SQL, title, why, "SQL as Spark takes it")
+        for error in step_problems(node.settings, self.file.settings.plugins, self.file.root):
+            if error.code == "FM-TRANSFORM-001" and not self._has_plugins:
+                continue  # the rules of the file have said it
+            if error.code not in _OF_PLUGINS:
+                below = () if error.step is None else (error.step - 1,)
+                yield Finding.of((*path, *below), error)
+            elif not self._is_known(error):  # every node would find it: once, where its cause is
+                yield Finding.of(("plugins",), error)
 
     def _check_graph(self, position: int, pipeline: ResolvedPipeline) -> None:
         """What `plan` refuses of the nodes, and what their writes would refuse in some batch."""
@@ -143,72 +175,17 @@ class Checks:
         ):
             path = self.file.written(("pipelines", position, *finding.path))
             if not self._has_error_at(path) and not self._is_known(finding):
-                self.report.add(
-                    finding.code,
-                    finding.title,
-                    self.file.place(*path),
-                    key=self.file.key(*path),
-                    found=finding.found or None,
-                    allowed=finding.allowed,
-                )
+                self._note(replace(finding, path=path))
 
     def _has_error_at(self, path: tuple[str | int, ...]) -> bool:
         """Whether that part of the node is wrong already: one mistake is one error."""
         part = f": {key_name(path[:5])}"
         return any(part in (error.where or "") for _, error in self.report.found)
 
-    def _check_plugins(self, path: tuple[str | int, ...], node: ResolvedNode) -> None:
-        parts = (("plugins",), (*path, "read"), (*path, "write"))
-        if not all(self.file.is_whole(*part) for part in parts):
-            return
-        for below, error in plugin_problems(node, self._plugins):
-            if below[-1] == "format" and not self._has_plugins:
-                continue  # the rules of the file have said it
-            self._add((*path, *below), error)
-
-    def _check_parameters(self, path: tuple[str | int, ...], node: ResolvedNode) -> None:
-        from floodmark.run.nodes.steps import step_problems, unread_sql
-
-        for position, found in unread_sql(node.settings):
-            self._warn_of_sql((*path, position, "sql"), found)
-        for error in step_problems(node.settings, self.file.settings.plugins, self.file.root):
-            if error.code == "FM-TRANSFORM-001" and not self._has_plugins:
-                continue  # the rules of the file have said it
-            if error.code in _OF_PLUGINS:
-                self._add_once(("plugins",), error)
-                continue
-            below = () if error.step is None else (error.step - 1,)
-            self._add((*path, *below), error)
-
-    def _add_once(self, path: tuple[str | int, ...], error: FloodmarkError) -> None:
-        """Say what every node would find once, where its cause is."""
-        if not self._is_known(error):
-            self._add(path, error)
-
-    def _is_known(self, error: FloodmarkError | ConfigFinding) -> bool:
+    def _is_known(self, error: FloodmarkError | Finding) -> bool:
         return any(
             each.code == error.code and each.title == error.title for _, each in self.report.found
         )
-
-    def _warn_of_sql(self, path: tuple[str | int, ...], found: str) -> None:
-        path = self.file.written(path)
-        self.report.warn(
-            UNREAD_SQL,
-            "the SQL of a step could not be read, so only Spark can tell whether it is right",
-            self.file.place(*path),
-            key=self.file.key(*path),
-            found=found,
-            allowed="SQL as Spark takes it",
-        )
-
-    def _check_database(self, path: tuple[str | int, ...], node: ResolvedNode) -> None:
-        is_whole = self.file.is_whole(*path, "read") and self.file.is_whole(*path, "write")
-        if not is_whole or node.kind != "database":
-            return
-        from floodmark.sources.sql import checks as queries
-
-        for below, error in database_problems(node, queries):
-            self._add((*path, *below), error)
 
     def _check_import(self, path: tuple[str | int, ...], function: str) -> None:
         written = self.file.written(path)
@@ -221,7 +198,7 @@ class Checks:
 
     def _check_upstreams(self) -> None:
         names: dict[tuple[str, str], str] = {}
-        for position, pipeline in self._pipelines():
+        for position, pipeline in enumerate(self.file.pipelines):
             for index, upstream in _each_once(pipeline.settings.upstreams):
                 path = self._path_of(position, pipeline, index)
                 if not self._is_read_known(path, pipeline):
@@ -296,18 +273,8 @@ class Checks:
         """Name the targets that an older version has filled from CSV by other rules."""
         if not self._has_store_at_hand:
             return
-        for place, found in read_by_older_rules(self.file, self.coordinator.state_if_any()):
-            path = self.file.written(place)
-            self.report.warn(
-                OLDER_CSV,
-                "rows of CSV files were loaded by the rules of an older version",
-                self.file.place(*path),
-                key=self.file.key(*path),
-                found=found,
-                allowed="files loaded again: floodmark state reset --upstream UPSTREAM --yes, then"
-                " floodmark run --full-refresh PIPELINE; or the older rules for good: options:"
-                ' {escape: "\\", nullValue: "", multiLine: false}',
-            )
+        for finding in read_by_older_rules(self.file, self.coordinator.state_if_any()):
+            self._note(finding)
 
     def _path_of(
         self, position: int, pipeline: ResolvedPipeline, index: int
@@ -364,16 +331,11 @@ class Checks:
         if moved is not None:
             self._add(("control",), elsewhere(moved, self.file.root, self.coordinator.control))
 
+    def _note(self, finding: Finding) -> None:
+        add_finding(finding, self.file.document, self.report)
+
     def _add(self, path: tuple[str | int, ...], error: FloodmarkError) -> None:
-        path = self.file.written(path)
-        self.report.add(
-            error.code,
-            error.title,
-            self.file.place(*path),
-            key=self.file.key(*path),
-            found=error.found or error.where,
-            allowed=error.allowed,
-        )
+        self._note(Finding.of(path, error))
         if error.code == "FM-CONTROL-016":  # nothing in the file is wrong: say what to do instead
             self.report.found[-1][1].next = error.next
 
@@ -510,13 +472,13 @@ def elsewhere(before: str, root: Path, control: str) -> ControlError:
     )
 
 
-def place_finding(file: LoadedProject, coordinator: Coordinator) -> list[Finding]:
+def place_finding(file: LoadedProject, coordinator: Coordinator) -> list[results.Finding]:
     """The same for `verify`: one finding, or none if all is well."""
     moved = moved_from(file, coordinator)
     if moved is None:
         return []
     error = elsewhere(moved, file.root, coordinator.control)
-    return [bad("place", f"{error.title}; {error.found}", error.next)]
+    return [results.bad("place", f"{error.title}; {error.found}", error.next)]
 
 
 def strays(state: State | None, scope: str, members: Mapping[str, object]) -> tuple[str, ...]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from floodmark.config import LoadedProject, ResolvedNode
-from floodmark.config.text import KeyPath
+from floodmark.config import Finding, LoadedProject, ResolvedNode
+from floodmark.config.checks import OLDER_CSV
 from floodmark.model.file_marks import FilesMark, any_mark
 from floodmark.model.state import State
 from floodmark.sources.csv_files import DEFAULTS_VERSION, DELIMITED
 
-OLDER_CSV = "FM-CONFIG-039"
 _CHANGED = ({"escape"}, {"multiline"}, {"nullvalue", "emptyvalue"})
 """The options whose defaults are others today; a node that says all of them reads as it did."""
 
 
-def read_by_older_rules(file: LoadedProject, state: State | None) -> Iterator[tuple[KeyPath, str]]:
+def read_by_older_rules(file: LoadedProject, state: State | None) -> Iterator[Finding]:
     """Each read of CSV files whose pipeline has processed some by older rules, and its target."""
     for position, pipeline in enumerate(file.pipelines):
         for number, node in enumerate(pipeline.nodes):
@@ -25,9 +24,15 @@ def read_by_older_rules(file: LoadedProject, state: State | None) -> Iterator[tu
             mark = any_mark(state.seeded_marks.get((pipeline.name, upstream.name)))
             if isinstance(mark, FilesMark) and mark.defaults < DEFAULTS_VERSION:
                 path = ("pipelines", position, "nodes", number, "read")
-                yield (
+                target = node.target_table or f"what the nodes below {node.name} write"
+                yield Finding(
                     path,
-                    f"{mark.text} in {node.target_table or f'what the nodes below {node.name} write'}",
+                    OLDER_CSV,
+                    "rows of CSV files were loaded by the rules of an older version",
+                    f"{mark.text} in {target}",
+                    "files loaded again: floodmark state reset --upstream UPSTREAM --yes, then"
+                    " floodmark run --full-refresh PIPELINE; or the older rules for good: options:"
+                    ' {escape: "\\", nullValue: "", multiLine: false}',
                 )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from floodmark.config.checks.databases import database_problems
-from floodmark.config.checks.findings import SENSITIVE, UNREAD_SQL, Finding
+from floodmark.config.checks.faults import add_finding
+from floodmark.config.checks.findings import OLDER_CSV, SENSITIVE, UNREAD_SQL, Finding
 from floodmark.config.checks.foreseen import foreseen_refusals
 from floodmark.config.checks.nodes import has_plugins
 from floodmark.config.checks.plugins import plugin_problems
@@ -11,9 +12,11 @@ from floodmark.config.checks.sensitive import hides_values
 from floodmark.config.checks.unsupported import unsupported_keys
 
 __all__ = [
+    "OLDER_CSV",
     "SENSITIVE",
     "UNREAD_SQL",
     "Finding",
+    "add_finding",
     "database_problems",
     "foreseen_refusals",
     "has_plugins",

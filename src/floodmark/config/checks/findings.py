@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from floodmark.config.text.places import KeyPath
+from floodmark.errors import FloodmarkError
 
 UNKNOWN, CIRCLE, CONFLICT, RISK = "FM-CONFIG-013", "FM-CONFIG-014", "FM-CONFIG-015", "FM-CONFIG-017"
 MISSING = "FM-CONFIG-004"
@@ -12,8 +13,11 @@ AT_LEAST_ONCE = "FM-CONFIG-018"
 OF_STREAM = "FM-CONFIG-024"
 UNREAD_SQL, SHARED_TARGET = "FM-CONFIG-028", "FM-CONFIG-029"
 UNSAFE_ON_S3 = "FM-CONFIG-041"
-SENSITIVE = "FM-CONFIG-042"
-WARNINGS = (RISK, AT_LEAST_ONCE, OF_STREAM, UNREAD_SQL, SHARED_TARGET, UNSAFE_ON_S3, SENSITIVE)
+OLDER_CSV, SENSITIVE = "FM-CONFIG-039", "FM-CONFIG-042"
+WARNINGS = (
+    *(RISK, AT_LEAST_ONCE, OF_STREAM, UNREAD_SQL, SHARED_TARGET, UNSAFE_ON_S3),
+    *(OLDER_CSV, SENSITIVE),
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,12 @@ class Finding:
     allowed: str = ""
     is_about_key: bool = False
     """The key is wrong, not its value."""
+
+    @classmethod
+    def of(cls, path: KeyPath, error: FloodmarkError) -> Finding:
+        """What an error says, as something that a change of the file mends."""
+        found = error.found or error.where or ""
+        return cls(path, error.code, error.title, found, error.allowed or "")
 
     @property
     def is_warning(self) -> bool:
