@@ -21,6 +21,7 @@ stable: `CODES` lists each with its meaning, and docs/reference/errors.md is gen
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -33,6 +34,7 @@ NO_USE = "retrying will not help until you change something"
 
 MAX_TEXT = 4_000
 """No field of an error is longer: errors go into tables, reports and terminals."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 CODES: dict[str, str] = {
     "FM-CONFIG-001": "floodmark.yaml, or another file of settings, is missing or cannot be read",
@@ -126,7 +128,7 @@ CODES: dict[str, str] = {
     "FM-SOURCE-036": "rows near the mark cannot be told from those that were applied",
     "FM-SOURCE-037": "it is not known which rows near the mark were applied",
     "FM-SOURCE-040": "the list of the files that were processed is gone",
-    "FM-SOURCE-041": "a file is no longer what was planned",
+    "FM-SOURCE-041": "a file of the batch was deleted or changed since it was planned",
     "FM-SOURCE-042": "the columns of files are not known before the first one is there",
     "FM-SOURCE-045": "the reader of a plug-in failed, or gave other rows than were asked for",
     "FM-SOURCE-050": "a web API could not be asked",
@@ -301,14 +303,14 @@ class FloodmarkError(Exception):
         if code not in CODES:
             raise ValueError(f"error code {code} is not in CODES")
         self.code = code
-        self.title = _bounded(masked(title))
-        self.where = masked(where) if where else where
-        self.found = masked(found) if found else found
+        self.title = _bounded(_plain(title))
+        self.where = _plain(where) if where else where
+        self.found = _plain(found) if found else found
         self.allowed = allowed
         self.state = state
         self.next = next
         self.retryable = retryable
-        self.details = {name: masked(text) for name, text in (details or {}).items()}
+        self.details = {name: _plain(text) for name, text in (details or {}).items()}
         super().__init__(self.title)
 
     def fields(self) -> list[tuple[str, str]]:
@@ -418,6 +420,11 @@ class RunError(FloodmarkError):
     """A user's function failed; the run is recorded as FAILED and can be retried."""
 
     exit_code = 1
+
+
+def _plain(text: str) -> str:
+    """Text of others without secrets, and without the colours that delta-rs gives its errors."""
+    return _COLOUR.sub("", masked(text))
 
 
 def _bounded(text: str) -> str:

@@ -135,7 +135,11 @@ def test_finalize_of_an_unfinished_batch_is_no_error_and_says_what_is_held(
     assert answer.code == 0
     orders = str(shop / "lake/orders")
     assert answer.document["held"] == [
-        {"upstream": orders, "waiting_for": ["report"], "reason": "waiting for report"}
+        {
+            "upstream": orders,
+            "waiting_for": ["report"],
+            "reason": "not marked as processed yet: report has not run",
+        }
     ]
 
 
@@ -334,16 +338,24 @@ def test_retry_of_a_finished_batch_has_nothing_to_do(shop: Path, floodmark: Comm
 
 
 def test_a_broken_set_up_is_said_once_and_the_batches_stand(
-    shop: Path, floodmark: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: Path, floodmark: Command, tmp_path: Path
 ) -> None:
     for jar in jars.groups()["delta"]:
         (tmp_path / jar.filename).write_text("not a jar")
-    monkeypatch.setenv("FLOODMARK_JARS", str(tmp_path))
 
-    answer = floodmark("run", "--json")
+    # A process of its own: in this one another test may have begun a session, which would be used.
+    ran = subprocess.run(
+        [sys.executable, "-m", "floodmark", "run", "--json"],
+        cwd=shop,
+        env={**os.environ, "FLOODMARK_JARS": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
 
-    assert answer.document["error"]["code"] == "FM-SETUP-004", answer.out
-    assert answer.code == 2
+    assert json.loads(ran.stdout)["error"]["code"] == "FM-SETUP-004", ran.stdout
+    assert ran.returncode == 2
     assert floodmark("status", "--json").document["batches"][0]["status"] == "PENDING"
 
 

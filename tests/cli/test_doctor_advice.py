@@ -148,6 +148,9 @@ def test_outside_of_a_project_the_machine_is_looked_at(
 
     names = [each["name"] for each in found.document["findings"]]
     assert names == ["pyspark", "java", "jars", "project"]
+    shown = floodmark("doctor")
+    assert shown.code == found.code
+    assert "none here: only the machine was looked at" in " ".join(shown.out.split())
     assert named.document["error"]["code"] == "FM-CONFIG-001"
 
 

@@ -29,7 +29,7 @@ def test_files_are_planned_recorded_and_shown_without_java(
 ) -> None:
     assert main(["validate"]) == 0
     assert main(["plan"]) == 0
-    assert "no versions: 1 new files, 1 in all" in capsys.readouterr().out
+    assert "1 new file (1 seen in total)" in capsys.readouterr().out
     assert main(["plan", "--freeze", "--json"]) == 0
     batch = json.loads(capsys.readouterr().out)["batch_id"]
     assert main(["record", "orders", batch, "--status", "SUCCESS"]) == 0
@@ -105,7 +105,7 @@ def test_a_changed_file_is_told_beside_new_ones_and_not_read_again(
     assert main(["plan"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
 
-    assert "no versions: 1 new files, 2 in all" in shown
+    assert "1 new file (2 seen in total)" in shown
     assert (
         f"orders/2026-01-01.csv was written again after it was read, with {len(text)} bytes as before"
         in shown
@@ -130,7 +130,7 @@ def test_files_that_are_read_again_when_they_change_need_no_warning(
     assert main(["plan"]) == 0
 
     shown = capsys.readouterr().out
-    assert "1 in all" in shown
+    assert "(1 seen in total)" in shown
     assert "warning" not in shown
 
 

@@ -15,7 +15,7 @@ TOLD = [
     "change feed",
     "order_report    SUCCESS",
     "payment_ledger  FAILED",
-    "held      lake/payments: waiting for payment_ledger",
+    "held      lake/payments: not marked as processed yet: payment_ledger failed",
     "the bank does not answer",
     "Killed",
     "yes  every order is in the report once, as it is now",

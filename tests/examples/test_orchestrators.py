@@ -205,7 +205,7 @@ def test_a_function_that_fails_is_tried_again_and_holds_until_it_works(shop: Pat
     tasks.run_pipeline(str(shop), **report)
     with pytest.raises(tasks.TryAgain, match="FM-RUN-001"):
         tasks.run_pipeline(str(shop), **ledger)
-    with pytest.raises(tasks.GiveUp, match="waiting for ledger"):
+    with pytest.raises(tasks.GiveUp, match="ledger failed"):
         tasks.finish(str(shop))
 
     (shop / "break_ledger").unlink()

@@ -211,7 +211,7 @@ def test_a_read_without_a_cursor_is_all_rows_in_every_plan(shop: Shop) -> None:
         project = Project.load(shop.root)
         (batch,) = project.freeze()
         (window,) = batch.windows
-        assert window.reason == "no versions: no cursor is said, so every run reads all rows"
+        assert window.reason == "no cursor is said, so every run reads all rows"
         assert window.is_whole
         project.coordinator.record_run("orders", str(batch.batch_id), status="SUCCESS")
         project.coordinator.finalize_batch(str(batch.batch_id))

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from floodmark.engines.spark import (
     local_session,
 )
 from floodmark.errors import SetupError, SinkError
+from floodmark.run.limits import Limits, SparkJobs, call_within
 from floodmark.testing.sessions import SMALL
 
 pytestmark = pytest.mark.spark
@@ -27,6 +29,29 @@ pytestmark = pytest.mark.spark
 def test_local_session_called_again_returns_the_active_one(spark: SparkSession) -> None:
     assert local_session({"spark.app.name": "other"}) is spark
     assert has_delta(spark)
+
+
+def test_every_thread_gets_the_session_that_is_there_with_its_settings(
+    spark: SparkSession,
+) -> None:
+    before = spark.conf.getAll
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(local_session, {"spark.sql.shuffle.partitions": "77"}).result() is spark
+
+    assert spark.conf.getAll == before
+
+
+@pytest.mark.parametrize("stop", [None, threading.Event()])
+def test_a_function_finds_its_session_in_whatever_thread_it_runs(
+    spark: SparkSession, stop: threading.Event | None
+) -> None:
+    jobs = SparkJobs(spark, "a-run")
+
+    def function() -> SparkSession | None:
+        return jobs.during(SparkSession.getActiveSession)
+
+    assert call_within(Limits(stop=stop), function, lambda: None) is spark
 
 
 def test_local_session_leaves_the_environment_as_it_was(spark: SparkSession) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from floodmark.cli import beside
 from floodmark.cli.screen import Screen
+from floodmark.engines import gateway
 from floodmark.errors import ConfigError, ConfigErrors, FloodmarkError
 from floodmark.observe import configure_logging, visible
 from floodmark.secrecy import masked
@@ -57,6 +61,11 @@ class Call:
         self.what_stays = "nothing was changed by this command"
         """What to say about the data if the command is interrupted now."""
         self.next = ""
+        self.stop = threading.Event()
+        """Set when the command is interrupted while its work goes on beside the main thread."""
+        self.stop_seconds = beside.LEAVE_SECONDS
+        """How long an interrupt waits for the work to record what became of it."""
+        self.on_interrupt: Callable[[], None] = lambda: None
 
     @cached_property
     def project(self) -> Project:
@@ -64,9 +73,11 @@ class Call:
         from floodmark.project import Project
 
         opening = self._opening
-        return Project.load(
+        project = Project.load(
             self.folder, env=self.env, session=opening.session, outside=opening.outside
         )
+        project.stop = self.stop
+        return project
 
     @property
     def has_project(self) -> bool:
@@ -97,6 +108,8 @@ class Call:
 
     def short(self, upstream: str) -> str:
         """An upstream relative to the project's root where it lies below it."""
+        if not self.has_project:
+            return upstream
         return upstream.removeprefix(f"{self.project.root}/")
 
     def show(self, document: Mapping[str, Any], draw: Draw) -> None:
@@ -106,11 +119,14 @@ class Call:
         else:
             draw(self.screen)
 
-    def run(self, action: Callable[[], int]) -> int:
-        """Do the work; every error ends here as text (or JSON) and an exit code."""
+    def run(self, action: Callable[[], int], *, is_beside: bool = False) -> int:
+        """Do the work; every error ends here as text (or JSON) and an exit code.
+
+        Work that may call Spark or functions of others goes on beside the main thread.
+        """
         configure_logging(is_verbose=self.is_verbose)
         try:
-            return action()
+            return self._run_beside(action) if is_beside and beside.is_possible() else action()
         except FloodmarkError as error:
             self.show_error(error)
             return error.exit_code
@@ -123,6 +139,21 @@ class Call:
         # The outermost boundary: whatever nobody foresaw becomes a short text and exit code 3.
         except Exception as error:  # noqa: BLE001
             return self._unexpected(error)
+
+    def _run_beside(self, action: Callable[[], int]) -> int:
+        """The code of the action; an interrupt ends it in bounded time, a second one at once."""
+        work = beside.Beside(action)
+        work.begin()
+        try:
+            return work.outcome()
+        except KeyboardInterrupt:
+            self.stop.set()
+            gateway.end_while_starting()
+            # The second interrupt ends the waiting.
+            with suppress(KeyboardInterrupt):
+                work.has_ended(self.stop_seconds)
+            self.on_interrupt()
+            raise
 
     def show_error(self, error: FloodmarkError) -> None:
         """An error as JSON on standard output, or for people on standard error."""

@@ -36,7 +36,7 @@ def attach(app: typer.Typer) -> None:
     verb(app, "gaps")(gaps)
     verb(app, "verify")(verify)
     verb(app, "doctor")(doctor)
-    verb(app, "validate")(validate)
+    verb(app, "validate", is_beside=True)(validate)
 
 
 def status(

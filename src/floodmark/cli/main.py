@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from floodmark import __version__
-from floodmark.cli import files, look, metrics, operate, store, streams, tools, work
-from floodmark.cli.call import Call, Opening
+from floodmark.cli import beside, files, look, metrics, operate, store, streams, tools, work
+from floodmark.cli.call import INTERRUPTED, Call, Opening
 from floodmark.cli.verb import EnvOption, JsonOption, ProjectOption, VerboseOption
+from floodmark.engines import gateway
 from floodmark.errors import ConfigError
 
 _LASTING = {"run", "retry", "backfill", "replay", "metrics", "demo"}
@@ -35,14 +36,29 @@ def main(argv: list[str] | None = None, opening: Opening | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = build_app()(arguments, prog_name="floodmark", standalone_mode=False, obj=opening)
+        app = build_app()
+        code = int(app(arguments, prog_name="floodmark", standalone_mode=False, obj=opening) or 0)
     except Exception as error:
         if not _is_usage_error(error):
             raise
         return _usage(error, arguments)
+    except KeyboardInterrupt:  # it came before or after the work of the command
+        code = INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, before)
-    return int(code or 0)
+    if argv is None and code == INTERRUPTED:
+        _end_process()
+    return code
+
+
+def _end_process() -> None:
+    """Leave nothing behind of what was interrupted, the JVM of Spark least of all."""
+    try:
+        gateway.end(gateway.STOP_SECONDS)
+    except KeyboardInterrupt:
+        gateway.end(0.0)
+    if beside.is_left_alone():
+        beside.leave(INTERRUPTED)
 
 
 def _ease_collector() -> None:

@@ -23,8 +23,8 @@ AllowStale = Annotated[
 
 def attach(app: typer.Typer) -> None:
     """Add the verbs to the command line."""
-    verb(app, "backfill")(backfill)
-    verb(app, "replay")(replay)
+    verb(app, "backfill", is_beside=True)(backfill)
+    verb(app, "replay", is_beside=True)(replay)
     verb(app, "pause")(pause)
     verb(app, "resume")(resume)
     verb(app, "refresh")(refresh)

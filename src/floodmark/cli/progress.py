@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
+from floodmark.cli.beside import STOP_SECONDS
 from floodmark.cli.screen import STYLES, Screen, number
 from floodmark.model import durations
 
@@ -22,15 +23,23 @@ class Progress:
         self._screen: Screen = call.errors
         self._spinner: Any = None
         self._running: list[str] = []
+        self._is_closed = False
         self._guard = threading.RLock()
         """Pipelines that run side by side tell of themselves from several threads."""
 
     def __enter__(self) -> Self:
+        self._call.on_interrupt = self._close
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._guard:
             self._stop()
+
+    def _close(self) -> None:
+        """Nothing moves on the screen once the command has said its last word."""
+        with self._guard:
+            self._stop()
+            self._is_closed = True
 
     def planned(self, batch: Batch) -> None:
         """A batch is planned, or an open one was found."""
@@ -41,6 +50,7 @@ class Progress:
                 f"{what if is_first else 'the planned batches stand with their ranges'}; pipelines "
                 "that have succeeded stay done, writes that committed are not repeated"
             )
+            self._call.stop_seconds = STOP_SECONDS
             self._call.next = f"floodmark retry {batch.batch_id}" if is_first else "floodmark run"
             word = "finishing the open batch" if batch.reused else "planned"
             self._say(f"scope {batch.scope}: {word} {batch.batch_id}")
@@ -77,6 +87,8 @@ class Progress:
             self._wait_for_others()
 
     def _tell(self, outcome: PipelineOutcome) -> None:
+        if self._is_closed:
+            return
         rows = f", {number(outcome.rows_written)} rows" if outcome.rows_written is not None else ""
         self._screen.line(
             f"{outcome.name}: ",
@@ -88,6 +100,8 @@ class Progress:
             self._screen.line((note, "dim"))
 
     def _say(self, text: str) -> None:
+        if self._is_closed:
+            return
         self._stop()
         self._screen.line((text, "dim"))
 
@@ -100,6 +114,8 @@ class Progress:
             self._wait(f"running {', '.join(self._running)}")
 
     def _wait(self, text: str, on_terminal: str | None = None) -> None:
+        if self._is_closed:
+            return
         self._stop()
         if not self._screen.is_terminal:
             self._screen.line(f"{text} ...")

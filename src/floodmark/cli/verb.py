@@ -81,17 +81,22 @@ def group(text: str) -> typer.Typer:
     return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
 
 
-def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[VerbFunction], VerbFunction]:
-    """Attach a function `(call, ...) -> exit code` to an app, with the shared options."""
+def verb(
+    app: typer.Typer, name: str, *, is_beside: bool = False, **settings: Any
+) -> Callable[[VerbFunction], VerbFunction]:
+    """Attach a function `(call, ...) -> exit code` to an app, with the shared options.
+
+    One that may call Spark or functions of others goes on beside the main thread; see `Call.run`.
+    """
 
     def attach(function: VerbFunction) -> VerbFunction:
-        app.command(name, **settings)(_command(function))
+        app.command(name, **settings)(_command(function, is_beside=is_beside))
         return function
 
     return attach
 
 
-def _command(function: VerbFunction) -> Callable[..., None]:
+def _command(function: VerbFunction, *, is_beside: bool) -> Callable[..., None]:
     def command(ctx: typer.Context, **values: Any) -> None:
         root = ctx.find_root()
         shared = {key: values.pop(key) or root.params.get(key) for key in _SHARED}
@@ -102,7 +107,7 @@ def _command(function: VerbFunction) -> Callable[..., None]:
             is_verbose=bool(shared["is_verbose"]),
             opening=root.obj,
         )
-        raise typer.Exit(call.run(partial(function, call, **values)))
+        raise typer.Exit(call.run(partial(function, call, **values), is_beside=is_beside))
 
     # Typer reads the options from the signature: the verb's own ones, then the shared ones.
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]

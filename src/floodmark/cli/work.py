@@ -78,9 +78,9 @@ LostRange = Annotated[
 
 def attach(app: typer.Typer) -> None:
     """Add the verbs to the command line."""
-    verb(app, "plan")(plan)
-    verb(app, "run")(run)
-    verb(app, "retry")(retry)
+    verb(app, "plan", is_beside=True)(plan)
+    verb(app, "run", is_beside=True)(run)
+    verb(app, "retry", is_beside=True)(retry)
     verb(app, "record")(record)
     verb(app, "finalize")(finalize)
     verb(app, "cancel")(cancel)

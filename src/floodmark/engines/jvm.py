@@ -37,6 +37,25 @@ _OBSERVATION_POLL_SECONDS = 0.005
 _thread_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
+def has_answered() -> bool:
+    """Whether the JVM of this process has started and can be asked."""
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is not None
+
+
+def other_session() -> SparkSession | None:
+    """The session that this process has, whichever thread has begun it; not that of a context
+    which was stopped.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is None:
+        return None
+    return SparkSession._instantiatedSession
+
+
 def is_connect(spark: SparkSession) -> bool:
     """Whether `spark` is a Spark Connect session, which has no JVM and no child sessions."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
@@ -80,6 +99,13 @@ def child_session(spark: SparkSession) -> SparkSession:
     Frames of the parent can be written through it; temp views do not cross.
     """
     return spark.newSession()
+
+
+def make_active(spark: SparkSession) -> None:
+    """Let `SparkSession.getActiveSession()` of the calling thread, which begins without, be `spark`."""
+    if not is_connect(spark):
+        kind = _named(spark, spark._jsparkSession.getClass().getName())
+        kind.setActiveSession(spark._jsparkSession)
 
 
 def session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:

@@ -14,8 +14,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from floodmark.engines import class_archive, jars, java, screen, spawnless
-from floodmark.engines.jvm import spark_condition
+from floodmark.engines import class_archive, gateway, jars, java, screen, spawnless
+from floodmark.engines.jvm import other_session, spark_condition
 from floodmark.errors import SetupError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def local_session(
     003 no pyspark, 005 if the active session has no Delta, 013 where Spark Connect is asked for.
     """
     refuse_connect(conf)
-    active = _active_session()
+    active = active_session()
     if active is not None:
         return _require_delta(active)
     settings = {
@@ -199,12 +199,14 @@ def _start(settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with gateway.noted():
+        session = builder.getOrCreate()
     screen.keep_quiet()
     return session
 
 
-def _active_session() -> SparkSession | None:
+def active_session() -> SparkSession | None:
+    """The session of this thread, else the one that this process has; raises FM-SETUP-003."""
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
@@ -214,7 +216,9 @@ def _active_session() -> SparkSession | None:
             state="nothing was started",
             next="pip install 'floodmark[spark]'",
         ) from error
-    return SparkSession.getActiveSession()
+    # A thread begins without an active session; taken for none, the settings of the one that is
+    # there would be replaced.
+    return SparkSession.getActiveSession() or other_session()
 
 
 def _require_delta(spark: SparkSession) -> SparkSession:

@@ -289,8 +289,14 @@ class PlannedBatch:
             return "its end is not frozen yet: the first run of the batch does that"
         if not self.readers(upstream):
             return self._held_without_readers()
-        waiting = self.waiting_for(upstream)
-        return f"waiting for {', '.join(waiting)}" if waiting else None
+        waiting = ", ".join(self._standing(pipeline) for pipeline in self.waiting_for(upstream))
+        return f"not marked as processed yet: {waiting}" if waiting else None
+
+    def _standing(self, pipeline: str) -> str:
+        """What a pipeline that holds an upstream is doing, for people."""
+        run = self.runs.get(pipeline)
+        words = {"FAILED": "failed", "RUNNING": "has not finished"}
+        return f"{pipeline} {words.get(run.status if run else '', 'has not run')}"
 
     def _held_without_readers(self) -> str | None:
         if self.fallback is None:

@@ -29,7 +29,7 @@ def with_end(place: Window, facts: TimeFacts, options: UpstreamOptions) -> Windo
     return replace(
         place,
         through_version=place.after_version + 1,
-        reason=f"no versions: {span_text(place, begin, end)}{_waiting(facts)}{_note(facts)}",
+        reason=f"{span_text(place, begin, end)}{_waiting(facts)}{_note(facts)}",
         bytes=facts.bytes,
         rows=facts.rows,
         start_at=facts.oldest.instant if facts.oldest else None,
@@ -84,12 +84,14 @@ def _list_text(begin: AnyMark | None, end: FilesMark) -> str:
     if end.what == "records":
         return f"a new answer, {end.text}"
     before = begin.count if isinstance(begin, FilesMark) else 0
-    return f"{end.count - before:,} new files, {end.count:,} in all"
+    new = end.count - before
+    return f"{new:,} new {'file' if new == 1 else 'files'} ({end.count:,} seen in total)"
 
 
 def _waiting(facts: TimeFacts) -> str:
-    what = "files" if facts.type == "files" else "rows"
-    return f"; {facts.waiting:,} newer {what} wait to settle" if facts.waiting else ""
+    what = "file" if facts.type == "files" else "row"
+    what, wait = (what, "waits") if facts.waiting == 1 else (f"{what}s", "wait")
+    return f"; {facts.waiting:,} newer {what} {wait} to settle" if facts.waiting else ""
 
 
 def _note(facts: TimeFacts) -> str:

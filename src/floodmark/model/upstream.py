@@ -54,6 +54,10 @@ class UpstreamOptions:
     """The same for an upstream with a time column."""
 
     def __post_init__(self) -> None:
+        for name in ("time_column", "settle"):
+            value = getattr(self, name)
+            if not isinstance(value, str | None):
+                raise _refused(name, value, "text, or nothing")
         is_allowed, wanted = _baselines_of(self)
         if not is_allowed(self.baseline):
             raise _refused("baseline", self.baseline, wanted)
@@ -95,6 +99,11 @@ class Upstream(UpstreamOptions):
     name: str
     lookup: bool = field(default=False, kw_only=True)
     """A table that batches freeze for the pipeline; it neither holds a batch nor triggers one."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise _refused("name", self.name, "a path, a URI or a catalog name")
+        UpstreamOptions.__post_init__(self)
 
     @property
     def options(self) -> UpstreamOptions:

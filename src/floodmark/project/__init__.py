@@ -93,8 +93,11 @@ def _local_session(conf: Mapping[str, str]) -> Any:
 
 def _has_active_session() -> bool:
     """Whether somebody has started Spark in this process; asks without importing it."""
-    pyspark = sys.modules.get("pyspark.sql")
-    return pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
+    if "pyspark.sql" not in sys.modules:
+        return False
+    from floodmark.engines.spark import active_session
+
+    return active_session() is not None
 
 
 @checks_arguments
@@ -118,6 +121,8 @@ class Project:
         self._has_session = False
         self._no_session: SetupError | None = None
         self._starting = threading.Lock()
+        self.stop: threading.Event | None = None
+        """Ends runs once it is set, as an interrupt would that arrives in their thread."""
 
     @classmethod
     def load(
@@ -708,7 +713,7 @@ class Project:
             on_lost_target=on_lost_target,
             loads_anew=loads_anew,
         )
-        return Shift(self, terms, watcher or Nobody(), Crew(terms.jobs))
+        return Shift(self, terms, watcher or Nobody(), Crew(terms.jobs, self.stop))
 
     def _batch(self, batch_id: str) -> PlannedBatch:
         return self.coordinator.status(batch_id)[0]

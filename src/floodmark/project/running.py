@@ -205,6 +205,7 @@ class Shift:
         try:
             coordinator.refuse_if_leased(name, batch_id)
             self.project.ensure_session(self.watcher)
+            self.crew.go_on()
             self.watcher.started(name, batch_id)
             result = coordinator.run_pipeline(
                 name,

@@ -121,13 +121,21 @@ def examine_upstream(
     return [*findings, *_retention(facts, seconds, batch_interval(state, upstream))]
 
 
+_BY_MARKS = {
+    "files": "files; new ones are found by name",
+    "time": "new rows are found by a time column",
+    "cursor": "new rows are found by a cursor column, or all are read each time",
+}
+"""How rows are found where there are no versions."""
+
+
 def _examine_by_marks(upstream: str, lags: Sequence[Lag]) -> list[Finding]:
     seen = {lag.warning: None for lag in lags if lag.warning}
     if seen:
         return [bad(upstream, caution.text, caution.next) for caution in seen]
-    text = "has no versions: new rows are found by a list of files, or by a time or cursor column"
     if not lags:
         return [good(upstream, "no plan has looked at it yet; to look: floodmark plan")]
+    text = _BY_MARKS.get(lags[0].kind, "new rows are found by a column")
     if any(lag.is_known for lag in lags):
         return [good(upstream, text)]
     return [bad(upstream, f"{text}; could not be looked at")]

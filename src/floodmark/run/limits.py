@@ -120,12 +120,18 @@ class SparkJobs:
     def __init__(self, spark: Any, run_id: str) -> None:
         # Spark Connect has no context, and no jobs that could be told apart by thread.
         self._context = getattr(spark, "sparkContext", None)
+        self._spark = spark
+        self._begun_by = threading.current_thread()
         self._tag = f"floodmark-{run_id}"
 
     def during(self, work: Callable[[], T]) -> T:
         """Do the work; jobs that this thread starts meanwhile can be cancelled."""
         if self._context is None:
             return work()
+        if threading.current_thread() is not self._begun_by:
+            from floodmark.engines.jvm import make_active
+
+            make_active(self._spark)
         self._context.addJobTag(self._tag)
         try:
             return work()

@@ -27,6 +27,7 @@ def refuse_harm(
                 "FM-SINK-021",
                 spec,
                 batch,
+                title="would write rows twice",
                 found=f"mode {spec.mode}: the rows of an earlier batch are there already",
                 allowed="merge by key, replace_where, or duplicates that were allowed when it was"
                 " planned",
@@ -38,7 +39,8 @@ def refuse_harm(
             "FM-SINK-022",
             spec,
             batch,
-            found="the range ends before the watermark, so this could overwrite newer rows with older ones",
+            title="could overwrite newer rows with older ones",
+            found="the range ends before the watermark",
             allowed=f"{option(spec, 'sequence_by')} together with"
             f" {option(spec, 'deletes', 'soft')}, and {option(spec, 'missing', 'keep')} where a"
             " snapshot is read; or stale rows that were allowed",
@@ -72,6 +74,7 @@ def _refused(
     spec: WriteSpec,
     batch: PlannedBatch,
     *,
+    title: str,
     found: str,
     allowed: str,
     flag: str,
@@ -80,7 +83,7 @@ def _refused(
     if not is_planned:
         return SinkError(
             code,
-            f"a {batch.kind} may not write {spec.name} like this",
+            f"this {batch.kind} of {spec.name} {title}",
             where=spec.target,
             found=found,
             allowed=allowed,
@@ -89,7 +92,7 @@ def _refused(
         )
     return SinkError(
         code,
-        f"a {batch.kind} may not write {spec.name} like this",
+        f"this {batch.kind} of {spec.name} {title}",
         where=f"{spec.target}, batch {batch.batch_id}",
         found=found,
         allowed=allowed,

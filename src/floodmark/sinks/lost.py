@@ -38,8 +38,8 @@ def way_out(receipt: Receipt) -> str:
             f" and floodmark run {pipeline} --on-lost-target rebuild"
         )
     return (
-        f"put the table back as it was, or: {retry} --on-lost-target rebuild (the target is written"
-        f" anew, as a first run at the batch's versions would), or: {retry} --on-lost-target accept"
+        f"put the table back as it was, or: {retry} --on-lost-target rebuild (recreates the"
+        f" table from its inputs as they were for this batch), or: {retry} --on-lost-target accept"
         " (what is missing there stays missing)"
     )
 
@@ -198,8 +198,8 @@ def anonymous(path: str, receipt: Receipt) -> SinkError:
         " the control store",
         state=_STATE,
         next="if an older copy of the control store was put back: put the newest one back; else:"
-        f" floodmark retry {batch_of(receipt.user_metadata)} --on-lost-target rebuild (the target is"
-        " written anew, as a first run at the batch's versions would)",
+        f" floodmark retry {batch_of(receipt.user_metadata)} --on-lost-target rebuild (recreates"
+        " the table from its inputs as they were for this batch)",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import TypeVar
 
@@ -122,3 +123,15 @@ def parsed(parse: Callable[[str], _Parsed], text: str, key: str) -> _Parsed:
             found=text[:200],
             allowed="one expression over the columns of input" if key != "sql" else "one query",
         ) from error
+
+
+_PLAN = re.compile(r";\n'?[A-Z]\w+\b.*", re.DOTALL)
+
+
+def without_plan(text: str) -> str:
+    r"""An error of Spark without the tree of its plan, which it appends where it cannot analyse.
+
+    >>> without_plan("no such column; line 1 pos 7;\n'Project ['nope]\n+- Relation [id#1]")
+    'no such column; line 1 pos 7'
+    """
+    return _PLAN.sub("", text)

@@ -325,7 +325,7 @@ def _call(step: Step, frame: DataFrame, context: StepContext, root: Path) -> Any
         raise faults.fault(
             "FM-TRANSFORM-010",
             "the function of this step raised an error",
-            found=f"{type(error).__name__}: {error}"[:1000],
+            found=f"{type(error).__name__}: {faults.without_plan(str(error))}"[:1000],
             next="correct the function; the error it raised is the cause of this one",
         ) from error
 

@@ -22,12 +22,13 @@ class Crew:
     """At most `size` pieces of work at once, for one call of a project.
 
     With a size of one, or one task, everything happens in the calling thread, where an interrupt
-    arrives by itself. Other threads look at `stop`.
+    arrives by itself unless `stop` is given. Other threads look at `stop`.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, stop: threading.Event | None = None) -> None:
         self.size = size
-        self._stop = threading.Event()
+        self._stop = stop or threading.Event()
+        self._is_told = stop is not None
         self._halt = threading.Event()
         self._places = threading.BoundedSemaphore(size)
         self._caller = threading.current_thread()
@@ -35,12 +36,19 @@ class Crew:
     @property
     def stop(self) -> threading.Event | None:
         """What tells the work of this thread that it is given up; None where interrupts do."""
-        return None if threading.current_thread() is self._caller else self._stop
+        is_interrupted_itself = threading.current_thread() is self._caller and not self._is_told
+        return None if is_interrupted_itself else self._stop
+
+    def go_on(self) -> None:
+        """Raise KeyboardInterrupt if the work was told to stop."""
+        if self._stop.is_set():
+            raise KeyboardInterrupt
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """One of the `size` places; waits until there is one."""
+        """One of the `size` places; waits until there is one. Raises KeyboardInterrupt if told."""
         with self._places:
+            self.go_on()
             yield
 
     def pause(self, seconds: float) -> None:

@@ -169,7 +169,7 @@ def test_planning_lists_files_of_a_format_of_a_plug_in_without_spark(folder: Pat
 
     (batch,) = Project.load(folder).plan()
 
-    assert [w.reason for w in batch.windows] == ["no versions: 1 new files, 1 in all"]
+    assert [w.reason for w in batch.windows] == ["1 new file (1 seen in total)"]
 
 
 def test_a_module_of_formats_alone_goes_with_named_steps(folder: Path) -> None:

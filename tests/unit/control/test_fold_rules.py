@@ -93,7 +93,7 @@ REFUSED: dict[str, Callable[[Story], tuple[Story, Body]]] = {
     "nothing advances": lambda s: (ready(s), Advanced("b1", {})),
     "it is not pending in this batch": lambda s: (done(s), Advanced("b1", {"/u/a": 3})),
     "version 2 is not the planned end": lambda s: (ready(s), Advanced("b1", {"/u/a": 2})),
-    "waiting for Q": lambda s: (s.plan(A, B).succeed("b1", "P"), Advanced("b1", {"/u/b": 5})),
+    "Q has not run": lambda s: (s.plan(A, B).succeed("b1", "P"), Advanced("b1", {"/u/b": 5})),
 }  # fmt: skip
 
 

@@ -147,3 +147,13 @@ def test_a_function_may_return_its_counts_as_a_tuple() -> None:
         with pytest.raises(RunError) as caught:
             metrics_of(run, wrong)
         assert caught.value.code == "FM-RUN-002"
+
+
+@pytest.mark.parametrize(
+    "options", [{"name": None}, {"name": 5}, {"time_column": 5}, {"settle": 60}, {"settle": b"1s"}]
+)
+def test_an_upstream_of_wrong_types_is_a_typed_error(options: dict[str, Any]) -> None:
+    with pytest.raises(FloodmarkError) as caught:
+        fm.Upstream(**{"name": "lake/a", **options})
+
+    assert caught.value.code == "FM-CONFIG-007"

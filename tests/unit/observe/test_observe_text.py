@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from floodmark.errors import FloodmarkError
 from floodmark.observe.logs import JsonLines, PlainLines
 from floodmark.observe.text import visible
 
@@ -49,3 +50,12 @@ def test_json_lines_keep_message_and_traceback() -> None:
     assert event["message"] == "a\nb"
     assert event["level"] == "WARNING"
     assert event["traceback"] == ["ValueError: x"]
+
+
+def test_the_colours_that_a_library_gives_its_errors_are_no_part_of_ours() -> None:
+    told = "Generic S3 error\n \x1b[31m↳\x1b[0m no connection"
+
+    error = FloodmarkError("FM-CLI-001", told, found=told, details={"also": told})
+
+    assert "\x1b" not in str(error)
+    assert error.found == "Generic S3 error\n ↳ no connection"

@@ -543,7 +543,7 @@ def test_a_plan_shows_a_new_answer_without_spark(folder: Path) -> None:
     (batch,) = Project.load(folder).plan()
 
     assert [w.upstream for w in batch.windows] == ["source://rates/rows"]
-    assert batch.windows[0].reason.startswith("no versions: a new answer, 1 records; 1 records at")
+    assert batch.windows[0].reason.startswith("a new answer, 1 records; 1 records at")
     assert batch.windows[0].rows == 1
 
 

@@ -90,7 +90,7 @@ def test_an_imported_store_knows_the_files_that_were_processed(inbox: Inbox) -> 
 
     inbox.project.coordinator.import_state(str(file))
 
-    assert inbox.news() == "no versions: 1 new files, 3 in all"
+    assert inbox.news() == "1 new file (3 seen in total)"
 
 
 def test_an_export_with_a_file_of_elsewhere_is_refused_before_anything_is_written(
@@ -116,16 +116,16 @@ def test_a_file_that_was_written_a_moment_ago_waits_until_it_has_settled(inbox: 
         at = time.time() - seconds
         os.utime(inbox.root / "in" / name, (at, at))
 
-    assert inbox.news() == "no versions: 1 new files, 3 in all; 1 newer files wait to settle"
+    assert inbox.news() == "1 new file (3 seen in total); 1 newer file waits to settle"
     inbox.read()
-    assert inbox.news() == "no news; 1 newer files wait to settle"
+    assert inbox.news() == "no news; 1 newer file waits to settle"
     inbox.write()
-    assert inbox.news() == "no versions: 1 new files, 4 in all"
+    assert inbox.news() == "1 new file (4 seen in total)"
 
 
 @pytest.mark.parametrize(
     ("baseline", "news"),
-    [("", "no versions: 3 new files, 3 in all"), (", baseline: latest", "no news")],
+    [("", "3 new files (3 seen in total)"), (", baseline: latest", "no news")],
 )
 def test_lost_lists_are_given_up_by_the_command_that_is_told(
     inbox: Inbox, monkeypatch: pytest.MonkeyPatch, baseline: str, news: str

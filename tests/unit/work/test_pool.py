@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 
 import pytest
@@ -42,3 +43,20 @@ def test_of_several_failures_the_first_in_order_is_raised() -> None:
     with pytest.raises(ValueError, match="0"):
         crew.each([lambda: failing(0), lambda: failing(1)])
     assert began == [0]
+
+
+def test_a_crew_that_was_told_to_stop_begins_nothing() -> None:
+    stop = threading.Event()
+    crew = Crew(1, stop)
+    assert crew.stop is stop
+    with crew.place():
+        stop.set()
+
+    with pytest.raises(KeyboardInterrupt), crew.place():
+        raise AssertionError("begun all the same")
+    with pytest.raises(KeyboardInterrupt):
+        crew.pause(0)
+
+
+def test_without_one_who_tells_an_interrupt_arrives_by_itself() -> None:
+    assert Crew(1).stop is None

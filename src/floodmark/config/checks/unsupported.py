@@ -278,7 +278,7 @@ def _lake(resolved: ResolvedRead | ResolvedWrite) -> Iterator[Finding]:
 def _other_words(
     found: UpstreamSettings | None, tables: dict[str, UpstreamSettings]
 ) -> Iterator[Finding]:
-    """Two nodes that read one table share its windows, so they say the same about it."""
+    """Two nodes that read one table share its windows, so they must use the same read options."""
     if found is None:
         return
     first = tables.setdefault(found.name, found)

@@ -31,7 +31,11 @@ OBSERVATION_SECONDS = 5.0
 REASON, BATCH = "quarantine_reason", "quarantine_batch_id"
 """Columns that a quarantine table has beside those of the rows."""
 
-
+_FATES = {
+    "warn": "warning only; they were written",
+    "drop": "they were left out",
+    "quarantine": "they were set aside",
+}
 Marks = Mapping[str, tuple[NodeSettings, int]]
 """What checks that fail inside the plan raise, with their node and number."""
 
@@ -204,15 +208,15 @@ def report(run: Run, node: NodeSettings, counts: Mapping[int, int | None]) -> di
         found[f"expect.{node.name}.{checks.title_of(check)}"] = count
         if check.action != "fail" and checks.is_broken(check, count):
             where = f"pipeline {run.pipeline}, node {node.name}"
-            log.warning("%s: %s, action %s", where, _told(check, count), check.action)
+            log.warning("%s: %s (%s)", where, _told(check, count), _FATES[check.action])
     return found
 
 
 def _told(check: Expectation, count: int | None) -> str:
     title = checks.title_of(check)
     if check.row_count is not None:
-        return f"{title}: there are {count} rows"
-    return f"{title}: {count} rows do not pass"
+        return f"check {title}: there are {count} rows"
+    return f"check {title}: {count} {'row' if count == 1 else 'rows'} failed"
 
 
 def failed_check(error: BaseException, marks: Marks) -> tuple[NodeSettings, int] | None:
@@ -233,6 +237,6 @@ def broken(run: Run, node: NodeSettings, number: int, found: str | None = None) 
         where=f"pipeline {run.pipeline}, node {node.name}, expect {number + 1}",
         found=found or "at least one row does not pass",
         allowed="rows that pass, or action warn, drop or quarantine",
-        state="this node wrote nothing; earlier writes of this run stand and are not repeated",
+        state="nothing was written by this node; a retry skips the nodes that finished",
         next=f"correct the data or the check, then: floodmark retry {run.batch.batch_id}",
     )

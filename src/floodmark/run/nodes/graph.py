@@ -117,7 +117,7 @@ class NodeFunction:
         if self._hides_values:
             hide_values(error)
         if step:
-            error.state = "this node wrote nothing; earlier writes of this run stand"
+            error.state = "nothing was written by this node; a retry skips the nodes that finished"
             error.next = f"correct the step, then: floodmark retry {run.batch.batch_id}"
         return error
 
@@ -156,9 +156,10 @@ def hide_values(error: FloodmarkError) -> None:
 def _cause(error: Exception) -> tuple[str, str]:
     """The kind and text of what went wrong first: Spark and py4j wrap it in layers of their own."""
     from floodmark.engines.jvm import java_errors
+    from floodmark.transforms.faults import without_plan
 
     *_, (kind, message) = [(type(error).__name__, str(error)), *java_errors(error)]
-    return kind.rpartition(".")[2], message.strip()
+    return kind.rpartition(".")[2], without_plan(message).strip()
 
 
 def node_function(

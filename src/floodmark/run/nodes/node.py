@@ -162,7 +162,7 @@ class NodeRun:
             where=f"pipeline {self.run.pipeline}, node {self.node.name}, {spec.target}",
             found=f"mode {spec.mode}, and batch {batch.batch_id} has nothing of what the node reads",
             allowed="merge or append; or method: snapshot in the read of the node",
-            state="this node wrote nothing; earlier writes of this run stand and are not repeated",
+            state="nothing was written by this node; a retry skips the nodes that finished",
             next=f"change the node, then: floodmark retry {batch.batch_id}; or give the"
             f" {batch.kind} up: floodmark cancel {batch.batch_id}",
         )

@@ -171,7 +171,7 @@ def refuse_without_feed(run: Run, node: str, target: str, children: list[str]) -
         where=f"pipeline {run.pipeline}, {target}",
         found=f"read by {', '.join(children)}; delta.enableChangeDataFeed is off",
         allowed="a target with the change feed on, as floodmark creates it",
-        state="this node wrote nothing; earlier writes of this run stand and are not repeated",
+        state="nothing was written by this node; a retry skips the nodes that finished",
         next=f"{enable_feed_command(target)}, then: floodmark retry {run.batch.batch_id}",
     )
 
