@@ -76,7 +76,7 @@ def test_a_second_run_reads_the_new_files_alone_however_they_are_named(inbox: In
     # An older time, a name that sorts before, and characters that globs are made of.
     inbox.put("0 [new]{x}/b*c.csv", "id,v\n3,three\n", at=1_000_000_000)
     (plan,) = inbox.project.plan()
-    assert [w.reason for w in plan.windows] == ["no versions: 1 new files, 2 in all"]
+    assert [w.reason for w in plan.windows] == ["1 new file (2 seen in total)"]
     assert plan.windows[0].bytes == len("id,v\n3,three\n")
     inbox.run()
     assert inbox.rows() == [(1, "one"), (2, "two"), (3, "three")]

@@ -91,7 +91,7 @@ def test_a_second_run_hands_on_what_is_new_and_late_ties(desk: Desk) -> None:
     desk.tickets.write_text("1,broken\n2,lost\n2,late\n3,new\n")
     (plan,) = desk.project.plan()
     assert [w.reason for w in plan.windows] == [
-        "no versions: rows with number after 2 through 3; late ones as far back as the overlap"
+        "rows with number after 2 through 3; late ones as far back as the overlap"
     ]
     desk.run()
     desk.run()

@@ -78,7 +78,7 @@ def test_a_preview_from_python_keeps_no_list(inbox: Inbox) -> None:
         pipelines=["rows"], scope="rows", register=project.members("rows")
     )
 
-    assert batch.windows[0].reason == "no versions: 1 new files, 3 in all"
+    assert batch.windows[0].reason == "1 new file (3 seen in total)"
     assert kept(inbox) == before
 
 
