@@ -223,6 +223,8 @@ CODES: dict[str, str] = {
     "FM-RUN-009": "the rows of a node do not pass an expectation",
     "FM-RUN-010": "the batch has not frozen what a node reads whole",
     "FM-RUN-011": "a backfill or replay would replace all rows of a target by none",
+    "FM-RUN-012": "rows that were put aside for a batch are gone",
+    "FM-RUN-013": "the nodes below a node cannot read any more what it has committed",
     "FM-TRANSFORM-001": "a step names no known transform",
     "FM-TRANSFORM-002": "the parameters of a step are wrong",
     "FM-TRANSFORM-003": "a step names a column that is not there",

@@ -7,27 +7,41 @@ delta-rs in test_housekeeping.py, by Spark in tests/spark/test_housekeeping.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import floodmark as fm
+from floodmark.config import load_project
 from floodmark.control.reading import read_published
 from floodmark.control.tables import TABLES
 from floodmark.deltalog import Storage
 from floodmark.errors import FloodmarkError
+from floodmark.failpoints import FailpointReached
 from floodmark.model.offsets import Offsets
+from floodmark.model.receipt import Receipt
+from floodmark.model.write import WriteSpec
+from floodmark.project import Project
+from floodmark.sinks.delta import DeltaSink
+from floodmark.sinks.streams import last_write
 from floodmark.streaming.batches import Claim, ClaimFacts, LoadCounts, StreamBatch
-from floodmark.streaming.delta_ledger import BESIDE, DeltaLedger
-from floodmark.testing.outsides import ON_ARROW
+from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS, DeltaLedger
+from floodmark.testing.arrow import ArrowSink
+from floodmark.testing.crash import ArrowEngine, armed
+from floodmark.testing.node_projects import LEASE_TTL_SECONDS, open_project
 
 Operation = Callable[[str], None]
-Mend = Callable[[Any, str], None]
-"""What the error advises, given the place and the table."""
+Work = Callable[[], None]
+Mend = Callable[[Any, Sequence[str], FloodmarkError], None]
+"""What the error advises, given the place, its tables and the error."""
+ADVICES = 4
+"""So many errors may come one after the other: of several tables each has one of its own."""
 WORKS = "works"
 
 
@@ -45,10 +59,10 @@ class Place(Protocol):
 
 
 class Coordinated:
-    """A coordinator with its control store and one target."""
+    """A coordinator with its control store and one target, written by delta-rs or by Spark."""
 
-    def __init__(self, root: Path) -> None:
-        self.days = 0
+    def __init__(self, root: Path, spark: Any = None) -> None:
+        self.days, self.spark = 0, spark
         self.source, self.target = str(root / "orders"), str(root / "copy")
         self.control = str(root / "_control")
         self._batch_id: str | None = None
@@ -71,22 +85,39 @@ class Coordinated:
         self.coordinator.finalize_batch(self._batch_id)
         self._batch_id = None
 
+    def rebuild(self) -> None:
+        """The lost target is written anew."""
+        (batch,) = self.coordinator.current_plan()
+        self.coordinator.run_pipeline(
+            "p", str(batch.batch_id), self._copy, on_lost_target="rebuild"
+        )
+
+    def move_store(self) -> None:
+        """A new store of the same events."""
+        file = f"{self.control}.export"
+        self.coordinator.export_state(file)
+        Path(self.control).rename(f"{self.control}.old")
+        self.reopen()
+        self.coordinator.import_state(file)
+
     def _copy(self, inputs: Mapping[str, Any], run: Any) -> None:
         run.write(inputs[self.source], self.target, mode="append")
 
     def reopen(self) -> None:
-        self.coordinator = fm.Coordinator(self.control, actor="t", outside=ON_ARROW)
+        self.coordinator = fm.Coordinator(self.control, spark=self.spark, schema=None, actor="t")
+        if self.spark is None:
+            self.coordinator._engine = ArrowEngine()
 
     def check(self) -> None:
-        ids = DeltaTable(self.target).to_pyarrow_table().column("id").to_pylist()
-        assert sorted(ids) == list(range(1, self.days + 1)), (ids, self.days)
+        ids = _ids(self.target, self.spark)
+        assert ids == list(range(1, self.days + 1)), (ids, self.days)
         self.coordinator.rebuild_tables()
         assert [finding.text for finding in self.coordinator.verify() if not finding.ok] == []
         query = "SELECT seq FROM t ORDER BY seq"
         history = read_published(f"{self.control}/history", Storage(), query)
         assert history is not None
         shown = history.column("seq").to_pylist()
-        last = self.coordinator.history(limit=1)[-1].seq
+        last = self.coordinator._reader().events()[-1].seq
         assert shown == list(range(1, last + 1))
 
     def tables(self, of: str) -> list[str]:
@@ -94,6 +125,8 @@ class Coordinated:
         if of == "target":
             return [self.target]
         names = ["_journal"] if of == "journal" else [table.name for table in TABLES]
+        if of == "two published":
+            names = ["watermarks", "history"]  # one with partitions and overwrites, one that grows
         return [f"{self.control}/{name}" for name in names]
 
 
@@ -101,10 +134,10 @@ FACTS = ClaimFacts("here", {"t": "id"}, "query", "checkpoint")
 
 
 class Streamed:
-    """A stream into a Delta table: record n of its topic is the row n."""
+    """A stream into a Delta table: record n of its topic is the row n, and a dead letter beside it."""
 
-    def __init__(self, root: Path) -> None:
-        self.days, self.target = 0, str(root / "events")
+    def __init__(self, root: Path, spark: Any = None) -> None:
+        self.days, self.target, self.spark = 0, str(root / "events"), spark
         self.claim: Claim | None = None
         self.reopen()
         self.ledger.ensure()
@@ -119,15 +152,24 @@ class Streamed:
         day = end.at(("t", 0)) + 1
         batch = StreamBatch(claim.next_batch_id, claim.incarnation, end, _at(day))
         assert self.ledger.admitted(claim, batch)
-        receipt = self.ledger.receipt(claim, batch, LoadCounts(1, 1))
-        properties = CommitProperties(
-            custom_metadata={"userMetadata": receipt.user_metadata},
-            app_transactions=[Transaction(receipt.app_id, receipt.seq)],
-        )
+        counts = LoadCounts(2, 1, 1)
+        letters = f"{self.target}{DEAD_LETTERS}"
+        receipt = self.ledger.receipt(claim, batch, counts, of="/dead_letters")
+        self._save(letters, _letters(day), receipt)
         rows = pa.table({"id": pa.array([day], pa.int64())})
-        write_deltalake(self.target, rows, mode="append", commit_properties=properties)
+        self._save(self.target, rows, self.ledger.receipt(claim, batch, counts))
         self.claim = replace(claim, end_offsets=_at(day), batch_id=batch.batch_id)
         self.days = day
+
+    def _save(self, path: str, rows: pa.Table, receipt: Receipt) -> None:
+        """A commit as streaming.delta_writing makes it."""
+        spec, previous = WriteSpec(path, "append", "s"), last_write(path, receipt.app_id, Storage())
+        if self.spark is None:
+            ArrowSink(spec, (), previous).write(rows, receipt)
+        else:
+            DeltaSink(self.spark, spec, (), previous).write(
+                self.spark.createDataFrame(rows), receipt
+            )
 
     def reset(self) -> None:
         """`floodmark stream reset`, to where the rows of the target end."""
@@ -139,54 +181,183 @@ class Streamed:
         self.claim = None
 
     def check(self) -> None:
-        ids = DeltaTable(self.target).to_pyarrow_table().column("id").to_pylist()
-        assert sorted(ids) == list(range(1, self.days + 1))
+        for path in (self.target, f"{self.target}{DEAD_LETTERS}"):
+            assert _ids(path, self.spark) == list(range(1, self.days + 1)), path
         row = self.ledger.trusted("s")
         assert row is not None
         assert row.end_offsets == _at(self.days)
 
     def tables(self, of: str) -> list[str]:
-        """The tables of a kind: the notes beside the target, or the target."""
-        return [self.target if of == "target" else f"{self.target}{BESIDE}"]
+        """The tables of a kind: the notes or dead letters beside the target, or the target."""
+        beside = {"notes": BESIDE, "letters": DEAD_LETTERS}
+        return [f"{self.target}{beside.get(of, '')}"]
+
+
+def _letters(day: int) -> pa.Table:
+    now = pa.array([datetime.now(UTC)], pa.timestamp("us", "UTC"))
+    return pa.table(
+        {"stream_id": ["s"], "id": pa.array([day], pa.int64()), "dead_lettered_at": now}
+    )
+
+
+STORY = """\
+project: shop
+jobs: 1
+connections: {lake: {type: lake, root: lake}}
+pipelines:
+  - pipeline: events
+    parallel: 1
+    nodes:
+      - name: recent
+        read: {connection: lake, path: events, incremental: {cursor: at, type: timestamp}}
+      - {name: one, depends_on: [recent], write: {connection: lake, path: one, mode: append}}
+      - {name: two, depends_on: [one], write: {connection: lake, path: two, mode: append}}
+      - {name: three, depends_on: [recent], write: {connection: lake, path: three, mode: append}}
+"""
+TARGETS = ("one", "two", "three")
+
+
+class Nodes:
+    """A pipeline of nodes: `recent` is landed for `one` and `three`, `two` reads the commit of `one`.
+
+    The day of the operation is interrupted twice: behind node one, and by the process that goes on
+    behind node two. The next process ends it.
+    """
+
+    def __init__(self, root: Path, spark: Any = None) -> None:
+        self.root, self.spark, self.days = root, spark, 0
+        self._points: list[str] = []
+        (root / "floodmark.yaml").write_text(STORY)
+        self.reopen()
+
+    def reopen(self) -> None:
+        self.project = open_project(self.root)
+        if self.spark is not None:
+            self.project = Project(
+                load_project(self.root / "floodmark.yaml"), session=lambda: self.spark
+            )
+            self.project.coordinator._lease_ttl = LEASE_TTL_SECONDS
+
+    def work(self) -> None:
+        if not self._points:
+            self._grow()
+            self._run()
+            return
+        with armed(self._points[0] or None), suppress(FailpointReached):
+            self._run()
+        self._points.pop(0)
+
+    def accept_rows(self) -> None:
+        """Rows of this batch that are gone are made once more."""
+        (batch,) = self.project.coordinator.current_plan()
+        for error in [
+            o.error
+            for o in self.project.retry(str(batch.batch_id), on_lost_range="accept").outcomes
+            if o.error
+        ]:
+            raise error
+        self._points = []
+
+    def _run(self) -> None:
+        for error in [o.error for o in self.project.run().outcomes if o.error]:
+            raise error
+
+    def _grow(self) -> None:
+        self.days += 1
+        at = pa.array([datetime(2026, 1, self.days, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+        rows = pa.table({"id": pa.array([self.days], pa.int64()), "at": at})
+        feed: dict[str, str | None] = {"delta.enableChangeDataFeed": "true"}
+        write_deltalake(str(self.root / "lake/events"), rows, mode="append", configuration=feed)
+
+    def check(self) -> None:
+        self.work()
+        for name in TARGETS:
+            assert _ids(str(self.root / "lake" / name), self.spark) == list(
+                range(1, self.days + 1)
+            ), name
+        findings = self.project.coordinator.verify()
+        assert [finding.text for finding in findings if not finding.ok] == []
+        landing = self.root / "lake/_control/landing"
+        assert not any(landing.glob("batch_*"))
+
+    def tables(self, of: str) -> list[str]:
+        """What is landed for the day, or the target that another node reads."""
+        self._grow()
+        self._points = ["sink.before_commit:3"]
+        self.work()
+        self._points = ["sink.before_commit:2", ""]
+        landing = self.root / "lake/_control/landing"
+        landed = [str(log.parent) for log in landing.rglob("_delta_log")]
+        assert landed
+        return landed if of == "landing" else [str(self.root / "lake/one")]
+
+
+def _ids(path: str, spark: Any) -> list[int]:
+    if spark is None:
+        found = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT id FROM t")
+        ids = pa.table(found).column("id").to_pylist()
+    else:
+        ids = [row["id"] for row in spark.read.format("delta").load(path).select("id").collect()]
+    return sorted(ids)
 
 
 def _at(offset: int) -> Offsets:
     return Offsets.of({("t", 0): offset})
 
 
-def outcome(place: Any, of: str, operation: Operation, mend: Mend | None) -> str:
+def outcome(
+    place: Any, kinds: Sequence[str], operation: Operation, mend: Mend | None, *, days: int = 3
+) -> str:
     """What becomes of work after housekeeping: WORKS, or the code of the refusal.
 
     The process that was open goes on, then another one. After a refusal `mend` does what the error
-    advises, and everything has to be there.
+    advises, and everything has to be there. A refusal that a retry passes needs no other advice.
     """
-    for _ in range(3):
+    for _ in range(days):
         place.work()
-    tables = place.tables(of)
+    tables = [table for of in kinds for table in place.tables(of)]
     for table in tables:
         operation(table)
     result = WORKS
     for again in (False, True):
         if again:
             place.reopen()
-        error = _refusal(place)
+        error = _refusal(place.work)
         if error is not None:
-            assert error.next, error
             result = error.code
-            place.reopen()
-            assert _refusal(place) is not None, "another process is refused too"
-            assert mend is not None, error
-            for table in tables:
-                mend(place, table)
-            place.reopen()
-            place.work()
-    place.check()
+            _follow(place, tables, mend, error, place.work)
+    error = _refusal(place.check)
+    if error is not None:
+        # Nothing that a run needs: only `state rebuild`, which the check asks for, is refused.
+        result = f"rebuild {error.code}"
+        _follow(place, tables, mend, error, place.check)
     return result
 
 
-def _refusal(place: Place) -> FloodmarkError | None:
+def _follow(
+    place: Any, tables: Sequence[str], mend: Mend | None, error: FloodmarkError, work: Work
+) -> None:
+    """Do what the errors advise, one after the other, until work goes on."""
+    for _ in range(ADVICES):
+        assert error.next, error
+        if not error.retryable:
+            place.reopen()
+            again = _refusal(work)
+            assert again is not None, "another process is refused too"
+            assert again.code == error.code
+            assert mend is not None, error
+            mend(place, tables, again)
+            place.reopen()
+        following = _refusal(work)
+        if following is None:
+            return
+        error = following
+    raise AssertionError(error)
+
+
+def _refusal(work: Work) -> FloodmarkError | None:
     try:
-        place.work()
+        work()
     except FloodmarkError as error:
         return error
     return None

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from floodmark.control.delta import DeltaEventLog
 from floodmark.control.events import Created, Event, Registered
 from floodmark.control.fold import fold
-from floodmark.control.journal import CommitConflict, EventLog, Journal
+from floodmark.control.journal import CommitConflict, CommitReplaced, EventLog, Journal
 from floodmark.control.memory import MemoryEventLog
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.deltalog import Storage
@@ -210,3 +212,32 @@ def test_a_compaction_that_lost_the_race_changes_nothing(tmp_path: Path) -> None
 def test_events_survive_the_way_through_delta(tmp_path: Path) -> None:
     log = filled(tmp_path)
     assert fold(log.read(None).events) == Journal(delta_log(tmp_path), actor="t").state()
+
+
+def test_a_journal_in_whose_place_an_older_copy_was_put_takes_no_commit(tmp_path: Path) -> None:
+    journal, older = tmp_path / "control/_journal", tmp_path / "older"
+    log = delta_log(tmp_path)
+    log.create()
+    log.append([event(1)], start(log))
+    shutil.copytree(journal, older)
+    log.append([event(2)], start(log))
+    position = start(log)
+    shutil.rmtree(journal)
+    older.rename(journal)
+    before = sorted(journal.rglob("*"))
+
+    with pytest.raises(CommitReplaced):
+        log.append([event(3)], position)
+
+    assert sorted(journal.rglob("*")) == before
+
+
+def test_files_that_spark_has_put_together_are_read_with_their_times(tmp_path: Path) -> None:
+    """Spark writes times as INT96, in nanoseconds and without a zone."""
+    log = filled(tmp_path)
+    before = log.read(None).events
+    for data in (tmp_path / "control/_journal").glob("*.parquet"):
+        rows = pq.ParquetFile(data).read()
+        pq.write_table(rows, data, use_deprecated_int96_timestamps=True)
+
+    assert delta_log(tmp_path).read(None).events == before

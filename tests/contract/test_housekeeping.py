@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from tests.contract.housekeeping import WORKS, Coordinated, Mend, Operation, Streamed, outcome
+from tests.contract.housekeeping import (
+    WORKS,
+    Coordinated,
+    Mend,
+    Nodes,
+    Operation,
+    Streamed,
+    outcome,
+)
 
 import floodmark as fm
-from floodmark.errors import ControlError
+from floodmark import failpoints
+from floodmark.control import delta
+from floodmark.errors import ControlError, FloodmarkError
 
 
 def optimize(path: str) -> None:
@@ -19,9 +30,23 @@ def optimize(path: str) -> None:
 
 
 def optimize_and_vacuum(path: str) -> None:
-    """Files that older versions name are gone at once."""
-    optimize(path)
-    DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    """Every file is written anew, and what was there is gone at once."""
+    table = DeltaTable(path)
+    partitions = table.metadata().partition_columns
+    columns = [f.name for f in table.schema().fields if f.name not in partitions]
+    table.optimize.z_order(columns[:1])
+    DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+
+
+def empty_and_vacuum(path: str) -> None:
+    DeltaTable(path).delete()
+    DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+
+
+def unlink(path: str) -> None:
+    """Files that the log names are gone, as a VACUUM by an older version of the log leaves it."""
+    for file in Path(path).glob("*.parquet"):
+        file.unlink()
 
 
 def properties(path: str) -> None:
@@ -52,9 +77,26 @@ def restore(path: str) -> None:
     table.restore(table.version() - 1)
 
 
-def restore_back(_: Any, path: str) -> None:
-    table = DeltaTable(path)
-    table.restore(table.version() - 1)
+def restore_back(_: Any, tables: Sequence[str], error: FloodmarkError) -> None:
+    assert "put the table back" in str(error.next)
+    for path in tables:
+        restore(path)
+
+
+def restore_journal(_: Any, tables: Sequence[str], error: FloodmarkError) -> None:
+    (journal,) = tables
+    DeltaTable(journal).restore(int(str(error.next).rpartition(" ")[2]))
+
+
+def accept_rows(place: Any, _: Sequence[str], error: FloodmarkError) -> None:
+    assert "--on-lost-range" in str(error.next)
+    assert "accept" in str(error.next)
+    place.accept_rows()
+
+
+def reset(place: Any, _: Sequence[str], error: FloodmarkError) -> None:
+    assert "stream reset" in str(error.next)
+    place.reset()
 
 
 CELLS: list[tuple[str, str, Operation, str]] = [
@@ -88,7 +130,34 @@ CELLS: list[tuple[str, str, Operation, str]] = [
     ("stream", "target", append_only, WORKS),
     ("stream", "target", short_log, "FM-STREAM-047"),
     ("stream", "target", restore, "FM-SINK-009"),
+    ("stream", "letters", optimize_and_vacuum, WORKS),
+    ("stream", "letters", properties, WORKS),
+    ("stream", "letters", append_only, WORKS),
+    ("stream", "letters", short_log, WORKS),
+    ("stream", "letters", restore, "FM-SINK-009"),
+    ("nodes", "landing", optimize_and_vacuum, WORKS),
+    ("nodes", "landing", properties, WORKS),
+    ("nodes", "landing", deletion_vectors, WORKS),
+    ("nodes", "landing", append_only, WORKS),
+    ("nodes", "landing", short_log, "FM-RUN-012"),
+    ("nodes", "landing", empty_and_vacuum, "FM-RUN-012"),
+    ("nodes", "landing", unlink, "FM-SOURCE-006"),
+    ("nodes", "target", optimize, WORKS),
+    ("nodes", "target", optimize_and_vacuum, "FM-RUN-013"),
+    ("nodes", "target", properties, WORKS),
+    ("nodes", "target", append_only, WORKS),
+    ("nodes", "target", short_log, "FM-RUN-013"),
+    ("nodes", "target", restore, "FM-SINK-009"),
 ]
+PLACES: dict[str, Any] = {"batches": Coordinated, "stream": Streamed, "nodes": Nodes}
+MENDS: dict[str, Mend] = {
+    "FM-CONTROL-028": restore_journal,
+    "FM-SINK-009": restore_back,
+    "FM-STREAM-047": reset,
+    "FM-RUN-012": accept_rows,
+    "FM-RUN-013": accept_rows,
+    "FM-SOURCE-006": accept_rows,
+}
 
 
 @pytest.mark.parametrize(
@@ -99,10 +168,38 @@ CELLS: list[tuple[str, str, Operation, str]] = [
 def test_work_goes_on_or_is_refused_with_a_way_out(
     tmp_path: Path, who: str, of: str, operation: Operation, expected: str
 ) -> None:
-    place = (Coordinated if who == "batches" else Streamed)(tmp_path)
-    mends: dict[Operation, Mend] = {restore: restore_back, short_log: lambda it, _: it.reset()}
+    assert outcome(PLACES[who](tmp_path), [of], operation, MENDS.get(expected)) == expected
 
-    assert outcome(place, of, operation, mends.get(operation)) == expected
+
+@pytest.mark.parametrize("hidden", [True, False], ids=["as_it_is", "under_another_name"])
+def test_a_vacuum_without_retention_spares_what_is_about_to_be_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: bool
+) -> None:
+    place = Coordinated(tmp_path)
+    place.work()
+    (journal,) = place.tables("journal")
+    if not hidden:
+        monkeypatch.setattr(delta, "HIDDEN", "part-")
+
+    def vacuumed(point: str) -> None:
+        if point == "journal.after_data_file":
+            table = DeltaTable(journal)  # its own commits would come before ours
+            doomed = table.vacuum(0, enforce_retention_duration=False, full=True)
+            for name in doomed:
+                (Path(journal) / name).unlink()
+
+    with monkeypatch.context() as between:
+        between.setattr(failpoints, "reached", vacuumed)
+        place.coordinator.pause("p")
+
+    if not hidden:
+        with pytest.raises(ControlError):
+            fm.Coordinator(place.control, actor="t").state()
+        return
+    assert fm.Coordinator(place.control, actor="t").state().pipelines["p"].is_paused
+    place.coordinator.resume("p")
+    place.work()
+    place.check()
 
 
 def replace_newest_commit(path: str) -> None:

@@ -27,8 +27,15 @@ from floodmark.control.journal import (
     Tail,
 )
 from floodmark.control.owners import refuse_obstacles
-from floodmark.deltalog import Storage, is_local, make_private, write_problem
-from floodmark.errors import ControlError
+from floodmark.deltalog import (
+    DeltaLog,
+    Storage,
+    file_location,
+    is_local,
+    make_private,
+    write_problem,
+)
+from floodmark.errors import ControlError, PlanError
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties
@@ -40,6 +47,10 @@ LAST_EVENT = "floodmark-journal"
 events away, and leaves it standing."""
 COMPACTION_MARK = "floodmarkCompaction"
 """In the commit info of a compaction: its rows stand for events that were there before."""
+
+HIDDEN = "_part-"
+"""What names of the journal's data files begin with: VACUUM passes over such names, so one without
+retention cannot take a file away that was written and is not committed yet. Upkeep removes them."""
 
 SCHEMA = pa.schema(
     [
@@ -168,16 +179,25 @@ class DeltaEventLog:
     def _refuse_replaced(self, position: int) -> None:
         """Raise CommitReplaced if the newest commit known here is not in the log as it was.
 
-        On a local disk Spark publishes a commit by renaming a file over what is there.
+        On a local disk Spark publishes a commit by renaming a file over what is there. A clone or an
+        older copy that was put in the place of the journal has fewer versions.
         """
         if self._last is None or self._last[0] != position:
             return
         commit = self._commit_file(position)
         added = None if commit is None else self._added_files(commit)
-        if commit is None or frozenset(added or ()) == self._last[1]:
+        if commit is None and self._reaches(position):
             return  # cleaned up by somebody's retention: the next commit of ours finds out
+        if commit is not None and frozenset(added or ()) == self._last[1]:
+            return
         self._last = self._table = None
         raise CommitReplaced(f"{self.path} version {position}")
+
+    def _reaches(self, position: int) -> bool:
+        try:
+            return DeltaLog(self.path, self._storage).facts().latest_version >= position
+        except PlanError:
+            return False  # the folder is gone, or has no log
 
     def _added_files(self, commit: str) -> list[str] | None:
         try:
@@ -244,7 +264,7 @@ class DeltaEventLog:
 
     def _read_data_file(self, path: str) -> list[Event] | None:
         try:
-            content = self._storage.read(f"{self.path}/{path}")
+            content = self._storage.read(file_location(self.path, path))
         except FileNotFoundError:
             return None
         try:
@@ -255,7 +275,7 @@ class DeltaEventLog:
     def _write_data_file(self, events: Sequence[Event]) -> Any:
         from deltalake.transaction import AddAction
 
-        name = f"part-{uuid.uuid4()}.parquet"
+        name = f"{HIDDEN}{uuid.uuid4()}.parquet"
         content = io.BytesIO()
         pq.write_table(table_of(events), content, compression="zstd")
         data = content.getvalue()
@@ -283,11 +303,18 @@ class DeltaEventLog:
         try:
             table.create_write_transaction([action], mode, SCHEMA, commit_properties=properties)
         except CommitFailedError as error:
-            refuse_obstacles(table, self.path, error, rewrites=mode == "overwrite")
+            self._refuse_obstacles(table, error, mode)
             raise CommitConflict from error
         except (DeltaError, OSError) as error:
-            refuse_obstacles(table, self.path, error, rewrites=mode == "overwrite")
+            self._refuse_obstacles(table, error, mode)
             raise CommitUnknown from error
+
+    def _refuse_obstacles(self, table: Any, error: BaseException, mode: str) -> None:
+        new_store = (
+            f"floodmark state export FILE; move {self.control} away; floodmark state import FILE"
+        )
+        rewrites = mode == "overwrite"
+        refuse_obstacles(table, self.path, error, rewrites=rewrites, otherwise=new_store)
 
     def _table_at(self, position: int) -> Any:
         """A handle at exactly `position`: only then is the commit a compare-and-swap."""
@@ -371,6 +398,8 @@ def table_of(events: Iterable[Event]) -> pa.Table:
 def events_of(table: pa.Table) -> list[Event]:
     """Rows of the journal as events; raises ValueError for rows that no version ever wrote."""
     rows = table.select([name for name in SCHEMA.names if name != "at"]).to_pylist()
+    # Spark, which may have put files together, writes times as INT96: without a zone, in nanoseconds.
+    written_at = table.column("at").cast(SCHEMA.field("at").type)
     return [
         Event(
             seq=row["seq"],
@@ -379,7 +408,7 @@ def events_of(table: pa.Table) -> list[Event]:
             actor=row["actor"],
             at=at,
         )
-        for row, at in zip(rows, columns.instants_of(table.column("at")), strict=True)
+        for row, at in zip(rows, columns.instants_of(written_at), strict=True)
     ]
 
 
@@ -401,7 +430,9 @@ def added_files(commit: str) -> list[str] | None:
 
 
 def _active_files(table: Any) -> list[str]:
-    return [uri.rsplit("/", 1)[-1] for uri in table.file_uris()]
+    """As the log names them: in a clone they are files of another table."""
+    paths: list[str] = pa.table(table.get_add_actions()).column("path").to_pylist()
+    return paths
 
 
 def _seq(event: Event) -> int:

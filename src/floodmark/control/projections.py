@@ -332,7 +332,9 @@ class Projector:
 
     def _refuse_obstacles(self, handle: Any, error: BaseException) -> None:
         if handle is not None:
-            refuse_obstacles(handle, str(handle.table_uri).rstrip("/"), error, rewrites=True)
+            path = str(handle.table_uri).rstrip("/")
+            anew = f"move {path} away; floodmark state rebuild"
+            refuse_obstacles(handle, path, error, rewrites=True, otherwise=anew)
 
     def _open(self, table: PublishedTable) -> Any:
         from deltalake import DeltaTable

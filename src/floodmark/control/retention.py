@@ -13,9 +13,13 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from floodmark import failpoints
-from floodmark.control.delta import unreadable
+from floodmark.control.delta import HIDDEN, unreadable
 from floodmark.deltalog import Storage
 from floodmark.deltalog.storage import Entry
 from floodmark.model.clock import epoch_micros
@@ -50,7 +54,11 @@ def remove_unneeded(table: str, storage: Storage, retain_seconds: float, now: da
     Killed in between, the table is as readable as before; called again, it goes on.
     """
     removed = Removed()
-    doomed = [f"{table}/{name}" for name in _unneeded_data(table, storage, retain_seconds)]
+    names = [
+        *_unneeded_data(table, storage, retain_seconds),
+        *_unneeded_hidden(table, storage, retain_seconds, now),
+    ]
+    doomed = [f"{table}/{name}" for name in names]
     doomed += [
         f"{table}/_delta_log/{name}" for name in _old_log(table, storage, retain_seconds, now)
     ]
@@ -80,6 +88,54 @@ def _unneeded_data(table: str, storage: Storage, retain_seconds: float) -> list[
         return []
     except (DeltaError, OSError) as error:
         raise unreadable(table, error) from error
+
+
+def _unneeded_hidden(
+    table: str, storage: Storage, retain_seconds: float, now: datetime
+) -> list[str]:
+    """The same of files that every VACUUM passes over; see `control.delta.HIDDEN`."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    entries = _entries(storage, table)
+    old = {
+        entry.name
+        for entry in entries
+        if entry.name.startswith(HIDDEN) and _age(entry, now) >= retain_seconds
+    }
+    if not old:
+        return []
+    try:
+        # What is active is asked for behind the listing: a file that was committed meanwhile is.
+        active = DeltaTable(table, storage_options=storage.options).file_uris()
+        removed = _removed_at(table, storage)
+    except (DeltaError, pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise unreadable(table, error) from error
+    old -= {uri.rpartition("/")[2] for uri in active}
+    if retain_seconds:  # with none, what this very clean-up has replaced goes too
+        since = (epoch_micros(now) / 1e6 - retain_seconds) * 1e3
+        old -= {name for name, at in removed.items() if at > since}
+    return sorted(old)
+
+
+def _removed_at(table: str, storage: Storage) -> dict[str, int]:
+    """When commits took data files out of the table, in milliseconds, as far as the log says."""
+    folder = f"{table}/_delta_log"
+    names = [entry.name for entry in _entries(storage, folder)]
+    checkpoints = [name for name in names if _CHECKPOINT.fullmatch(name)]
+    removes: list[dict[str, Any]] = []
+    newest = max(checkpoints, default="")
+    if newest:
+        content = pa.BufferReader(storage.read(f"{folder}/{newest}"))
+        columns = ["remove.path", "remove.deletionTimestamp"]
+        rows = pq.read_table(content, columns=columns, use_threads=False).to_pylist()
+        removes += [row["remove"] for row in rows if row.get("remove")]
+    for name in names:
+        if name.endswith(".json") and _LOG_FILE.fullmatch(name) and name[:20] > newest[:20]:
+            for line in storage.read(f"{folder}/{name}").decode().splitlines():
+                if '"remove"' in line and (remove := json.loads(line).get("remove")):
+                    removes.append(remove)
+    return {each["path"]: each.get("deletionTimestamp") or 0 for each in removes if each["path"]}
 
 
 def _old_log(table: str, storage: Storage, retain_seconds: float, now: datetime) -> Iterator[str]:

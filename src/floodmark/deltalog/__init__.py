@@ -6,7 +6,9 @@ the door to files, on local disk or in an object store.
 
 from __future__ import annotations
 
+from floodmark.deltalog.files import file_location
 from floodmark.deltalog.log import DeltaLog, is_delta_table
+from floodmark.deltalog.obstacles import Obstacle, obstacle
 from floodmark.deltalog.schema import fingerprint
 from floodmark.deltalog.storage import (
     Entry,
@@ -21,12 +23,15 @@ from floodmark.deltalog.storage import (
 __all__ = [
     "DeltaLog",
     "Entry",
+    "Obstacle",
     "Storage",
     "absolute",
+    "file_location",
     "files_below",
     "fingerprint",
     "is_delta_table",
     "is_local",
     "make_private",
+    "obstacle",
     "write_problem",
 ]

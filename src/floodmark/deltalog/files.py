@@ -40,6 +40,15 @@ def places(table: str, files: Iterable[Action]) -> Iterator[str]:
             yield _place(table, location(vector["pathOrInlineDv"]))
 
 
+def file_location(table: str, path: str) -> str:
+    """The path or URI of a data file that a table's log names; in a clone it is another table's.
+
+    >>> file_location("/lake/clone", "file:///lake/t/a.parquet")
+    '/lake/t/a.parquet'
+    """
+    return _place(table, location(path))
+
+
 def location(path: str) -> str:
     """A path of the log as the store knows it: without escapes, and local ones without `file:`.
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -31,6 +32,7 @@ from floodmark.model.write import DELTA, Changes, Deletes, Missing, WriteMode, W
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.edges import Edges
 from floodmark.run.engine import Engine
+from floodmark.run.landed import ROWS_CHANGED, Landed, landed_before, rows_gone
 from floodmark.run.landing import Attempt, Landing, attempt_in_force, has_files
 from floodmark.run.leases import Lease
 from floodmark.run.lost_targets import (
@@ -87,6 +89,7 @@ class Run:
         loads_anew: bool = False,
         readers: Readers | None = None,
         lookups: Collection[str] | None = None,
+        accepts_lost_rows: bool = False,
     ) -> None:
         self.batch = batch
         self.pipeline = pipeline
@@ -112,6 +115,8 @@ class Run:
         """Whether first runs replace what their targets hold, also what others wrote."""
         self._options = options or {}
         self._on_lost_target = on_lost_target
+        self.accepts_lost_rows = accepts_lost_rows
+        """Whether rows of this batch that are gone, landed or committed, are made once more."""
         self.needs_other_pass = False
         """Whether a write has to be made in a pass of the other kind; see `run.lost_targets`."""
         self._sinks: Mapping[str, SinkDone] = {}
@@ -312,12 +317,16 @@ class Run:
         folder = self._landing.folder(self.batch.batch_id, self.pipeline, write_name)
         earlier = self._landing.numbers(folder)
         is_binding = bool(earlier) and any(self._is_committed(spec) for spec in readers)
+        receipt = self._landed(write_name)
         for number in reversed(earlier) if is_binding else ():
-            found = self._landing_sink(folder, number, windows).committed(self._landed(write_name))
+            sink = self._landing_sink(folder, number, windows)
+            found = landed_before(f"{folder}/{number}", partial(sink.committed, receipt))
+            if found is not None and self._serves(found):
+                return found.result
             if found is not None:
-                return found
+                break  # the rows of an earlier attempt are not those that were taken
         sink = self._landing_sink(folder, max(earlier, default=0) + 1, windows)
-        landed = sink.write(make(), self._landed(write_name))
+        landed = sink.write(make(), receipt)
         failpoints.reached("landing.after_write")
         return landed
 
@@ -347,8 +356,8 @@ class Run:
         with self._turn(name):
             found = dict(self._complete_attempts(name))
             chosen = attempt_in_force(list(found), way, version, is_taken)
-            if chosen is not None:
-                return found[chosen]
+            if chosen is not None and self._serves(found[chosen], is_taken):
+                return found[chosen].result
             last = max((attempt.number for attempt in self._attempts(name)), default=0)
             once = self._attempted(name, Attempt(last + 1, way, version), {"bounds": bounds()})
             landed = once.write(make)
@@ -362,17 +371,40 @@ class Run:
         folder = self._landing.folder(self.batch.batch_id, self.pipeline, name)
         return [Attempt.of(each) for each in self._landing.names(folder)]
 
-    def _complete_attempts(self, name: str) -> Iterator[tuple[Attempt, WriteResult]]:
+    def _complete_attempts(self, name: str) -> Iterator[tuple[Attempt, Landed]]:
         for attempt in self._attempts(name):
-            result = self._attempted(name, attempt).committed()
-            if result is not None:
-                yield attempt, result
+            once = self._attempted(name, attempt)
+            found = landed_before(self._attempt_path(name, attempt), once.committed)
+            if found is not None:
+                yield attempt, found
 
     def _attempted(self, name: str, attempt: Attempt, notes: Notes | None = None) -> _Once:
+        write_name = f"{name}.{attempt.folder}"
+        return self._once(self._attempt_path(name, attempt), write_name, notes=notes)
+
+    def _attempt_path(self, name: str, attempt: Attempt) -> str:
         assert self._landing is not None  # noqa: S101  (whoever attempts has a place)
         folder = self._landing.folder(self.batch.batch_id, self.pipeline, name)
-        path, write_name = f"{folder}/{attempt.folder}", f"{name}.{attempt.folder}"
-        return self._once(path, write_name, notes=notes)
+        return f"{folder}/{attempt.folder}"
+
+    def _serves(self, found: Landed, is_taken: Callable[[], bool] = lambda: True) -> bool:
+        """Whether landed rows can be read; those that are gone are landed anew.
+
+        Raises FM-RUN-012 if a write has taken them, and the operator has not accepted their loss.
+        """
+        proves = self.accepts_lost_rows
+        why = found.loss(self.log_of(found.path), proves_files=proves)
+        if why and is_taken() and not proves:
+            raise rows_gone(self.pipeline, self.batch.batch_id, found.path, why)
+        return not why
+
+    def landed_version(self, landed: WriteResult) -> int:
+        """The version at which landed rows are read: others may have put them together since."""
+        found = Landed(landed.target, landed)
+        version = found.readable_version(self.log_of(landed.target))
+        if version is None:
+            raise rows_gone(self.pipeline, self.batch.batch_id, found.path, ROWS_CHANGED)
+        return version
 
     def _turn(self, name: str) -> threading.Lock:
         with self._guard:

@@ -181,6 +181,7 @@ class Runner:
             loads_anew=self.loads_anew,
             readers=self.readers,
             lookups=known.lookups if known else None,
+            accepts_lost_rows=self.on_lost_range is not None,
         )
 
     def _read(self, run: Run, engine: Engine) -> Mapping[str, Any]:

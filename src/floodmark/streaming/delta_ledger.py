@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.deltalog import DeltaLog, Storage, is_delta_table
+from floodmark.deltalog import DeltaLog, Obstacle, Storage, is_delta_table, obstacle
 from floodmark.errors import SourceError, StreamError
 from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.offsets import Offsets, breaks
@@ -362,8 +362,8 @@ class DeltaLedger:
             said = metadata_of(commit.user_metadata)
             if "row" in said:
                 return said
-        if facts.earliest_version == 0:
-            return None
+            if commit.version == 0 and commit.operation == "CREATE TABLE":
+                return None  # as floodmark made it; of a clone only the rows tell
         from deltalake import DeltaTable, QueryBuilder
         from deltalake.exceptions import DeltaError
 
@@ -509,6 +509,7 @@ class DeltaLedger:
         properties = CommitProperties(
             custom_metadata={"userMetadata": metadata}, max_commit_retries=0
         )
+        table = None
         try:
             table = DeltaTable(
                 self._beside,
@@ -517,19 +518,29 @@ class DeltaLedger:
             )
             rows = pa.Table.from_pylist([shown], schema=_ROWS)
             write_deltalake(table, rows, mode="append", commit_properties=properties)
-        except CommitFailedError as error:
-            raise moved(self.stream_id) from error
         except (DeltaError, OSError) as error:
-            raise self._unwritable(error) from error
+            why = None if table is None else obstacle(table, self._beside, error, rewrites=False)
+            if why is None and isinstance(error, CommitFailedError):
+                raise moved(self.stream_id) from error
+            raise self._unwritable(error, why) from error
 
-    def _unwritable(self, error: BaseException) -> StreamError:
+    def _unwritable(self, error: BaseException, why: Obstacle | None = None) -> StreamError:
+        mend = "mend the access to the folder"
+        if why is not None:
+            mend = (
+                f"with Spark: {why.remedy}"
+                if why.remedy
+                else "Delta does not take that back: move the folder away (the stream goes on behind its"
+                " last batch in the target; a reset or rewind since then has to be said again)"
+            )
         return StreamError(
             "FM-STREAM-004",
             "the table of a stream beside its target cannot be used",
             where=f"stream {self.stream_id}, {self._beside}",
-            found=str(error)[:500],
+            found=str(error)[:500] if why is None else why.found,
+            allowed=None if why is None else why.allowed,
             state="nothing was written",
-            next="mend the access to the folder, then: floodmark stream run",
+            next=f"{mend}; then: floodmark stream run",
         )
 
 

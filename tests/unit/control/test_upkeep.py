@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 import floodmark as fm
 from floodmark.control import turns, upkeep
-from floodmark.control.delta import DeltaEventLog
+from floodmark.control.delta import HIDDEN, DeltaEventLog
 from floodmark.control.events import Registered
 from floodmark.control.heartbeats import FileHeartbeats
 from floodmark.control.journal import Journal
@@ -85,12 +85,13 @@ def test_a_second_upkeep_has_nothing_to_do(story: Story) -> None:
     assert again.removed_files == 0
 
 
-def test_files_younger_than_the_retention_stay(story: Story) -> None:
+@pytest.mark.parametrize("prefix", [HIDDEN, "part-"], ids=["ours", "of_earlier_versions"])
+def test_files_younger_than_the_retention_stay(story: Story, prefix: str) -> None:
     make_older(story.root / "control", 2 * HOUR)
-    orphan = story.root / "control/_journal/part-orphan.parquet"
+    journal = story.root / "control/_journal"
+    orphan, fresh = journal / f"{prefix}orphan.parquet", journal / f"{prefix}fresh.parquet"
     orphan.write_text("a writer that was killed left this")
     os.utime(orphan, (time.time() - 2 * HOUR,) * 2)
-    fresh = story.root / "control/_journal/part-fresh.parquet"
     fresh.write_text("a writer is about to commit this")
 
     done = story.coordinator().upkeep(HOUR)

@@ -80,7 +80,8 @@ def look_up_database(run: Run, window: Window, readers: Sequence[WriteSpec]) -> 
 
     def make() -> DataFrame:
         landed = written()
-        table = run.spark.read.format("delta").option("versionAsOf", landed.version)
+        version = run.landed_version(landed)
+        table = run.spark.read.format("delta").option("versionAsOf", version)
         frame: DataFrame = table.load(landed.target)
         return frame
 
@@ -303,7 +304,8 @@ class DatabaseRows:
         return self.run.land_once(name, way, version, make, readers=self.readers, bounds=bounds)
 
     def _at(self, written: WriteResult) -> DataFrame:
-        reader = self.run.spark.read.format("delta").option("versionAsOf", written.version)
+        version = self.run.landed_version(written)
+        reader = self.run.spark.read.format("delta").option("versionAsOf", version)
         frame: DataFrame = reader.load(written.target)
         return frame
 

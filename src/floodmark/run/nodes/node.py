@@ -34,6 +34,7 @@ from floodmark.run.nodes.databases import (
 )
 from floodmark.run.nodes.outputs import (
     Output,
+    commit_loss,
     committed,
     landed,
     looked_up,
@@ -97,6 +98,8 @@ class NodeRun:
             return checked.passed
         if not _has_log(spec):
             return self._handed_over(checked.passed, made)
+        if self.run.accepts_lost_rows and commit_loss(self.run, result):
+            return self._handed_over(self._kept(checked.passed), made)
         return committed(self.run, self.node.name, result, made)
 
     @cached_property

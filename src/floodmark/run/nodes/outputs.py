@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
-from floodmark.errors import FloodmarkError, RunError
+from floodmark.errors import FloodmarkError, RunError, SourceError
 from floodmark.model.delta import VersionFacts, enable_feed_command
-from floodmark.model.receipt import WriteResult
-from floodmark.model.window import Method, Window
+from floodmark.model.receipt import WriteResult, metadata_of
+from floodmark.model.window import NOTHING_PROCESSED, Method, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.run.context import Run
+from floodmark.run.landed import UNREADABLE
 from floodmark.run.lost_targets import whole_window
 from floodmark.sources.counts import RowCount
 
@@ -112,10 +112,19 @@ def committed(run: Run, node: str, result: WriteResult, made: Output) -> Output:
     """
 
     def output(window: Window) -> Output:
-        make = partial(run.read, window)
+        def make() -> Any:
+            if why := commit_loss(run, result):
+                raise commit_gone(run, node, result, why)
+            return run.read(window)
+
         return Output(make, (window,), is_replayable=True, has_news=window.has_news)
 
-    window = committed_window(run, node, result)
+    try:
+        window = committed_window(run, node, result)
+    except SourceError as error:
+        if error.code not in UNREADABLE:
+            raise
+        raise commit_gone(run, node, result, f"{error.title}: {error.found}") from error
     is_whole = window.method == "snapshot"
     table = output(replace(window, method="snapshot", rows=None, changes=frozenset()))
     none = replace(window, after_version=window.through_version, rows=0, bytes=0)
@@ -154,6 +163,63 @@ def committed_window(run: Run, node: str, result: WriteResult) -> Window:
     )
 
 
+def commit_loss(run: Run, result: WriteResult) -> str:
+    """Why the nodes below cannot read what a write has committed; empty if they can.
+
+    Files are asked for where somebody else has committed since: a VACUUM removes those that were put
+    together with others.
+    """
+    log, version = run.log_of(result.target), result.version
+    try:
+        later = log.versions(version + 1, log.facts().latest_version)
+        (commit,) = log.versions(version, version)
+        if all(metadata_of(other.user_metadata) for other in later) and not run.accepts_lost_rows:
+            return ""
+        is_whole = run.rebuilds or replaces_all_rows(commit)
+        lost = (
+            log.lost_snapshot_files(version) if is_whole else log.lost_feed_files(version, version)
+        )
+    except SourceError as error:
+        if error.code not in UNREADABLE:
+            raise
+        return f"{error.title}: {error.found}"
+    return f"{len(lost)} data files of version {version}, {lost[0]} among them" if lost else ""
+
+
+def commit_gone(run: Run, node: str, result: WriteResult, why: str) -> RunError:
+    """The error for rows that a node has committed and the nodes below it cannot read any more."""
+    batch = run.batch.batch_id
+    return RunError(
+        "FM-RUN-013",
+        f"the nodes below node {node} cannot read any more what it has committed",
+        where=f"pipeline {run.pipeline}, batch {batch}, {result.target} version {result.version}",
+        found=why,
+        allowed="the commit of the node, and the files that it names",
+        state=f"the target of node {node} holds its rows; the nodes below it wrote nothing, and the"
+        " committed watermark stays",
+        next=f"put the files back, then: floodmark retry {batch}; or let the nodes below read what"
+        f" node {node} was given to write: floodmark retry {batch} --on-lost-range accept (where a"
+        " source without versions has changed meanwhile, they get other rows)",
+    )
+
+
+def landed_window(run: Run, node: str, landed: WriteResult) -> Window:
+    """The table with the rows of a landing as a window: all there is, wherever its files are now."""
+    version, log = run.landed_version(landed), run.log_of(landed.target)
+    facts = log.facts()
+    return Window(
+        upstream=landed.target,
+        method="snapshot",
+        after_version=NOTHING_PROCESSED,
+        through_version=version,
+        reason=f"what node {node} put aside in this batch",
+        table_id=facts.table_id,
+        feed_enabled=facts.feed_enabled,
+        schema_fingerprint=log.schema_at(version)[1],
+        latest_version=facts.latest_version,
+    )
+
+
 def replaces_all_rows(commit: VersionFacts) -> bool:
     """Whether a write put a whole table in the place of another."""
     parameters = commit.parameters
@@ -184,7 +250,7 @@ def landed(run: Run, name: str, output: Output, readers: Sequence[WriteSpec]) ->
         # No target has them yet. Rows that an earlier attempt put aside were compared by it.
         for count in output.counts:
             count.refuse_misread()
-        return committed_window(run, name, rows)
+        return landed_window(run, name, rows)
 
     window = once(land)
     again = replace(output, make=lambda: unstored(run.read(window())), is_replayable=True)

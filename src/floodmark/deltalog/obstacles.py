@@ -1,0 +1,64 @@
+"""What the owners of a lake set on a table of ours, and delta-rs does not write against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+OUR_WRITER_VERSION = 2
+"""Of every table that we create; delta-rs names no feature for it."""
+_OURS = frozenset(("appendOnly", "invariants"))
+"""What that version means, in the words of later ones."""
+_STAYS = frozenset(("checkpointProtection", "clustering"))
+"""What Delta does not drop. It puts the first in the place of every feature that readers have to
+know, for a day at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why no attempt to commit can succeed, and what takes it away."""
+
+    is_append_only: bool
+    """Else the protocol was raised."""
+    found: str
+    allowed: str
+    remedy: str
+    """Statements for Spark, in their order; empty where none helps."""
+
+
+def obstacle(table: Any, path: str, error: BaseException, *, rewrites: bool) -> Obstacle | None:
+    """What stopped a commit; None if only another writer came first, or it is neither of the two.
+
+    `table` is a handle of delta-rs, `rewrites` whether rows were to be replaced or removed.
+    """
+    if _is_lost_race(error):
+        return None
+    if rewrites and table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
+        return Obstacle(
+            is_append_only=True,
+            found="delta.appendOnly = true",
+            allowed="a table whose rows may be put together and replaced",
+            remedy=f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('delta.appendOnly')",
+        )
+    protocol = table.protocol()
+    if protocol.min_writer_version <= OUR_WRITER_VERSION:
+        return None
+    every = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    # Others depend on domainMetadata, so it can only be dropped behind them.
+    features = sorted(every - _OURS, key=lambda name: (name == "domainMetadata", name))
+    stays = bool(_STAYS.union(protocol.reader_features or ()) & {*features})
+    drop = "; ".join(f"ALTER TABLE delta.`{path}` DROP FEATURE {name}" for name in features)
+    return Obstacle(
+        is_append_only=False,
+        found=f"writer version {protocol.min_writer_version}, {', '.join(features) or 'no features'};"
+        f" {str(error)[:300]}",
+        allowed=f"writer version {OUR_WRITER_VERSION}, as floodmark creates its tables",
+        remedy="" if stays else drop,
+    )
+
+
+def _is_lost_race(error: BaseException) -> bool:
+    from deltalake.exceptions import CommitFailedError
+
+    # Of a commit that lost its race delta-rs says only the version; an obstacle is told in words.
+    return isinstance(error, CommitFailedError) and str(error).rpartition(": ")[2].isdigit()

@@ -1,0 +1,92 @@
+"""Rows that were put aside for a batch, after others have looked after their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from floodmark.deltalog import DeltaLog
+from floodmark.errors import RunError, SinkError, SourceError
+from floodmark.model.receipt import WriteResult
+
+ROWS_CHANGED = "data files are gone, or others have changed the rows"
+UNREADABLE = ("FM-SOURCE-001", "FM-SOURCE-002", "FM-SOURCE-008")
+"""What the log of a table says that has lost commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What a landing has left in its table."""
+
+    path: str
+    committed: WriteResult | None
+    unknown: str = ""
+    """Why the table does not tell what it holds; then nothing is committed."""
+
+    @property
+    def result(self) -> WriteResult:
+        """The commit of rows that can be read."""
+        assert self.committed is not None  # noqa: S101  (`loss` is asked before)
+        return self.committed
+
+    def loss(self, log: DeltaLog, *, proves_files: bool) -> str:
+        """Why the rows cannot be read; empty if they can. Files are asked for where it is said."""
+        if self.unknown:
+            return self.unknown
+        return (
+            ""
+            if self.readable_version(log, proves_files=proves_files) is not None
+            else ROWS_CHANGED
+        )
+
+    def readable_version(self, log: DeltaLog, *, proves_files: bool = False) -> int | None:
+        """The version at which the rows are to be read; None if they are gone.
+
+        Maintenance puts the rows into other files, and a VACUUM removes those that were landed: a
+        newer version with the same rows and columns is read then. Where others have changed rows or
+        columns, each file is asked for.
+        """
+        version = self.result.version
+        try:
+            facts = log.facts()
+            later = log.versions(version + 1, facts.latest_version)
+            is_same = facts.schema_fingerprint == log.schema_at(version)[1]
+            is_kept = is_same and not any(commit.kinds for commit in later)
+            version = facts.latest_version if is_kept else version
+            asks = proves_files or not is_kept
+            return None if asks and log.lost_snapshot_files(version) else version
+        except SourceError as error:
+            if error.code not in UNREADABLE:
+                raise
+            return None
+
+
+def landed_before(path: str, look: Callable[[], WriteResult | None]) -> Landed | None:
+    """What `look` finds committed in the table of a landing; None where that is nothing.
+
+    Each landing has a table of its own, so whatever the log of a target can say against a receipt
+    says that it does not tell any more which rows it holds.
+    """
+    try:
+        committed = look()
+    except SinkError as error:
+        if error.retryable:
+            raise
+        return Landed(path, None, f"{error.code} {error.title}: {error.found}")
+    return None if committed is None else Landed(path, committed)
+
+
+def rows_gone(pipeline: str, batch_id: str, path: str, found: str) -> RunError:
+    """The error for landed rows that some writes have taken, and others cannot read any more."""
+    return RunError(
+        "FM-RUN-012",
+        "rows that were put aside for a batch are gone",
+        where=f"pipeline {pipeline}, batch {batch_id}, {path}",
+        found=found,
+        allowed="the table as it was landed, or put together by maintenance (OPTIMIZE, REORG)",
+        state="writes of this batch that have committed hold those rows; nothing else was written, and"
+        " the committed watermark stays",
+        next=f"put the table back as it was, then: floodmark retry {batch_id}; or read the planned"
+        f" window once more for the writes that are left: floodmark retry {batch_id} --on-lost-range"
+        " accept (where the source has changed meanwhile, they get other rows than those before)",
+    )
