@@ -140,7 +140,6 @@ class Streamed:
         self.days, self.target, self.spark = 0, str(root / "events"), spark
         self.claim: Claim | None = None
         self.reopen()
-        self.ledger.ensure()
         claim = self.ledger.claim(FACTS, self.ledger.stored())
         self.claim = self.ledger.move(claim, _at(0), "begins", begins_incarnation=False)
 
@@ -178,6 +177,7 @@ class Streamed:
 
     def reopen(self) -> None:
         self.ledger = DeltaLedger(self.target, "s")
+        self.ledger.ensure()
         self.claim = None
 
     def check(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from tests.contract.housekeeping import (
@@ -22,6 +23,7 @@ from tests.contract.housekeeping import (
 import floodmark as fm
 from floodmark import failpoints
 from floodmark.control import delta
+from floodmark.deltalog import DeltaLog
 from floodmark.errors import ControlError, FloodmarkError
 
 
@@ -70,6 +72,40 @@ def short_log(path: str) -> None:
     table.create_checkpoint()
     for version in range(table.version()):
         (Path(path) / "_delta_log" / f"{version:020d}.json").unlink(missing_ok=True)
+
+
+def bare_clone(path: str) -> None:
+    """Another table with the same rows is in its place: it has the receipts, not what they say."""
+    log = DeltaLog(path)
+    facts, receipts = log.facts(), log.transactions()
+    adds = pa.table(DeltaTable(path).get_add_actions()).to_pylist()
+    metadata = {
+        "id": "another",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": facts.schema_json,
+        "partitionColumns": [],
+        "configuration": dict(facts.properties),
+    }
+    files = [
+        {
+            "path": f"file://{path}_aside/{add['path']}",
+            "size": add["size_bytes"],
+            "dataChange": True,
+        }
+        | {"partitionValues": {}, "modificationTime": 0}
+        for add in adds
+    ]
+    actions: list[dict[str, Any]] = [
+        {"commitInfo": {"timestamp": 0, "operation": "CLONE", "operationParameters": {}}},
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}},
+        {"metaData": metadata},
+        *({"txn": {"appId": app, "version": version}} for app, version in receipts.items()),
+        *({"add": file} for file in files),
+    ]
+    Path(path).rename(f"{path}_aside")
+    (Path(path) / "_delta_log").mkdir(parents=True)
+    commit = Path(path) / "_delta_log" / f"{0:020d}.json"
+    commit.write_text("\n".join(map(json.dumps, actions)))
 
 
 def restore(path: str) -> None:
@@ -130,6 +166,8 @@ CELLS: list[tuple[str, str, Operation, str]] = [
     ("stream", "target", append_only, WORKS),
     ("stream", "target", short_log, "FM-STREAM-047"),
     ("stream", "target", restore, "FM-SINK-009"),
+    ("stream", "notes", bare_clone, WORKS),
+    ("stream", "target", bare_clone, "FM-STREAM-046"),
     ("stream", "letters", optimize_and_vacuum, WORKS),
     ("stream", "letters", properties, WORKS),
     ("stream", "letters", append_only, WORKS),
@@ -153,6 +191,7 @@ PLACES: dict[str, Any] = {"batches": Coordinated, "stream": Streamed, "nodes": N
 MENDS: dict[str, Mend] = {
     "FM-CONTROL-028": restore_journal,
     "FM-SINK-009": restore_back,
+    "FM-STREAM-046": reset,
     "FM-STREAM-047": reset,
     "FM-RUN-012": accept_rows,
     "FM-RUN-013": accept_rows,

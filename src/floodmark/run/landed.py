@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import RunError, SinkError, SourceError
 from floodmark.model.receipt import WriteResult
+from floodmark.model.schemas import overtaken_columns
 
 ROWS_CHANGED = "data files are gone, or others have changed the rows"
 UNREADABLE = ("FM-SOURCE-001", "FM-SOURCE-002", "FM-SOURCE-008")
@@ -50,7 +52,7 @@ class Landed:
         try:
             facts = log.facts()
             later = log.versions(version + 1, facts.latest_version)
-            is_same = facts.schema_fingerprint == log.schema_at(version)[1]
+            is_same = _has_same_columns(log.schema_at(version)[0], facts.schema_json)
             is_kept = is_same and not any(commit.kinds for commit in later)
             version = facts.latest_version if is_kept else version
             asks = proves_files or not is_kept
@@ -59,6 +61,12 @@ class Landed:
             if error.code not in UNREADABLE:
                 raise
             return None
+
+
+def _has_same_columns(old: str, new: str) -> bool:
+    """By names and types: column mapping, which others have switched on, gives the same rows."""
+    names = [[field["name"] for field in json.loads(text)["fields"]] for text in (old, new)]
+    return names[0] == names[1] and not overtaken_columns(old, new)
 
 
 def landed_before(path: str, look: Callable[[], WriteResult | None]) -> Landed | None:

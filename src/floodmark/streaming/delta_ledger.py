@@ -407,6 +407,11 @@ class DeltaLedger:
             row = self._with_batches(decided)
             last = log.find_transaction(*newest) if (newest := self._newest(log, row)) else None
             target.refuse(noted, last, row.end_offsets, called)
+            is_news = newest is not None and noted.receipts.get(newest[0]) != newest[1]
+            if newest is not None and is_news and last is not None and not _names_batch(last):
+                way_out = f"begin anew: floodmark stream reset {called} --to OFFSETS --yes"
+                where = f"{self.path} version {last.version}"
+                raise copied(self.stream_id, where, *newest, way_out)
         except SourceError as error:
             raise readable(error, self.stream_id, self.path, called) from error
         return last
@@ -437,7 +442,7 @@ class DeltaLedger:
             return row
         row = replace(row, incarnation=max(incarnation, row.incarnation))
         commit = log.find_transaction(app_id, batch_id)
-        if commit is None:
+        if commit is None or not _names_batch(commit):
             return replace(row, start_offsets=None, end_offsets=None, batch_id=batch_id)
         return _behind(row, batch_id, app_id, metadata_of(commit.user_metadata))
 
@@ -583,6 +588,11 @@ def _behind(row: StreamRow, batch_id: int, app_id: str, said: Mapping[str, Any])
         event_watermark=_time(said.get("event_watermark")),
         commit_id=f"{app_id}/{batch_id}",
     )
+
+
+def _names_batch(commit: VersionFacts) -> bool:
+    """Whether a commit with a receipt is the one of the batch: a clone takes over bare receipts."""
+    return "end_offsets" in metadata_of(commit.user_metadata)
 
 
 def _text(number: int | None) -> str:
