@@ -18,7 +18,6 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import floodmark as fm
-from floodmark.config import load_project
 from floodmark.control.reading import read_published
 from floodmark.control.tables import TABLES
 from floodmark.deltalog import Storage
@@ -32,9 +31,11 @@ from floodmark.sinks.delta import DeltaSink
 from floodmark.sinks.streams import last_write
 from floodmark.streaming.batches import Claim, ClaimFacts, LoadCounts, StreamBatch
 from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS, DeltaLedger
+from floodmark.streaming.delta_letters import LetterTable
 from floodmark.testing.arrow import ArrowSink
-from floodmark.testing.crash import ArrowEngine, armed
-from floodmark.testing.node_projects import LEASE_TTL_SECONDS, open_project
+from floodmark.testing.crash import armed
+from floodmark.testing.node_projects import open_project
+from floodmark.testing.outsides import ALONE, ON_ARROW
 
 Operation = Callable[[str], None]
 Work = Callable[[], None]
@@ -104,9 +105,10 @@ class Coordinated:
         run.write(inputs[self.source], self.target, mode="append")
 
     def reopen(self) -> None:
-        self.coordinator = fm.Coordinator(self.control, spark=self.spark, schema=None, actor="t")
-        if self.spark is None:
-            self.coordinator._engine = ArrowEngine()
+        outside = ON_ARROW if self.spark is None else None
+        self.coordinator = fm.Coordinator(
+            self.control, spark=self.spark, schema=None, actor="t", outside=outside
+        )
 
     def check(self) -> None:
         ids = _ids(self.target, self.spark)
@@ -117,7 +119,7 @@ class Coordinated:
         history = read_published(f"{self.control}/history", Storage(), query)
         assert history is not None
         shown = history.column("seq").to_pylist()
-        last = self.coordinator._reader().events()[-1].seq
+        last = self.coordinator.history(limit=1)[-1].seq
         assert shown == list(range(1, last + 1))
 
     def tables(self, of: str) -> list[str]:
@@ -153,10 +155,11 @@ class Streamed:
         assert self.ledger.admitted(claim, batch)
         counts = LoadCounts(2, 1, 1)
         letters = f"{self.target}{DEAD_LETTERS}"
-        receipt = self.ledger.receipt(claim, batch, counts, of="/dead_letters")
-        self._save(letters, _letters(day), receipt)
+        receipt = self.ledger.receipt(claim, batch, counts)
+        of_letters = LetterTable(letters, "s", Storage()).receipt(receipt, attempt=0)
+        self._save(letters, _letters(day), of_letters)
         rows = pa.table({"id": pa.array([day], pa.int64())})
-        self._save(self.target, rows, self.ledger.receipt(claim, batch, counts))
+        self._save(self.target, rows, receipt)
         self.claim = replace(claim, end_offsets=_at(day), batch_id=batch.batch_id)
         self.days = day
 
@@ -231,12 +234,11 @@ class Nodes:
         self.reopen()
 
     def reopen(self) -> None:
-        self.project = open_project(self.root)
-        if self.spark is not None:
-            self.project = Project(
-                load_project(self.root / "floodmark.yaml"), session=lambda: self.spark
-            )
-            self.project.coordinator._lease_ttl = LEASE_TTL_SECONDS
+        self.project = (
+            open_project(self.root)
+            if self.spark is None
+            else Project.load(self.root, session=lambda: self.spark, outside=ALONE)
+        )
 
     def work(self) -> None:
         if not self._points:
