@@ -233,12 +233,13 @@ class Stream:
         """What runs it, not yet started; `run` and `run_together` make and start one."""
         from floodmark.streaming.crew import Told
         from floodmark.streaming.parts import notes_of, runner_of
+        from floodmark.streaming.watching import LoggedBatches
 
         with self._named_errors():
             return runner_of(
                 self._access,
                 session,
-                watcher=Told([*watchers, notes_of(self._access)]),
+                watcher=Told([*watchers, LoggedBatches(self.id), notes_of(self._access)]),
                 skips_to_earliest=skip_to_earliest,
                 accepts_state_loss=accept_state_loss,
             )

@@ -12,6 +12,7 @@ from floodmark.coordinator.probing import Prober
 from floodmark.deltalog import Storage
 from floodmark.model.clock import Clock, SystemClock
 from floodmark.model.ids import Ids, RandomIds
+from floodmark.observe import Tell, stage
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Process, ThisProcess
 
@@ -33,6 +34,8 @@ class Outside:
     """Who this process is, and whether another one is gone."""
     apply: Apply = apply
     """What an event means for the state; another one may only be quicker."""
+    tell: Tell = stage
+    """Where each stage of the work is told of: floodmark's log."""
     storage: Storage | None = None
     """Files by their path; None: those that the storage options reach."""
     log: ControlLog | None = None

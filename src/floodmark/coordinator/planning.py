@@ -32,6 +32,7 @@ from floodmark.model.state import (
     BatchKind,
     Fallback,
     Pipeline,
+    PlannedBatch,
     State,
 )
 from floodmark.model.upstream import (
@@ -160,11 +161,9 @@ class Planning(Store):
         self._publish()
         # After a lost answer the journal may hold the windows of an earlier attempt of this call.
         planned = state.batches.get(batch_id)
-        if planned is None:
-            return outcome[0]
-        before = [b for b in state.open_batches(scope) if b.kind == "seed" and b.seq < planned.seq]
-        waiting = tuple(name for seed in before for name in seed.required)
-        return replace(batch_view(planned, reused=False), seeds=waiting)
+        batch = outcome[0] if planned is None else _new_batch(state, planned)
+        self._stages.planned(batch)
+        return batch
 
     def preview(
         self,
@@ -383,3 +382,11 @@ def _every_name(
     """The names that a request gives, itself or in a registry."""
     named = [upstreams] if isinstance(upstreams, str) else list(upstreams or ())
     return named + [name for each in (registry or {}).values() for name in names_of(each)]
+
+
+def _new_batch(state: State, planned: PlannedBatch) -> Batch:
+    """A batch that was just journaled, and which pipelines are brought to its start before it."""
+    opened = state.open_batches(planned.scope)
+    before = [batch for batch in opened if batch.kind == "seed" and batch.seq < planned.seq]
+    waiting = tuple(name for seed in before for name in seed.required)
+    return replace(batch_view(planned, reused=False), seeds=waiting)

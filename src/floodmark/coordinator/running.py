@@ -160,6 +160,7 @@ class Running(Store):
         outcome = advance_watermarks(store, batch_id)
         landing.sweep(store.state)
         self._publish()
+        self._stages.finalized(outcome)
         return outcome
 
     def sweep_landing(self) -> None:
@@ -255,6 +256,7 @@ class Running(Store):
             pulse=self._pulse,
             clock=self._clock,
             ids=self.outside.ids,
+            stages=self._stages,
             name_of=self.stored_name,
             on_lease=lambda: self._publish_running(store),
             on_lost_target=on_lost_target,

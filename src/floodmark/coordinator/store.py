@@ -44,6 +44,7 @@ from floodmark.run.leases import (
     LeaseOffice,
     known_batch,
 )
+from floodmark.run.stages import Stages
 from floodmark.sources.keeping import Scratch
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class Store:
         self._actor = actor
         self._lease_ttl = lease_ttl
         self._clock = self.outside.clock
+        self._stages = Stages(self.outside.tell)
         self._delta_log = DeltaEventLog(self.control, self.storage)
         self._log = self.outside.log or self._delta_log
         self._heartbeats = self.outside.heartbeats or FileHeartbeats(self.control, self.storage)

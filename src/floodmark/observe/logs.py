@@ -20,6 +20,8 @@ def configure_logging(*, is_verbose: bool = False, as_json: bool = False) -> Non
     logger.handlers[:] = [handler]
     logger.setLevel(logging.DEBUG if is_verbose else logging.INFO)
     logger.propagate = False
+    # A command tells of its stages on the screen; as a log they are for whoever asks for more.
+    logging.getLogger("floodmark.stages").setLevel(logging.DEBUG if is_verbose else logging.WARNING)
     root = logging.getLogger()
     if not is_verbose and not root.handlers:
         # Libraries log what they also raise (py4j each interrupt, with its traceback); without a
@@ -47,10 +49,17 @@ class JsonLines(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": masked(record.getMessage()),
+            **_fields(record),
         }
         if trace := _trace(record):
             event["traceback"] = trace
-        return json.dumps(event)
+        return json.dumps(event, default=str)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    """What an event of a stage carries for machines; texts without secrets."""
+    fields = getattr(record, "floodmark", {})
+    return {key: masked(v) if isinstance(v, str) else v for key, v in fields.items()}
 
 
 def _trace(record: logging.LogRecord) -> list[str]:

@@ -43,6 +43,7 @@ from floodmark.run.lost_targets import (
     refuse_partial_rebuild,
     refuse_rebuild_again,
 )
+from floodmark.run.stages import Stages
 from floodmark.sinks import Sink
 from floodmark.sinks.again import refuse_harm
 from floodmark.sinks.named import NO_CATALOG, TargetNames, last_write
@@ -88,6 +89,7 @@ class Run:
         databases: Databases = NO_DATABASES,
         loads_anew: bool = False,
         readers: Readers | None = None,
+        stages: Stages = Stages(),  # noqa: B008  a frozen value
         lookups: Collection[str] | None = None,
         accepts_lost_rows: bool = False,
     ) -> None:
@@ -109,6 +111,7 @@ class Run:
             self.windows = first_run_windows(self.windows, rebuilds_from)
         self._rebuilds = rebuilds_from is not None
         self._landing = landing
+        self._stages = stages
         self.readers = readers or {}
         """What reads upstreams of databases."""
         self.loads_anew = loads_anew
@@ -538,6 +541,7 @@ class Run:
             failpoints.reached("run.after_done")
             self._refuse_misread(spec, misread)
             self.writes[spec.name] = result
+            self._stages.wrote(self._lease.run, spec.name, result)
             if spec.is_aside:
                 self.aside.add(spec.name)
         del self._unfinished[begun]

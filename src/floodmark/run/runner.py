@@ -36,6 +36,7 @@ from floodmark.run.limits import (
 from floodmark.run.lookups import FreezeLookup, prove_lookups, settle_lost_lookups
 from floodmark.run.lost_ranges import settle_lost_ranges
 from floodmark.run.lost_targets import MAX_PASSES, OtherPass, too_many_passes
+from floodmark.run.stages import Stages
 from floodmark.secrecy import masked
 from floodmark.sinks.named import NO_CATALOG, TargetNames
 
@@ -57,6 +58,7 @@ class Runner:
     """Starts the signs of life of a run: run id and ttl in, an entered context out."""
     clock: Clock
     ids: Ids
+    stages: Stages
     name_of: NameOf
     on_lease: Callable[[], None]
     """Called once the lease is journaled, to publish the RUNNING row."""
@@ -97,6 +99,7 @@ class Runner:
         failpoints.reached("run.after_lease")
         with self.pulse(record.run_id, record.ttl_seconds) as pulse:
             self.on_lease()
+            self.stages.started(record)
             return self._run_leased(Lease(self.store, record, pulse), function, engine, limits)
 
     def _run_leased(
@@ -180,6 +183,7 @@ class Runner:
             databases=databases,
             loads_anew=self.loads_anew,
             readers=self.readers,
+            stages=self.stages,
             lookups=known.lookups if known else None,
             accepts_lost_rows=self.on_lost_range is not None,
         )
@@ -209,7 +213,9 @@ class Runner:
         failpoints.reached("run.after_success")
         if self._edges is not None and run.batch.is_ordered:
             self._edges.sweep(run.pipeline, run.windows)
-        return result_of(state.batches[body.batch_id].runs[body.pipeline])
+        result = result_of(state.batches[body.batch_id].runs[body.pipeline])
+        self.stages.succeeded(lease.run, result)
+        return result
 
     def _too_late(self, lease: Lease, late: TookTooLong) -> RunResult:
         """Record the timeout and raise it; a SUCCESS that came first stands."""
@@ -226,6 +232,7 @@ class Runner:
             lease.record_failure(lambda _: Failed(run.batch_id, run.pipeline, run.epoch, text))
         except FencedError:  # the run that took over has the word now; the error still goes up
             return
+        self.stages.failed(run, text)
 
 
 class Inputs(dict[str, Any]):

@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Protocol
 
 from floodmark.errors import StreamError
+from floodmark.model import durations
+from floodmark.observe import stage
 from floodmark.streaming.batches import Claim, LoadCounts
 
 
@@ -57,6 +59,31 @@ class Nobody:
     def breaker(self, state: str) -> None: ...
 
     def counted(self, tracked: int | None, outbox: int | None) -> None: ...
+
+
+@dataclass(frozen=True)
+class LoggedBatches(Nobody):
+    """Tells floodmark's log of each batch."""
+
+    stream_id: str
+
+    def committed(self, batch: BatchDone) -> None:
+        """One event, with what became of the records."""
+        counts = batch.counts
+        stage(
+            "stream_batch",
+            f"stream {self.stream_id}: batch {batch.batch_id}, {counts.written:,} of"
+            f" {counts.received:,} records written in {durations.shown(batch.seconds)}",
+            stream=self.stream_id,
+            batch=batch.batch_id,
+            received=counts.received,
+            written=counts.written,
+            dead_lettered=counts.dead_lettered,
+            dropped=counts.dropped,
+            behind=batch.records_behind,
+            seconds=batch.seconds,
+            repeated=batch.is_repeated,
+        )
 
 
 @dataclass
