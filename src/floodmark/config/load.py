@@ -165,7 +165,8 @@ def _loaded(path: Path, env: str | None, layers: Layers, report: Report) -> Load
     _refuse_shapeless(document, report)
     if rest.settings is None:
         return None
-    pipelines = resolved(rest.settings)
+    types = _types_of_connections(layers.written)
+    pipelines = resolved(rest.settings, types)
     _apply_rules(rest, rest.settings, pipelines, layers.written, report)
     _examine_streams(path.parent, rest, rest.settings, layers.written, report)
     return LoadedProject(

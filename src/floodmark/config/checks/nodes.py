@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from floodmark.config.checks.declared import undeclared_columns
 from floodmark.config.checks.findings import (
@@ -31,7 +31,12 @@ from floodmark.config.project.reads import (
     ReadSettings,
     is_of_files,
 )
-from floodmark.config.project.resolved import ResolvedPipeline, cursor_of, format_of, own_names
+from floodmark.config.project.resolved import (
+    ResolvedNode,
+    ResolvedPipeline,
+    ResolvedRead,
+    ResolvedWrite,
+)
 from floodmark.config.project.settings import ProjectSettings
 from floodmark.config.project.writes import MODES, WriteOptions, WriteSettings
 from floodmark.config.text.places import KeyPath, choices
@@ -52,8 +57,6 @@ class Surroundings:
     transforms: tuple[str, ...] = TRANSFORMS
     has_plugins: bool = False
     """Modules and packages may add formats and transforms that are only known once imported."""
-    roots: Mapping[str, str] = field(default_factory=dict)
-    """Where lakes are of which nobody says that they have a single writer."""
 
 
 def surroundings_of(settings: ProjectSettings, connections: Mapping[str, str]) -> Surroundings:
@@ -66,11 +69,6 @@ def surroundings_of(settings: ProjectSettings, connections: Mapping[str, str]) -
         (*FORMATS, *formats),
         (*TRANSFORMS, *transforms),
         has_plugins=bool(settings.plugins or formats or transforms),
-        roots={
-            name: lake.root
-            for name, lake in settings.connections.items()
-            if isinstance(lake, LakeConnection) and not lake.allow_single_writer
-        },
     )
 
 
@@ -90,11 +88,11 @@ def _installed() -> tuple[list[str], list[str]]:
 
 def pipeline_findings(pipeline: ResolvedPipeline, around: Surroundings) -> Iterator[Finding]:
     """Everything that does not go together in a pipeline."""
-    nodes = pipeline.settings.nodes
-    names = frozenset(node.name for node in nodes)
-    for position, node in enumerate(nodes):
+    names = frozenset(node.name for node in pipeline.nodes)
+    for position, node in enumerate(pipeline.nodes):
         for finding in node_findings(node, names, around):
             yield finding.below("nodes", position)
+    nodes = pipeline.settings.nodes
     positions = {node.name: position for position, node in enumerate(nodes)}
     for circle in pipeline.graph.cycles():
         if circle[0] == circle[1]:
@@ -110,19 +108,19 @@ def _dependency(node: NodeSettings, parent: str, names: frozenset[str]) -> KeyPa
 
 
 def node_findings(
-    node: NodeSettings, names: frozenset[str], around: Surroundings
+    node: ResolvedNode, names: frozenset[str], around: Surroundings
 ) -> Iterator[Finding]:
     """Everything that does not go together in a node."""
-    yield from _input(node, names)
+    yield from _input(node.settings, names)
     if node.read is not None:
         yield from (each.below("read") for each in _read(node.read, around))
     if node.write is not None:
         yield from (each.below("write") for each in _write(node.write, around))
-    yield from _steps(node, around)
-    yield from _first_run(node, around)
+    yield from _steps(node.settings, around)
+    yield from _first_run(node)
     yield from _late_rows(node)
-    yield from _doubled_rows(node, around)
-    yield from undeclared_columns(node)
+    yield from _doubled_rows(node)
+    yield from undeclared_columns(node.settings)
 
 
 def _input(node: NodeSettings, names: frozenset[str]) -> Iterator[Finding]:
@@ -144,9 +142,8 @@ def _connection(name: str | None, around: Surroundings) -> Iterator[Finding]:
         yield Finding(("connection",), UNKNOWN, title, f'the name "{name}"', known)
 
 
-def _format(settings: ReadSettings | WriteSettings, around: Surroundings) -> Iterator[Finding]:
-    kind = around.connections.get(settings.connection or "")
-    name = format_of(settings, kind)
+def _format(place: ResolvedRead | ResolvedWrite, around: Surroundings) -> Iterator[Finding]:
+    name, kind = place.format, place.connection_type
     if name is None:
         yield Finding((), MISSING, 'key "format" is missing', "", choices(list(FILE_FORMATS)))
     elif name not in around.formats and not around.has_plugins:
@@ -177,7 +174,8 @@ def _formats_of(kind: str) -> str:
 _SOURCES = {"sql": ("table", "query"), "delta": ("path", "table"), "kafka": ("topic",)}
 
 
-def _read(read: ReadSettings, around: Surroundings) -> Iterator[Finding]:
+def _read(resolved: ResolvedRead, around: Surroundings) -> Iterator[Finding]:
+    read, name = resolved.settings, resolved.format or ""
     if read.node is not None:
         for other in ("connection", "table", "path", "query", "topic", "incremental"):
             if getattr(read, other) is not None:
@@ -185,9 +183,7 @@ def _read(read: ReadSettings, around: Surroundings) -> Iterator[Finding]:
                 yield Finding((other,), CONFLICT, title, "", "node alone")
         return
     yield from _connection(read.connection, around)
-    yield from _format(read, around)
-    kind = around.connections.get(read.connection or "")
-    name = format_of(read, kind) or ""
+    yield from _format(resolved, around)
     family = "sql" if name in SQL_FORMATS else name
     wanted = _SOURCES.get(family, ("path",) if is_of_files(name) else ())
     if wanted and all(getattr(read, key) is None for key in wanted):
@@ -232,13 +228,13 @@ def _incremental(incremental: IncrementalSettings) -> Iterator[Finding]:
             yield Finding((key,), CONFLICT, title, f'the text "{value}"', "a whole number")
 
 
-def _write(write: WriteSettings, around: Surroundings) -> Iterator[Finding]:
+def _write(resolved: ResolvedWrite, around: Surroundings) -> Iterator[Finding]:
+    write, name = resolved.settings, resolved.format
     yield from _connection(write.connection, around)
-    yield from _format(write, around)
+    yield from _format(resolved, around)
     if not write.target:
         yield Finding((), MISSING, "nothing says what is written", "", "path or table")
     yield from _mode(write)
-    name = format_of(write, around.connections.get(write.connection or ""))
     if is_of_files(name):
         title = "files are written at least once: a crash may leave rows there twice"
         allowed = "format delta or a table of postgres, which are exactly once"
@@ -247,7 +243,7 @@ def _write(write: WriteSettings, around: Surroundings) -> Iterator[Finding]:
         title = "a plug-in writes at least once, unless it keeps receipts"
         allowed = "a sink with seen(receipt); format delta or a table of postgres"
         yield Finding(("connection",), AT_LEAST_ONCE, title, "a connection of type plugin", allowed)
-    yield from _single_writer(write, name, around)
+    yield from _single_writer(resolved)
     yield from (each.below("options") for each in _layout(write.options))
 
 
@@ -278,12 +274,13 @@ def _mode(write: WriteSettings) -> Iterator[Finding]:
         )
 
 
-def _single_writer(
-    write: WriteSettings, format_name: str | None, around: Surroundings
-) -> Iterator[Finding]:
+def _single_writer(resolved: ResolvedWrite) -> Iterator[Finding]:
     """A Delta table on S3 that Spark writes; the run refuses it, unless its log store is safe."""
-    place = around.roots.get(write.connection or "") if write.connection else write.path
-    is_delta = format_name in (None, "delta")
+    write, lake = resolved.settings, resolved.connection
+    place = write.path if write.connection is None else None
+    if isinstance(lake, LakeConnection) and not lake.allow_single_writer:
+        place = lake.root
+    is_delta = resolved.format in (None, "delta")
     if is_delta and not write.allow_single_writer and is_on_s3(place or ""):
         title = "two Spark drivers that write to S3 at once lose acknowledged commits"
         allowed = "allow_single_writer: true if nothing else writes there; or a safe log store"
@@ -322,46 +319,42 @@ def _steps(node: NodeSettings, around: Surroundings) -> Iterator[Finding]:
             )
 
 
-def _first_run(node: NodeSettings, around: Surroundings) -> Iterator[Finding]:
-    if node.write is None or node.write.first_run_query is None:
+def _first_run(node: ResolvedNode) -> Iterator[Finding]:
+    if node.write is None or node.write.settings.first_run_query is None:
         return
-    kind = around.connections.get((node.read.connection if node.read else None) or "")
-    name = format_of(node.read, kind) if node.read else None
+    name = node.read.format if node.read is not None else None
     if name not in (*SQL_FORMATS, "delta"):
         title = "first_run_query goes only with a read of a database or a Delta table"
         found = f"format {name}" if name else "no read"
         yield Finding(("write", "first_run_query"), CONFLICT, title, found, "read with format sql")
 
 
-def _late_rows(node: NodeSettings) -> Iterator[Finding]:
+def _appends(node: ResolvedNode) -> bool:
+    return node.write is not None and node.write.settings.write_mode == "append"
+
+
+def _late_rows(node: ResolvedNode) -> Iterator[Finding]:
     """Rows that come late, or share their time with the newest, may be lost: worth a word."""
-    read, write = node.read, node.write
-    if read is None or write is None or write.write_mode != "append":
+    if node.read is None or not _appends(node) or node.cursor is None:
         return
-    cursor = cursor_of(node)
-    if cursor is None:
-        return
-    incremental = read.incremental or IncrementalSettings(cursor=cursor)
+    said = node.read.settings.incremental
+    incremental = said or IncrementalSettings(cursor=node.cursor)
     if _is_time(incremental) and not incremental.keys and _is_nothing(incremental.overlap):
-        title = "rows that arrive late by this time are never read"
-        allowed = "overlap with keys: rows near the mark are read again and not doubled"
         yield Finding(
-            ("read", "incremental", "cursor") if read.incremental else ("read", "query"),
+            ("read", "incremental", "cursor") if said else ("read", "query"),
             RISK,
-            title,
+            "rows that arrive late by this time are never read",
             "append, no overlap, no keys",
-            allowed,
+            "overlap with keys: rows near the mark are read again and not doubled",
         )
 
 
-def _doubled_rows(node: NodeSettings, around: Surroundings) -> Iterator[Finding]:
+def _doubled_rows(node: ResolvedNode) -> Iterator[Finding]:
     """Without a cursor every run reads all rows of a database."""
-    read, write = node.read, node.write
-    if read is None or write is None or write.write_mode != "append":
+    if node.read is None or not _appends(node) or node.read.connection_type not in DIALECTS:
         return
-    is_database = around.connections.get(read.connection or "") in DIALECTS
-    has_cursor = read.incremental is not None or needs_cursor(read.query, own_names(node))
-    if is_database and not has_cursor:
+    read = node.read.settings
+    if read.incremental is None and not needs_cursor(read.query, node.own_names):
         title = "every run reads all rows, and an append would add them again"
         allowed = "incremental: {cursor: a column that grows}; or mode overwrite or merge"
         yield Finding(("write", "mode"), CONFLICT, title, "append, no cursor", allowed)

@@ -5,7 +5,7 @@ Everybody who asks what a node is about takes the answer from here: planning, ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -66,6 +66,8 @@ class ResolvedRead:
     kind: ReadKind | None
     """None for what this version does not read."""
     connection: ConnectionModel | None
+    connection_type: str | None
+    """Also of a connection that has errors."""
     format: str | None
     """As it is set, or as the type of the connection implies."""
     table: str | None
@@ -84,6 +86,7 @@ class ResolvedWrite:
     kind: WriteKind | None
     """None for what this version does not write."""
     connection: ConnectionModel | None
+    connection_type: str | None
     format: str | None
     target: str | None
     """The name by which a run knows it: a Delta table by path or catalog name, a folder of files by
@@ -229,17 +232,31 @@ class ResolvedPipeline:
         return replace(self, settings=self.settings.model_copy(update=update))
 
 
-def resolved(settings: ProjectSettings) -> tuple[ResolvedPipeline, ...]:
-    """The pipelines of a project with what their nodes mean."""
+@dataclass(frozen=True)
+class _Project:
+    """What the nodes of a project refer to."""
+
+    connections: Mapping[str, ConnectionModel]
+    types: Mapping[str, str]
+    hides_values: bool
+
+
+def resolved(
+    settings: ProjectSettings, types: Mapping[str, str] | None = None
+) -> tuple[ResolvedPipeline, ...]:
+    """The pipelines of a project with what their nodes mean.
+
+    `types` are those of all connections, also of such as are missing in settings with errors.
+    """
+    if types is None:
+        types = {name: each.type for name, each in settings.connections.items()}
     nodes = (node for pipeline in settings.pipelines for node in pipeline.nodes)
     # What a column becomes in the nodes below the one that declares it is not known.
     hides_values = any(column.sensitive for node in nodes for column in node.columns.values())
+    project = _Project(settings.connections, types, hides_values)
     return tuple(
-        ResolvedPipeline(
-            pipeline,
-            tuple(_node(each, pipeline, settings, hides_values) for each in pipeline.nodes),
-        )
-        for pipeline in settings.pipelines
+        ResolvedPipeline(p, tuple(_node(each, p, project) for each in p.nodes))
+        for p in settings.pipelines
     )
 
 
@@ -285,73 +302,72 @@ def cursor_of(node: NodeSettings) -> str | None:
 # One node ---------------------------------------------------------------------------------------
 
 
-def _node(
-    node: NodeSettings,
-    pipeline: PipelineSettings,
-    settings: ProjectSettings,
-    hides_values: bool,  # noqa: FBT001
-) -> ResolvedNode:
-    read = _read(node, pipeline, settings) if node.read is not None else None
-    write = _write(node, node.write, settings, hides_values) if node.write is not None else None
+def _node(node: NodeSettings, pipeline: PipelineSettings, project: _Project) -> ResolvedNode:
+    read = _read(node, node.read, pipeline, project) if node.read is not None else None
+    write = _write(node, node.write, project) if node.write is not None else None
     return ResolvedNode(node, pipeline.pipeline, read, write)
 
 
 def _read(
-    node: NodeSettings, pipeline: PipelineSettings, settings: ProjectSettings
+    node: NodeSettings, read: ReadSettings, pipeline: PipelineSettings, project: _Project
 ) -> ResolvedRead:
-    read = node.read
-    assert read is not None  # noqa: S101  (only such nodes come here)
-    connection = settings.connections.get(read.connection or "")
-    kind_of_connection = connection.type if connection is not None else None
+    connection = project.connections.get(read.connection or "")
+    connection_type = project.types.get(read.connection or "")
     made = ResolvedRead(
-        read,
-        None,
-        connection,
-        format_of(read, kind_of_connection),
-        _table(read, connection),
-        None,
-        tuple(_names(read, connection)),
+        settings=read,
+        kind=None,
+        connection=connection,
+        connection_type=connection_type,
+        format=format_of(read, connection_type),
+        table=_table(read, connection),
+        upstream=None,
+        names=tuple(_names(read, connection)),
     )
-    kind = _read_kind(made, kind_of_connection)
+    kind = _read_kind(made)
     windows = _WINDOWS.get(kind or "")
     upstream = windows(node, made, pipeline) if windows is not None else None
     return replace(made, kind=kind, upstream=upstream)
 
 
-def _read_kind(read: ResolvedRead, kind_of_connection: str | None) -> ReadKind | None:
+def _read_kind(read: ResolvedRead) -> ReadKind | None:
+    kind = read.connection.type if read.connection is not None else None
     if read.settings.node is not None:
         return "node"
-    if kind_of_connection in DIALECTS:
+    if kind in DIALECTS:
         return "database"
-    if kind_of_connection in ("http", "plugin"):
+    if kind in ("http", "plugin"):
         return "source"
-    is_folder = kind_of_connection in (None, "lake", "files")
+    is_folder = kind in (None, "lake", "files")
     if is_folder and is_of_files(read.format) and read.settings.path is not None:
         return "files"
     return "delta" if read.table is not None else None
 
 
-def _write(
-    node: NodeSettings,
-    write: WriteSettings,
-    settings: ProjectSettings,
-    hides_values: bool,  # noqa: FBT001
-) -> ResolvedWrite:
-    connection = settings.connections.get(write.connection or "")
-    format_name = format_of(write, connection.type if connection is not None else None)
+def _write(node: NodeSettings, write: WriteSettings, project: _Project) -> ResolvedWrite:
+    connection = project.connections.get(write.connection or "")
+    connection_type = project.types.get(write.connection or "")
+    format_name = format_of(write, connection_type)
     kind, target = _target(write, connection, format_name)
-    names = [*_names(write, connection), *([write.register_table] if write.register_table else [])]
     spec = None
     if target is not None:
         by_lake = isinstance(connection, LakeConnection) and connection.allow_single_writer
         files = format_name if _is_written_as_files(format_name) else None
         spec = replace(
             spec_of(node.name, write, target, files),
-            hides_values=hides_values,
+            hides_values=project.hides_values,
             allow_single_writer=write.allow_single_writer or by_lake,
         )
-    table = _table(write, connection)
-    return ResolvedWrite(write, kind, connection, format_name, target, table, tuple(names), spec)
+    return ResolvedWrite(
+        settings=write,
+        kind=kind,
+        connection=connection,
+        connection_type=connection_type,
+        format=format_name,
+        target=target,
+        table=_table(write, connection),
+        names=(*_names(write, connection), *filter(None, [write.register_table])),
+        spec=spec,
+    )
 
 
 def _target(
