@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import floodmark as fm
 from bench.harness import Figure, median, seconds, spread, step
+from floodmark.testing.jvm import java_context
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -238,7 +239,7 @@ class Cost:
 
     def _spent(self) -> tuple[int, int]:
         """Jobs and input bytes so far; Spark tells the second a moment late."""
-        context: Any = self.spark.sparkContext._jsc.sc()
+        context = java_context(self.spark).sc()
         context.listenerBus().waitUntilEmpty()
         read = context.statusStore().executorSummary("driver").totalInputBytes()
         return context.dagScheduler().numTotalJobs(), read

@@ -18,6 +18,7 @@ from floodmark.failpoints import FailpointReached
 from floodmark.model.write import WriteMode
 from floodmark.run.context import Run
 from floodmark.testing import crash
+from floodmark.testing.jvm import gateway
 from floodmark.testing.sessions import SMALL
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def keep_jvm_alive(spark: SparkSession, root: Path) -> None:
 
     It lets go two seconds after the commit, or if there is none, after a minute.
     """
-    held = spark.sparkContext._gateway.proc.stdin.fileno()  # type: ignore[union-attr]
+    held = gateway(spark).proc.stdin.fileno()
     if os.fork():
         return
     os.closerange(0, held)

@@ -91,7 +91,7 @@ def parse(line: str) -> None:
         context = command.make_context(command.name or "floodmark", list(words), parent=context)
         if not hasattr(command, "resolve_command"):
             return
-        rest = [*context._protected_args, *context.args]
+        rest = words[len(words) - len(context.args) - 1 :]  # the next command, and all after it
         _, command, words = command.resolve_command(context, rest)
 
 

@@ -58,12 +58,13 @@ class StreamPlace:
 
     def query(self, text: str) -> list[dict[str, Any]]:
         with psycopg.connect(self.dsn, row_factory=dict_row, autocommit=True) as connection:
-            connection.execute("SELECT set_config('search_path', %s, false)", (f'"{self._path}"',))
+            connection.execute("SELECT set_config('search_path', %s, false)", (f'"{self.path}"',))
             cursor = connection.execute(text.encode())
             return cursor.fetchall() if cursor.description else []
 
     @property
-    def _path(self) -> str:
+    def path(self) -> str:
+        """The schema between its quotes."""
         return self.schema.replace('"', '""')
 
     def ledger(self, stream_id: str = "numbers", dsn: str | None = None) -> Ledger:

@@ -389,9 +389,9 @@ def test_dependents_of_a_database_read_the_rows_that_were_written_there(
 ) -> None:
     from deltalake import DeltaTable
 
-    from floodmark.testing.node_projects import _add_events
+    from floodmark.testing.node_projects import add_events
 
-    _add_events(tmp_path, 1, 2, 3)
+    add_events(tmp_path, 1, 2, 3)
     project = open_project(tmp_path, project_text(postgres, lake, MOVING))
     with crash.armed("run.after_done"), pytest.raises(failpoints.FailpointReached):
         project.run()

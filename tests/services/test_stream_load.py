@@ -77,7 +77,7 @@ class Stage:
 
     def spec(self, mode: Any, **options: Any) -> TargetSpec:
         keys = ("id",) if mode == "upsert" else ()
-        table = f'"{self.place._path}".target'
+        table = f'"{self.place.path}".target'
         return TargetSpec(table, mode, **{"keys": keys, **options})
 
     def refused(self, frame: pa.Table, mode: Any = "append", **options: Any) -> StreamError:
@@ -358,7 +358,7 @@ def test_a_connection_that_breaks_is_no_rows_fault(stage: Stage) -> None:
     def broken(cursor: Cursor) -> Loaded:
         stage.place.query(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            f" WHERE application_name = '{stage.ledger._application}'"
+            " WHERE application_name LIKE 'floodmark stream %'"
         )
         return load.apply(cursor, records([1, 2]))
 
@@ -425,7 +425,7 @@ def test_a_key_that_somebody_else_inserts_meanwhile_is_updated(stage: Stage) -> 
     """MERGE does not see it and would refuse the row."""
     stage.table("id bigint PRIMARY KEY", "v text")
     other = psycopg.connect(stage.place.dsn)
-    other.execute(f"""INSERT INTO "{stage.place._path}".target VALUES (1, 'theirs')""".encode())
+    other.execute(f"""INSERT INTO "{stage.place.path}".target VALUES (1, 'theirs')""".encode())
     counts: list[LoadCounts] = []
     load = threading.Thread(
         target=lambda: counts.append(stage.load(records(["a", "b", "c"]), "upsert"))

@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from floodmark.engines.postgres import cursor_of
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.streaming.delta_ledger import DeltaLedger
-from floodmark.streaming.ledger import Ledger
+from floodmark.streaming.ledger import Ledger, Loaded
 from floodmark.streaming.requests import Listener
 
-from .stream_places import ME, StreamPlace
+from .stream_places import ME, StreamPlace, batch, put
+
+if TYPE_CHECKING:
+    from floodmark.engines.postgres import Cursor
 
 pytestmark = pytest.mark.postgres
 
@@ -92,13 +95,16 @@ def test_a_batch_that_is_under_way_does_not_hold_up_the_request(
     postgres: PostgresServer, pg_schema: str
 ) -> None:
     place = StreamPlace(postgres.dsn, pg_schema)
+    place.query("CREATE TABLE numbers (n bigint)")
     runner, asker = place.ledger(), place.ledger()
     runner.ensure()
     claim = runner.claim(ME, runner.stored())
 
-    with runner._transaction() as connection:
-        runner._held(cursor_of(connection), claim)
+    def load(cursor: Cursor) -> Loaded:
         asker.ask_to_stop(str(claim.claim_id), "me")
+        return put(cursor, place.table, [1])
+
+    runner.commit(claim, batch(claim, 0, 0, 1), load)
 
     assert asker.is_asked_to_stop(str(claim.claim_id))
     runner.close()

@@ -43,7 +43,7 @@ class Stage:
 
     def staging(self, mode: Any = "append", **options: Any) -> Staging:
         keys = ("id",) if mode == "upsert" else ()
-        spec = TargetSpec(f'"{self.place._path}".target', mode, keys, **_of_spec(options))
+        spec = TargetSpec(f'"{self.place.path}".target', mode, keys, **_of_spec(options))
         connect = connector(self.place.dsn)
         return Staging(connect, "numbers", self.place.schema, spec, **options)
 
@@ -330,10 +330,11 @@ def test_sweeping_leaves_other_streams_and_attempts_under_way_alone(stage: Stage
     staging = stage.staging()
     other = Staging(staging.connect, "other", staging.schema, staging.spec)
     attempt(other, records([1]))
+    others = set(stage.left())
     attempt(staging, records([1]))
-    (mine,) = [name for name in stage.left() if name.startswith(staging._prefix)]
+    (mine,) = set(stage.left()) - others
     held = staging.connect()
-    held.execute(f'LOCK TABLE "{stage.place._path}"."{mine}" IN ROW EXCLUSIVE MODE'.encode())
+    held.execute(f'LOCK TABLE "{stage.place.path}"."{mine}" IN ROW EXCLUSIVE MODE'.encode())
 
     assert staging.sweep() == 0
     held.close()

@@ -16,6 +16,7 @@ from floodmark.sources.sql.literals import last_literal
 from floodmark.sources.sql.parts import Parts
 from floodmark.sources.sql.queries import Bounds, SqlRelation
 from floodmark.sources.sql.reader import SqlReader
+from floodmark.testing.jvm import java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,14 +32,14 @@ class Finer:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
         self.url = f"jdbc:h2:file:{folder}/db;MODE=Oracle;DATABASE_TO_UPPER=TRUE"
-        loader = spark.sparkContext._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]
+        loader = java(spark).org.apache.spark.util.Utils
         self.driver = loader.classForName("org.h2.Driver", True, False).newInstance()
         self.run("CREATE TABLE orders (id INT, at TIMESTAMP(9))")
         self.windows: list[list[int]] = []
         self.mark: CursorMark | None = None
 
     def run(self, text: str) -> None:
-        properties = self.spark.sparkContext._jvm.java.util.Properties()  # type: ignore[union-attr]
+        properties = java(self.spark).java.util.Properties()
         connection = self.driver.connect(self.url, properties)
         try:
             connection.createStatement().execute(text)

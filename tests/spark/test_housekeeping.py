@@ -14,6 +14,7 @@ from tests.contract.housekeeping import WORKS, Coordinated, Streamed, outcome
 
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import FloodmarkError
+from floodmark.testing.jvm import java, java_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,13 +46,13 @@ def everyday(spark: SparkSession, path: str) -> None:
 
 def statistics(spark: SparkSession, path: str) -> None:
     """ANALYZE TABLE ... COMPUTE DELTA STATISTICS: Delta has it, its SQL outside of Databricks not."""
-    jvm: Any = spark._jvm
+    jvm = java(spark)
     name = "org.apache.spark.sql.delta.stats.StatisticsCollection$"
     collection = getattr(getattr(jvm, name), "MODULE$")
     none = getattr(getattr(jvm, "scala.None$"), "MODULE$")
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), path)
     others = (getattr(collection, f"recompute$default${number}")() for number in (4, 5))
-    collection.recompute(spark._jsparkSession, log, none, *others)
+    collection.recompute(java_session(spark), log, none, *others)
 
 
 def row_tracking(spark: SparkSession, path: str) -> None:
@@ -86,11 +87,11 @@ def short_log(spark: SparkSession, path: str) -> None:
     """The retention of the log is shortened, and Delta cleans up behind its next checkpoint."""
     names = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
     _set(spark, path, ", ".join(f"'{name}' = 'interval 0 hours'" for name in names))
-    jvm: Any = spark._jvm
+    jvm = java(spark)
     yesterday = 1_700_000_000
     for commit in (Path(path) / "_delta_log").glob("*.json"):
         os.utime(commit, (yesterday, yesterday))
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), path)
     log.checkpoint()
     assert DeltaLog(path).facts().earliest_version > 0
 

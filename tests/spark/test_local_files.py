@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from floodmark.testing.jvm import java, java_context, java_pid
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -33,8 +35,7 @@ def test_a_commit_of_delta_starts_no_process(spark: SparkSession, tmp_path: Path
 
 def faults_of_ended_children(spark: SparkSession) -> int:
     """What /proc tells of the processes that the JVM started and that are over."""
-    jvm: Any = spark.sparkContext._jvm
-    pid = jvm.java.lang.ProcessHandle.current().pid()
+    pid = java_pid(spark)
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[8])
 
 
@@ -42,7 +43,7 @@ def faults_of_ended_children(spark: SparkSession) -> int:
 def test_permissions_are_set_as_asked(mode: int, spark: SparkSession, tmp_path: Path) -> None:
     file = tmp_path / "a file"
     file.touch()
-    jvm: Any = spark.sparkContext._jvm
+    jvm = java(spark)
     permission = jvm.org.apache.hadoop.fs.permission.FsPermission(f"{mode:o}")
 
     files(spark).setPermission(jvm.org.apache.hadoop.fs.Path(str(file)), permission)
@@ -58,7 +59,7 @@ def test_what_is_told_of_links_is_what_hadoop_tells(
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "file")
     (tmp_path / "lost link").symlink_to(tmp_path / "nobody")
-    jvm: Any = spark.sparkContext._jvm
+    jvm = java(spark)
     hadoops = jvm.org.apache.hadoop.fs.LocalFileSystem()
     hadoops.initialize(files(spark).getUri(), configuration(spark))
 
@@ -66,7 +67,7 @@ def test_what_is_told_of_links_is_what_hadoop_tells(
 
 
 def told_of(files: Any, spark: SparkSession, path: Path) -> tuple[Any, ...]:
-    jvm: Any = spark.sparkContext._jvm
+    jvm = java(spark)
     try:
         found = files.getFileLinkStatus(jvm.org.apache.hadoop.fs.Path(str(path)))
     except Py4JJavaError as error:
@@ -75,14 +76,14 @@ def told_of(files: Any, spark: SparkSession, path: Path) -> tuple[Any, ...]:
 
 
 def files(spark: SparkSession) -> Any:
-    jvm: Any = spark.sparkContext._jvm
+    jvm = java(spark)
     found = jvm.org.apache.hadoop.fs.FileSystem.getLocal(configuration(spark))
     assert found.getClass().getSimpleName() == "SpawnlessFileSystem"
     return found
 
 
 def configuration(spark: SparkSession) -> Any:
-    return spark.sparkContext._jsc.hadoopConfiguration()
+    return java_context(spark).hadoopConfiguration()
 
 
 def test_settings_of_yarn_are_not_sent_with_every_job(spark: SparkSession) -> None:

@@ -16,6 +16,7 @@ from tests.unit.run.nodes.test_row_counts import batch_of, error_of
 from floodmark.engines.jvm import observed_rows
 from floodmark.project import Project
 from floodmark.sources import counts
+from floodmark.testing.jvm import java, java_session
 from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
@@ -137,9 +138,9 @@ def test_a_whole_table_is_counted_before_its_commit(spark: SparkSession, tmp_pat
 
 
 def _checkpoint(spark: SparkSession, table: Path) -> None:
-    jvm: Any = spark._jvm
+    jvm = java(spark)
     log = jvm.org.apache.spark.sql.delta.DeltaLog
-    log.forTable(spark._jsparkSession, str(table)).checkpoint()
+    log.forTable(java_session(spark), str(table)).checkpoint()
 
 
 @pytest.mark.parametrize("way", ["accept", "put back"])

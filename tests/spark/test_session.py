@@ -21,6 +21,7 @@ from floodmark.engines.spark import (
 )
 from floodmark.errors import SetupError, SinkError
 from floodmark.run.limits import Limits, SparkJobs, call_within
+from floodmark.testing.jvm import java_pid
 from floodmark.testing.sessions import SMALL
 
 pytestmark = pytest.mark.spark
@@ -56,10 +57,10 @@ def test_a_function_finds_its_session_in_whatever_thread_it_runs(
 
 def test_local_session_leaves_the_environment_as_it_was(spark: SparkSession) -> None:
     code = (
-        "import os; before = dict(os.environ)\n"
-        "from floodmark.engines.spark import _environment\n"
-        "with _environment(JAVA_HOME='x', PYSPARK_PYTHON='y'): assert os.environ['JAVA_HOME']=='x'\n"
-        "assert dict(os.environ) == before"
+        "import os; from floodmark.engines.spark import local_session\n"
+        "ours = lambda: [os.environ.get(name) for name in ('JAVA_HOME', 'PYSPARK_PYTHON')]\n"
+        "before = ours(); local_session().stop()\n"
+        "assert ours() == before"
     )
 
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -126,17 +127,13 @@ def test_classes_come_from_the_archive_that_was_made_at_set_up(spark: SparkSessi
     archive = class_archive.place(class_path())
     if not class_archive.is_made(archive):
         pytest.skip("no archive was made: floodmark jars archive")
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    pid = jvm.java.lang.ProcessHandle.current().pid()
+    pid = java_pid(spark)
 
     assert str(archive / "spark.jsa") in Path(f"/proc/{pid}/maps").read_text()
 
 
 def test_the_jvm_holds_the_file_lock_not_python(spark: SparkSession, tmp_path: Path) -> None:
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    lock, jvm_pid = tmp_path / "lock", jvm.java.lang.ProcessHandle.current().pid()
+    lock, jvm_pid = tmp_path / "lock", java_pid(spark)
 
     with file_lock(spark, str(lock)):
         held = Path("/proc/locks").read_text() if Path("/proc/locks").exists() else ""

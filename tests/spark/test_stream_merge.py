@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pyarrow as pa
@@ -17,7 +18,6 @@ from tests.contract.receipt_contract import Attack, DeltaFolder, ReceiptContract
 
 import floodmark as fm
 from floodmark.deltalog import DeltaLog, Storage
-from floodmark.engines import jvm
 from floodmark.errors import ConfigError, SinkError
 from floodmark.model.receipt import Receipt
 from floodmark.model.write import WriteSpec
@@ -25,6 +25,7 @@ from floodmark.sinks.delta import DeltaSink, refuse_unsafe_log
 from floodmark.sinks.streams import QUERY_ID, _metadata, last_write
 from floodmark.testing import crash
 from floodmark.testing.arrow import ArrowSink
+from floodmark.testing.jvm import java
 from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
@@ -187,16 +188,18 @@ class ConnectSession:
 
 
 def test_a_session_that_cannot_write_receipts_is_refused_before_the_first_write(
-    spark: SparkSession, tmp_lake: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_lake: Path
 ) -> None:
     receipt = Receipt("floodmark/c/p/out/0", 1, "{}")
     spec = WriteSpec(str(tmp_lake / "out"), "append", "out")
 
     with pytest.raises(SinkError) as connect:
         DeltaSink(cast("Any", ConnectSession()), spec, ()).write(cast("Any", None), receipt)
-    monkeypatch.setattr(jvm, "_DELTA_OPTIONS", ("io.sail.delta.DeltaOptions", "java.lang.String"))
+    # What py4j says of packages that are not there, as in a JVM without Delta.
+    context = SimpleNamespace(_jvm=java(spark).nowhere)
+    without_delta = SimpleNamespace(conf=spark.conf, sparkContext=context)
     with pytest.raises(SinkError) as other:
-        DeltaSink(spark, spec, ()).write(spark.range(1), receipt)
+        DeltaSink(cast("Any", without_delta), spec, ()).write(spark.range(1), receipt)
 
     assert connect.value.code == other.value.code == "FM-SINK-046"
     assert "local_session()" in str(other.value.next)

@@ -42,7 +42,7 @@ class Looking(Store):
 
     def checkpoints(self, upstreams: Iterable[str] | None = None) -> tuple[Checkpoint, ...]:
         """The committed watermarks, of all upstreams or of some."""
-        names = None if upstreams is None else {self.stored_name(u) for u in upstreams}
+        names = None if upstreams is None else {self.names.stored(u) for u in upstreams}
         marks = self.state().marks.values()
         return tuple(
             Checkpoint(
@@ -147,7 +147,7 @@ class Looking(Store):
             reader.state(),
             lag_of(reader, self.storage, self._clock.now(), self._look_for_report),
         )
-        names = [self.stored_name(u) for u in upstreams] + [u for _, u in state.marks]
+        names = [self.names.stored(u) for u in upstreams] + [u for _, u in state.marks]
         for name in dict.fromkeys(names):
             marks = [mark for mark in state.marks.values() if mark.upstream == name]
             behind = [lag for lag in lags if lag.upstream == name]

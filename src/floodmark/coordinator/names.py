@@ -47,6 +47,7 @@ class Names:
     _resolved: dict[str, TableName] = field(default_factory=dict)
     _assumed: dict[str, str] = field(default_factory=dict)
     """Moves that a preview has found: stored name -> place."""
+    _newest: tuple[State, Ids] | None = None
 
     def stored(self, name: str) -> str:
         """The name under which an upstream is stored; asks no catalog."""
@@ -93,9 +94,9 @@ class Names:
         for another table than before, or a table that is being read has moved.
         """
         asked = [name for name in names if not is_of_project(name)]
-        known = _ids(self.reader().known_state())
+        known = self._ids(self.reader().known_state())
         if not all(self._is_known(name, known) for name in asked):
-            known = _ids(self.reader().state())
+            known = self._ids(self.reader().state())
         for name in asked:
             if not is_catalog_name(name):
                 self._learn_path(absolute(name, self.base), known, journals=journals)
@@ -103,6 +104,12 @@ class Names:
                 self._learn_name(name, known, journals=journals)
             elif self.spark() is not None and not self._is_in_place(name):
                 self._find_again(name, known, journals=journals)
+
+    def _ids(self, state: State) -> Ids:
+        """The table ids of a state; the one asked for last is remembered: it seldom is another."""
+        if self._newest is None or self._newest[0] is not state:
+            self._newest = state, _ids(state)
+        return self._newest[1]
 
     def _is_known(self, name: str, known: Ids) -> bool:
         """Whether nothing about a name can be learned from newer events."""

@@ -134,7 +134,7 @@ class Operating(Store):
         or it has to be said that rows may double (`allow_duplicates`) or older rows replace newer
         ones (`allow_stale`). Called twice it plans two batches.
         """
-        name = self.stored_name(upstream)
+        name = self.names.stored(upstream)
         allows = _allowed(allow_duplicates, allow_stale)
 
         def draft(state: State) -> Draft:
@@ -311,7 +311,7 @@ class Operating(Store):
         """What `reset` would journal; changes nothing and raises as it does."""
         from floodmark.control import resetting
 
-        name, state = self.stored_name(upstream), self._reader().state()
+        name, state = self.names.stored(upstream), self._reader().state()
         resetting.refuse_unknown(state, name, scope)
         if to is None:
             resetting.refuse_version(state, name, scope, to_version)
@@ -396,7 +396,7 @@ class Operating(Store):
         from floodmark.control import recovery, transfer
 
         transfer.refuse_existing(self._delta_log, Projector(self.control, self.storage))
-        names = [t if connection_of(t) else self.stored_name(t) for t in targets]
+        names = [t if connection_of(t) else self.names.stored(t) for t in targets]
         known = {
             name: recovery.Known(scope, tuple(self._known_names(upstreams)))
             for name, (scope, upstreams) in (pipelines or {}).items()
@@ -411,7 +411,7 @@ class Operating(Store):
         """The stored names, without those of a catalog that cannot be asked now."""
         if self.spark is not None:
             self.names.learn(upstreams, journals=False)
-        return [self.stored_name(u) for u in upstreams if self.names.is_resolved(u)]
+        return [self.names.stored(u) for u in upstreams if self.names.is_resolved(u)]
 
     def _filled(self, events: Sequence[Event]) -> StoreContent:
         from floodmark.control import transfer

@@ -100,7 +100,7 @@ class Planning(Store):
         prober: Prober,
     ) -> Registered:
         everything = [upstreams] if isinstance(upstreams, str) else list(upstreams)
-        lookups = tuple(self.stored_name(one.name) for one in everything if is_lookup(one))
+        lookups = tuple(self.names.stored(one.name) for one in everything if is_lookup(one))
         given = [one for one in everything if not is_lookup(one)]
         names = self._names(names_of(given), what=f"pipeline {pipeline}")
         latest = partial(self._latest, prober)

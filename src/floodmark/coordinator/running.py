@@ -195,7 +195,7 @@ class Running(Store):
         windows = [batch.window_for(pipeline, u) for u in batch.upstreams_of(pipeline)]
         for window in windows:
             source.check(window)
-        return Inputs({w.upstream: source.read(w) for w in windows}, self.stored_name)
+        return Inputs({w.upstream: source.read(w) for w in windows}, self.names.stored)
 
     def _frozen_elsewhere(
         self, batch: PlannedBatch, pipeline: str, source: QuerySource
@@ -220,7 +220,7 @@ class Running(Store):
         batch = self._batch(batch_id)
         windows = (*batch.windows.values(), *batch.lookups.values())
         tables = {w.upstream: source.table(w, w.through_version) for w in windows}
-        return Inputs(tables, self.stored_name)
+        return Inputs(tables, self.names.stored)
 
     def _may_write_delta(self, pipeline: str) -> bool:
         """Whether a run of the pipeline may write a Delta table; a function does not tell before."""
@@ -257,7 +257,7 @@ class Running(Store):
             clock=self._clock,
             ids=self.outside.ids,
             stages=self._stages,
-            name_of=self.stored_name,
+            name_of=self.names.stored,
             on_lease=lambda: self._publish_running(store),
             on_lost_target=on_lost_target,
             on_lost_range=on_lost_range,

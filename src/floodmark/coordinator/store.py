@@ -86,10 +86,8 @@ class Store:
         self._lease_ttl = lease_ttl
         self._clock = self.outside.clock
         self._stages = Stages(self.outside.tell)
-        self._delta_log = DeltaEventLog(self.control, self.storage)
         self._log = self.outside.log or self._delta_log
         self._heartbeats = self.outside.heartbeats or FileHeartbeats(self.control, self.storage)
-        self._projector = Projector(self.control, self.storage)
         self._publisher: Publisher = self.outside.publisher or TablePublisher(
             self._delta_log, self._projector
         )
@@ -111,6 +109,14 @@ class Store:
     def actor(self) -> str:
         """Who is journaled as the one who did it."""
         return self._actor or self.outside.process.user()
+
+    @cached_property
+    def _delta_log(self) -> DeltaEventLog:
+        return DeltaEventLog(self.control, self.storage)
+
+    @cached_property
+    def _projector(self) -> Projector:
+        return Projector(self.control, self.storage)
 
     @cached_property
     def _holder(self) -> Holder:
@@ -184,8 +190,8 @@ class Store:
         if isinstance(upstreams, str):
             upstreams = [upstreams]
         for name in upstreams:
-            self.refuse_unresolved(name)
-        names = tuple(self.stored_name(name) for name in upstreams)
+            self.names.refuse_unresolved(name)
+        names = tuple(self.names.stored(name) for name in upstreams)
         if not names:
             raise PlanError(
                 "FM-PLAN-004",

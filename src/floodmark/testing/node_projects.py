@@ -64,7 +64,7 @@ def build_story(root: str) -> None:
     place = Path(root)
     (place / "floodmark.yaml").write_text(STORY)
     crash.build_lake(place)
-    _add_events(place, 1, 2, 3)
+    add_events(place, 1, 2, 3)
 
 
 def tell_story(root: str) -> None:
@@ -73,7 +73,7 @@ def tell_story(root: str) -> None:
     _run(place)
     crash.grow_lake(place)
     if crash.open_table(place, "lake/events").version() == 0:
-        _add_events(place, 4, 5)
+        add_events(place, 4, 5)
     _run(place)
 
 
@@ -107,7 +107,8 @@ def _stable_rows(path: Path) -> list[list[str]]:
     return [[str(value) for value in row] for row in table_rows(path, ", ".join(columns))]
 
 
-def _add_events(place: Path, *ids: int) -> None:
+def add_events(place: Path, *ids: int) -> None:
+    """Rows of the events, an hour apart."""
     from deltalake import write_deltalake
 
     start = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import floodmark
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
 from floodmark.engines.postgres import connector
+from floodmark.testing.jvm import java_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +105,7 @@ def event(number: int, at: str = "2026-01-01T00:00:00Z") -> dict[str, Any]:
 @contextmanager
 def largest_result(spark: SparkSession, size: str) -> Iterator[None]:
     """A job of Spark that gives the driver more than so much fails while the block runs."""
-    settings: Any = spark._jsc.sc().conf()  # noqa: SLF001  (each task set asks it anew)
+    settings = java_context(spark).sc().conf()  # each task set asks it anew
     key = "spark.driver.maxResultSize"
     settings.set(key, size)
     try:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from floodmark.coordinator import Outside
+from floodmark.deltalog import Storage
 from floodmark.errors import CODES, ConfigErrors, FloodmarkError
 from floodmark.project import Project
 
@@ -306,21 +309,19 @@ def test_validate_raises_no_false_alarm(root: Path, case: str) -> None:
     Project.check(root)
 
 
-def test_a_project_on_an_object_store_is_validated_without_a_network(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_on_an_object_store_is_validated_without_a_network(root: Path) -> None:
+    outside = Outside(storage=Storage(open_root=no_network))
     for scheme in ("s3://nowhere", "abfss://c@nowhere.dfs.core.windows.net", "gs://nowhere"):
         text = project(MERGED, MERGED).replace("root: lake", f'root: "{scheme}/lake"')
         text = text.replace("root: inbox", f'root: "{scheme}/inbox"')
         text = text.replace("shop\n", f'shop\ncontrol: "{scheme}/control"\n', 1)
         (root / "floodmark.yaml").write_text(text)
-        monkeypatch.setattr("floodmark.deltalog.Storage._files", _no_network)
 
-        Project.check(root)
+        Project.check(root, outside=outside)
 
 
-def _no_network(self: object, path: str) -> object:
-    raise AssertionError(f"{self} was asked for {path}")
+def no_network(root: str, options: object) -> NoReturn:
+    raise AssertionError(f"{root} was opened")
 
 
 # Every refusal -------------------------------------------------------------------------------------

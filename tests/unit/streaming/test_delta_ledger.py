@@ -208,14 +208,14 @@ def test_of_two_claims_at_one_moment_one_is_refused(
 ) -> None:
     begun(ledger)
     seen = ledger.stored()
-    write = ledger._append
-    other = DeltaLedger(ledger.path, ledger.stream_id)
+    others = [DeltaLedger(ledger.path, ledger.stream_id)]
 
-    def late(decided: Any, row: Any, note: str) -> None:
-        other.claim(FACTS, seen)
-        write(decided, row, note)
+    def late(*arguments: Any, **options: Any) -> None:
+        if others:
+            others.pop().claim(FACTS, seen)
+        write_deltalake(*arguments, **options)
 
-    monkeypatch.setattr(ledger, "_append", late)
+    monkeypatch.setattr("deltalake.write_deltalake", late)
     with pytest.raises(StreamError) as caught:
         ledger.claim(FACTS, seen)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pytest
 
 from floodmark.errors import ConfigError, StreamError
 from floodmark.model.offsets import Offsets, TopicPartition
-from floodmark.streaming.moving import _check
+from floodmark.streaming.moving import moved_to
 from floodmark.streaming.source import KafkaSource, skipped
 
 
@@ -142,6 +143,6 @@ def test_skipping_goes_exactly_behind_what_is_lost() -> None:
 @pytest.mark.parametrize("to", ["yesterday", "{", '{"t": {"0": "x"}}'])
 def test_a_stream_is_not_moved_to_what_is_no_place(to: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        _check(to)
+        moved_to(cast("Any", None), to)  # refused before anything is asked
     assert caught.value.code == "FM-CONFIG-007"
     assert "earliest" in (caught.value.allowed or "")

@@ -135,9 +135,9 @@ pipelines:
 def test_nodes_side_by_side_land_a_moving_source_once_and_crash_safely(
     tmp_path: Path, point: str | None
 ) -> None:
-    from floodmark.testing.node_projects import _add_events
+    from floodmark.testing.node_projects import add_events
 
-    _add_events(tmp_path, 1, 2, 3)
+    add_events(tmp_path, 1, 2, 3)
     (tmp_path / "lake/events").rename(tmp_path / "lake/orders")
     project = open_project(tmp_path, WIDE)
     if point is not None:
