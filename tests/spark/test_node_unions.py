@@ -78,3 +78,47 @@ def test_a_union_merges_the_deletes_of_each_and_refuses_to_guess_an_order(
     assert caught.value.code == "FM-SINK-036"
     assert "write.merge.sequence_by" in str(caught.value)
     assert third == [*second, (9, "new")]
+
+
+KEPT = """\
+project: shop
+lease_ttl: 1s
+connections: {lake: {type: lake, root: lake}}
+pipelines:
+  - pipeline: orders
+    nodes:
+      - {name: shop, read: {connection: lake, path: shop}}
+      - {name: web, read: {connection: lake, path: web, lookup: true}}
+      - name: all
+        depends_on: [shop, web]
+        transform: [{sql: "SQL"}]
+        write: {connection: lake, path: all, mode: append}
+"""
+ON = "JOIN input USING (id)"
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_refused"),
+    [
+        (f"SELECT web.id, web.v FROM web LEFT {ON}", True),
+        (f"FROM web |> LEFT {ON} |> SELECT web.id, web.v", True),
+        ("SELECT id, v FROM web EXCEPT SELECT id, v FROM input", True),
+        (f"SELECT web.id, web.v FROM web {ON}", False),
+        ("SELECT id, v FROM web WHERE id IN (SELECT id FROM input)", False),
+    ],
+)
+def test_sql_that_keeps_the_rows_of_a_table_that_is_read_whole_is_not_appended_twice(
+    tmp_path: Path, spark: SparkSession, sql: str, *, is_refused: bool
+) -> None:
+    (tmp_path / "floodmark.yaml").write_text(KEPT.replace("SQL", sql))
+    put(tmp_path, "web", (1, "a", 0), (2, "b", 0))
+    put(tmp_path, "shop", (1, "a", 0))
+    first = run(tmp_path, spark)
+    put(tmp_path, "shop", (2, "b", 0))
+
+    if is_refused:
+        with pytest.raises(FloodmarkError, match="FM-SINK-002"):
+            run(tmp_path, spark)
+        assert table_rows(tmp_path / "lake/all", "id, v") == first
+    else:
+        assert run(tmp_path, spark) == [(1, "a"), (2, "b")]

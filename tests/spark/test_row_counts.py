@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.unit.run.nodes.test_row_counts import batch_of, error_of
 
 from floodmark.engines.jvm import observed_rows
+from floodmark.engines.postgres_server import PostgresServer
 from floodmark.project import Project
 from floodmark.sources import counts
 from floodmark.testing.jvm import java, java_session
@@ -185,6 +187,87 @@ def test_a_feed_is_counted_while_it_is_written(
     shop.add(32, 33)
     assert shop.project().run().exit_code == 0
     assert shop.ids() == [*range(end), 32]
+
+
+TWO_NODES = """\
+project: shop
+pipelines:
+  - pipeline: orders
+    nodes:
+      - {name: orders, read: {path: ./orders}}
+      - {name: copy, depends_on: [orders], write: {path: ./copy, merge: {keys: [id]}}}
+      - name: filtered
+        depends_on: [orders]
+        transform: [{filter_rows: id > 4}]
+        write: {path: ./filtered, mode: append, changes: log}
+"""
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_nodes_that_share_a_read_are_both_held_and_neither_counts_twice(
+    spark: SparkSession, tmp_path: Path, recounts: list[int], parallel: int
+) -> None:
+    text = TWO_NODES.replace("orders\n    nodes", f"orders\n    parallel: {parallel}\n    nodes", 1)
+    shop = Shop(spark, tmp_path, text)
+    assert shop.project().run().exit_code == 0
+    assert recounts == [5]  # the whole table of the first run, once for both
+    shop.add(5, 9)
+    assert shop.project().run().exit_code == 0
+    assert recounts == [5]
+    shop.add(9, 14)
+    shop.replace_file(2, *range(9, 32))
+
+    summary = shop.project().run()
+
+    assert error_of(summary).code == "FM-SOURCE-065"
+    assert shop.mark() == 1
+    for _ in range(2):  # whichever of the two is written by now
+        assert error_of(shop.project().retry(batch_of(summary))).code == "FM-SOURCE-065"
+        assert shop.mark() == 1
+    assert shop.project().retry(batch_of(summary), on_lost_range="accept").exit_code == 0
+    assert (shop.ids(), shop.ids("filtered")) == (list(range(32)), list(range(5, 32)))
+    assert (shop.mark(), shop.problems()) == (2, [])
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "beside a Delta table"])
+def test_a_feed_that_goes_to_a_database_is_counted_before_its_commit(
+    spark: SparkSession,
+    tmp_path: Path,
+    postgres: PostgresServer,
+    pg_schema: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_shared: bool,
+) -> None:
+    """Its rows are fetched in pieces, of which Spark tells no observation."""
+    monkeypatch.setenv("ERP_PASSWORD", postgres.password)
+    table = '"' + pg_schema.replace('"', '""') + '".copy'
+    erp = {name: getattr(postgres, name) for name in ("host", "port", "database", "user")}
+    erp |= {"type": "postgres", "password": "${env:ERP_PASSWORD}"}
+    text = TWO_NODES.replace("path: ./copy", f"connection: erp, table: {json.dumps(table)}")
+    text = text.replace("pipelines:", f"connections: {{erp: {json.dumps(erp)}}}\npipelines:", 1)
+    shop = Shop(spark, tmp_path, text if is_shared else text.partition("      - name: filt")[0])
+
+    def ids() -> list[int]:
+        with psycopg.connect(postgres.dsn) as connection:
+            rows = connection.execute(f"SELECT id FROM {table} ORDER BY id".encode()).fetchall()
+        return [row[0] for row in rows]
+
+    assert shop.project().run().exit_code == 0
+    shop.add(5, 9)
+    shop.replace_file(1, *range(5, 28))
+
+    summary = shop.project().run()
+
+    error = error_of(summary)
+    assert (error.code, error.found) == ("FM-SOURCE-064", "23 rows are read, the log says 4")
+    assert (ids(), shop.mark()) == (list(range(5)), 0)
+    assert error_of(shop.project().retry(batch_of(summary))).code == "FM-SOURCE-064"
+    assert shop.project().retry(batch_of(summary), on_lost_range="accept").exit_code == 0
+    assert (ids(), shop.mark(), shop.problems()) == (list(range(28)), 1, [])
+    if is_shared:
+        assert shop.ids("filtered") == list(range(5, 28))
 
 
 def test_spark_tells_what_an_action_has_read_and_no_more(spark: SparkSession) -> None:

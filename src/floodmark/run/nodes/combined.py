@@ -19,7 +19,10 @@ from floodmark.transforms import sql
 Apply = Callable[[Any, Mapping[str, Any]], Any]
 """The steps of a node: the frame of its own rows and those of others in, the result out."""
 
-_KEEPS_OTHER_ROWS = re.compile(r"\bunion\b|\b(right|full)\s+(outer\s+)?join\b", re.IGNORECASE)
+_KEEPS_OTHER_ROWS = re.compile(
+    r"\bunion\b|\b(right|full)\s+(outer\s+)?join\b|\b(except|minus)\b", re.IGNORECASE
+)
+_FIRST_TABLE = re.compile(r"\bfrom\s+[`\"]?(\w+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -120,20 +123,25 @@ def _names(step: Step, other: str) -> bool:
 
 
 def adds_rows(node: NodeSettings, other: str) -> bool:
-    """Whether the rows of another node become rows of this one: a union, or a join that keeps them.
-
-    A statement counts if it has a word of these, or does not read the node's own rows.
-    """
+    """Whether rows of another node become rows of this one: a union, or a join that keeps them."""
     primary = node.read.node if node.read is not None else next(iter(node.depends_on), None)
     own = {"input", *([primary.lower()] if primary else [])}
-    return any(_adds(step, other, own) for step in node.transform)
+    others = {name.lower() for name in node.depends_on} - own
+    return any(_adds(step, other, own, others) for step in node.transform)
 
 
-def _adds(step: Step, other: str, own: set[str]) -> bool:
+def _adds(step: Step, other: str, own: set[str], others: set[str]) -> bool:
     if step.sql is not None:
         words = sql.words_of(step.sql)
-        is_read = other.lower() in words
-        return is_read and (not words & own or bool(_KEEPS_OTHER_ROWS.search(step.sql)))
+        if other.lower() not in words:
+            return False
+        adding = sql.tables_adding_rows(step.sql, own, others & words)
+        if adding is not None:
+            return not words & own or other.lower() in adding
+        # Spark knows more SQL than sqlglot: what may keep rows of others is taken to keep them.
+        first = _FIRST_TABLE.search(step.sql)
+        is_own = first is not None and first[1].lower() in own
+        return not is_own or bool(_KEEPS_OTHER_ROWS.search(step.sql))
     if other not in step.inputs:
         return False
     return step.name == "union" or _how(step.params) in ("right", "full")

@@ -19,6 +19,11 @@ def replaced_anew(spec: WriteSpec) -> bool:
     return spec.mode in ("append", "overwrite") or (adds_rows and spec.missing is None)
 
 
+def has_log(spec: WriteSpec) -> bool:
+    """Whether what a write committed can be read from its target: only Delta has a change feed."""
+    return spec.format == DELTA and connection_of(spec.target) is None
+
+
 def quarantine_of(spec: WriteSpec, *, replaces: bool) -> WriteSpec:
     """Where the rows go that do not pass: a table beside the target, rows of every batch.
 

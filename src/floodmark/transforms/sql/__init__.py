@@ -6,6 +6,7 @@ literals in one place, and what users wrote reaches Spark as they wrote it.
 
 from __future__ import annotations
 
+from floodmark.transforms.sql.adding import tables_adding_rows
 from floodmark.transforms.sql.building import (
     DIALECT,
     Expr,
@@ -101,6 +102,7 @@ __all__ = [
     "stacked",
     "struct",
     "table",
+    "tables_adding_rows",
     "tables_of",
     "text_of",
     "tokens_of",

@@ -108,14 +108,14 @@ def one_query(text: str) -> str:
     if tokens[0].text.upper() not in _QUERIES:
         words = ", ".join(sorted(_QUERIES - {"("}))
         raise NotSqlError(f"it begins with {tokens[0].text[:40]}; a query begins with {words}")
-    if isinstance(_statement(text), exp.DDL | exp.DML):
+    if isinstance(statement_of(text), exp.DDL | exp.DML):
         raise NotSqlError("it changes a table; a step only reads, and write says where rows go")
     return text
 
 
 def unread(text: str) -> str | None:
     """Why sqlglot cannot read a query; None where it can. Spark knows more SQL than sqlglot."""
-    parsed = _statement(text)
+    parsed = statement_of(text)
     if not isinstance(parsed, SqlglotError):
         return None
     found = getattr(parsed, "errors", None)
@@ -125,7 +125,7 @@ def unread(text: str) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def _statement(text: str) -> Expr | SqlglotError:
+def statement_of(text: str) -> Expr | SqlglotError:
     try:
         return _parsed(text)
     except SqlglotError as error:

@@ -317,6 +317,35 @@ def test_a_plan_advises_a_lookup_by_name_where_a_table_is_only_joined(
     assert lake.exists()
 
 
+def test_a_plan_says_that_a_join_sees_only_the_news_of_what_files_or_a_database_hold(
+    lake: Path, make_project: MakeProject
+) -> None:
+    """Only a Delta table can show what all batches have left in it."""
+    text = """\
+project: shop
+pipelines:
+  - pipeline: orders
+    nodes:
+      - {name: customers, read: {path: ./customers}, write: {path: ./dim, WRITE}}
+      - name: facts
+        read: {path: ./orders}
+        transform: [join: {with: customers, on: [customer], how: left}]
+        write: {path: ./facts, mode: append}
+"""
+
+    def told(write: str, read: str = "path: ./customers") -> list[str]:
+        written = text.replace("WRITE", write).replace("path: ./customers", read)
+        (batch,) = make_project(written).plan()
+        return [window.warning.text for window in batch.windows if window.warning]
+
+    files = "format: parquet, mode: append"
+    (said,) = told(files)
+    assert "is written to ./dim by node customers and joined by facts" in said
+    assert "none of the rows that came before" in said
+    assert told(files, "path: ./customers, method: snapshot") == []
+    assert told("merge: {keys: [customer]}") == []
+
+
 def test_everything_again_looks_up_what_is_there_now_and_a_rebuild_what_its_batch_has(
     lake: Path, make_project: MakeProject
 ) -> None:
