@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import shutil
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,6 +151,44 @@ def test_a_file_of_no_bytes_has_no_rows_or_is_named(
     assert rows(read(spark, tmp_path, form, "value STRING", **options)) == []
 
 
+@pytest.mark.parametrize(
+    ("form", "content", "ddl", "options", "found"),
+    [
+        ("csv", "id,t\n1,größe\n".encode("latin1"), "id INT, t STRING", {}, "line 2: bytes that"),
+        ("text", "a\ngröße\n".encode("latin1"), "value STRING", {}, "line 2: bytes that are no UTF-8"),
+        ("csv", b"id;d\n1;1,5\n", "id INT, d DECIMAL(9,2)", {"sep": ";"}, "line 2: column d is not"),
+        ("tsv", b"id\td\n1\t1.005\n", "id INT, d DECIMAL(9,2)", {}, "line 2: column d is not exactly"),
+        ("json", b'{"id": 1}\n{"id": 2}\n', "id INT", {"multiLine": "true"}, "line 2: two values"),
+    ],
+)  # fmt: skip
+def test_what_spark_would_change_or_leave_out_is_refused(
+    spark: SparkSession,
+    tmp_path: Path,
+    *,
+    form: str,
+    content: bytes,
+    ddl: str,
+    options: dict[str, str],
+    found: str,
+) -> None:
+    (tmp_path / "a").write_bytes(content)
+
+    with pytest.raises(SourceError) as caught:
+        read(spark, tmp_path, form, ddl, **options)
+
+    assert (caught.value.code, caught.value.where) == ("FM-SOURCE-059", f"{tmp_path}/a")
+    assert str(caught.value.found).startswith(found)
+
+
+def test_what_is_said_of_a_file_is_read_as_it_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes("id;d;t\n1;1,5;größe\n".encode("latin1"))
+    said = {"sep": ";", "encoding": "ISO-8859-1", "locale": "de-DE"}
+
+    frame = read(spark, tmp_path, "csv", "id INT, d DECIMAL(9,2), t STRING", **said)
+
+    assert rows(frame) == [(1, Decimal("1.50"), "größe")]
+
+
 # In a project ------------------------------------------------------------------------------------
 
 CSV = 'format: csv, path: "*.csv", schema: "id LONG, v STRING"'
@@ -161,8 +200,9 @@ CSV = 'format: csv, path: "*.csv", schema: "id LONG, v STRING"'
         ("csv", 'id,v\n1,"two\nlines"\n2\n', "line 4: 1 values for 2 columns"),
         ("csv", "id,v\n1,one\nxx,two\n", "line 3: column id is no LONG"),
         ("json", '{"id": 1, "v": "one"}\n{"id": 2,\n', "line 2 is no JSON"),
+        ("json", '{"id": 1, "v": "one"}{"id": 2, "v": "two"}\n', "line 1: two values in one line"),
     ],
-    ids=["short_line", "wrong_type", "broken_json"],
+    ids=["short_line", "wrong_type", "broken_json", "joined_json"],
 )
 def test_a_record_that_does_not_fit_is_named_with_file_and_line(
     inbox: Inbox, form: str, content: str, where: str

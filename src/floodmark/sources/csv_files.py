@@ -15,10 +15,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
+from floodmark.sources.file_values import (
+    BOM,
+    OF_HADOOP,
+    UTF8,
+    Characters,
+    has_other_decimals,
+    is_exact,
+    opened,
+    scale_of,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,15 +44,11 @@ holds is never NULL by chance."""
 # Spark's own defaults take columns by position and make NULLs of what they cannot read.
 _CAREFUL = {"mode": "FAILFAST", "header": "true", "enforceSchema": "false"}
 _ALIASES = {"delimiter": "sep", "charset": "encoding"}
-_BOM = b"\xef\xbb\xbf"
 _LF, _CR = 10, 13
 _ASCII_LIKE = frozenset(
     ("utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin1", "windows-1252")
 )
 _HEADER_BYTES = 2**20
-_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-_UNREAD = (".lz4", ".snappy", ".deflate")
-"""Compressed in ways of Hadoop's own: Spark alone reads them."""
 _SHOWN = 5
 
 
@@ -130,11 +134,12 @@ class CsvFile:
         Raises FM-SOURCE-058 for quotes that RFC 4180 does not have, and for ends of lines of two
         kinds in a file whose values have line breaks: Spark would read both without a word.
         """
-        if self.path.endswith(_UNREAD):
+        if self.path.endswith(OF_HADOOP):
             return Look()
         quotes = _Quotes(self.dialect) if self.dialect.doubles_quotes else None
         header: tuple[str, ...] | None = None
         has_lines = False
+        characters = Characters() if self.dialect.encoding in UTF8 else None
         for before, block, after in self._blocks():
             if not has_lines and self.dialect.has_header:
                 header = self._header_in(block)
@@ -142,6 +147,10 @@ class CsvFile:
             if quotes is None:
                 break
             quotes.see(before, block, after)
+            if characters is not None and (found := characters.misfit(block)) is not None:
+                raise self._of_another_encoding(found)
+        if quotes and characters and (found := characters.misfit(b"", is_last=True)) is not None:
+            raise self._of_another_encoding(found)
         has_rows = has_lines and not (self.dialect.has_header and header is None)
         if quotes is None:
             return Look(header, bool(self.dialect.quote), has_rows)
@@ -152,19 +161,12 @@ class CsvFile:
 
     def _blocks(self) -> Iterator[tuple[int, bytes, int]]:
         """The content, each block between the byte before it and the one behind it."""
-        with self._opened() as file:
-            before, block = _LF, file.read(self.block_bytes).removeprefix(_BOM)
+        with opened(self.path, self.storage) as file:
+            before, block = _LF, file.read(self.block_bytes).removeprefix(BOM)
             while block:
                 following = file.read(self.block_bytes)
                 yield before, block, following[0] if following else _LF
                 before, block = block[-1], following
-
-    @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        """The content without its compression, which Spark too knows by the name."""
-        codec = next((name for end, name in _CODECS.items() if self.path.endswith(end)), None)
-        with self.storage.open(self.path) as file:
-            yield file if codec is None else pa.CompressedInputStream(file, codec)
 
     def _header_in(self, block: bytes) -> tuple[str, ...] | None:
         """The first line that is not empty."""
@@ -202,7 +204,7 @@ class CsvFile:
     def _lines(self) -> Iterator[_Remembered]:
         encoding = self.dialect.encoding
         plain = "utf-8-sig" if encoding in ("utf-8", "utf8") else encoding
-        with self._opened() as file:
+        with opened(self.path, self.storage) as file:
             yield _Remembered(io.TextIOWrapper(file, plain, errors="replace", newline=""))
 
     def _read_slowly(self) -> bool:
@@ -231,6 +233,46 @@ class CsvFile:
                 if len(ends) > 1:
                     found = "lines end in two ways, and values have line breaks"
                     raise self._unsound(records.line_num, found)
+
+    def _of_another_encoding(self, found: str) -> SourceError:
+        return SourceError(
+            "FM-SOURCE-059",
+            "a file cannot be read as the node says",
+            where=self.path,
+            found=found,
+            allowed="UTF-8, or the encoding of the file in the options of the node: Excel on Windows"
+            " writes ISO-8859-1 (with a few characters of its own), or UTF-8 by another name in its"
+            " list of formats",
+            state="nothing of this node was written; the committed watermark stays",
+            next="say options: {encoding: ISO-8859-1} in the read of the node, then: floodmark retry"
+            " BATCH; or write the file in UTF-8 in its place, then: floodmark retry BATCH"
+            " --on-lost-range snapshot",
+        )
+
+    def changes_decimals(self, look: Look, kinds: Mapping[str, str]) -> bool:
+        """Whether Spark would change a decimal of the file: take its comma away, or round it.
+
+        `kinds` are the declared types by column. Not where the node has rules of its own.
+        """
+        scales = {name: scale_of(kind) for name, kind in kinds.items()}
+        known = {name: scale for name, scale in scales.items() if scale is not None}
+        own = "locale" in self.dialect.options or not self.dialect.doubles_quotes
+        if own or not known or self.path.endswith(OF_HADOOP):
+            return False
+        if look.header is not None:
+            written = {name.casefold(): name for name in look.header}
+            known = {written[n.casefold()]: s for n, s in known.items() if n.casefold() in written}
+        parsing = {
+            "delimiter": self.dialect.separator,
+            "quote_char": self.dialect.quote,
+            "newlines_in_values": look.spans_lines,
+        }
+        names = None if self.dialect.has_header else list(kinds)
+        with opened(self.path, self.storage) as file:
+            return has_other_decimals(file, names, known, parsing, self._is_missing)
+
+    def _is_missing(self, value: str) -> bool:
+        return value in ("", self.dialect.options.get("nullvalue", NO_VALUE))
 
     def _unsound(self, line: int, found: str) -> SourceError:
         return SourceError(
@@ -328,12 +370,15 @@ def _misfit_of(record: Sequence[str], names: Sequence[str], kinds: Mapping[str, 
     if len(record) != len(names):
         return f"{len(record)} values for {len(names)} columns"
     for name, value in zip(names, record, strict=True):
-        parse = _NUMBERS.get(kinds.get(name, "").lower())
+        kind = kinds.get(name, "")
+        parse, scale = _NUMBERS.get(kind.lower()), scale_of(kind)
         try:
             if parse is not None and value:
                 parse(value)
         except ValueError:
-            return f"column {name} is no {kinds[name]}"
+            return f"column {name} is no {kind}"
+        if scale is not None and value and not is_exact(value, scale):
+            return f"column {name} is not exactly a {kind}, or can be meant in two ways"
     return None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.deltalog import Storage
@@ -39,6 +39,7 @@ from floodmark.sources.file_lists import (
     refuse_no_place,
     split_pattern,
 )
+from floodmark.sources.file_values import OF_HADOOP, other_characters, second_value
 from floodmark.sources.keeping import Scratch
 
 if TYPE_CHECKING:
@@ -223,6 +224,8 @@ class FileReader:
         with_rows = [path for path in files if files[path].size or self.format == "binary"]
         if not with_rows:
             return self._nothing(spark, files)
+        if self.format in ("json", "text"):
+            self._refuse_changed_values(list(map(self._absolute, with_rows)))
         options = {**_DEFAULTS.get(self.format, {}), **self.options, **self._base_of(with_rows)}
         return self._loaded(spark, list(map(self._absolute, with_rows)), options, self.ddl)
 
@@ -257,7 +260,32 @@ class FileReader:
 
     def _look(self, path: str) -> Look:
         try:
-            return CsvFile(path, self._dialect, self.storage).look()
+            file = CsvFile(path, self._dialect, self.storage)
+            look = file.look()
+            changes = self.ddl is not None and file.changes_decimals(look, columns_of(self.ddl))
+        except OSError as error:
+            raise times.out_of_reach(path, error) from error
+        if changes:
+            raise unreadable(path, self.misfit(path) or "a decimal that Spark would change")
+        return look
+
+    def _refuse_changed_values(self, paths: Sequence[str]) -> None:
+        """Raise FM-SOURCE-059 for values that Spark would change or leave out without a word."""
+        own = {name.lower(): str(value).lower() for name, value in self.options.items()}
+        if not {"encoding", "charset", "linesep"} & own.keys():
+            with ThreadPoolExecutor(_MOST_LOOKS) as pool:
+                look = partial(self._changed_value, spans_lines=own.get("multiline") == "true")
+                for path, found in zip(paths, pool.map(look, paths), strict=True):
+                    if found is not None:
+                        raise unreadable(path, found)
+
+    def _changed_value(self, path: str, *, spans_lines: bool) -> str | None:
+        if path.endswith(OF_HADOOP):
+            return None
+        try:
+            if self.format == "text":
+                return other_characters(path, self.storage)
+            return second_value(path, self.storage, spans_lines=spans_lines)
         except OSError as error:
             raise times.out_of_reach(path, error) from error
 

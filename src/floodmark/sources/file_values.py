@@ -1,0 +1,201 @@
+"""Values of text files that Spark would read as others, or leave out, without a word.
+
+characters  bytes that are no UTF-8 become question marks
+decimals    1,5 becomes 15, as all commas go, and 1.005 becomes 1.01
+JSON        of two values in one line the second is left out
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+
+from floodmark.deltalog import Storage
+
+BLOCK_BYTES = 4 * 2**20
+MOST_BYTES_OF_A_LINE = 256 * 2**20
+"""A line of JSON that is longer is not looked at."""
+UTF8 = frozenset(("utf-8", "utf8"))
+BOM = b"\xef\xbb\xbf"
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+OF_HADOOP = (".lz4", ".snappy", ".deflate")
+"""Compressed in ways of Hadoop's own: Spark alone reads them."""
+
+
+@contextmanager
+def opened(path: str, storage: Storage) -> Iterator[Any]:
+    """The content of a file without its compression, which Spark too knows by the name."""
+    codec = next((name for end, name in _CODECS.items() if path.endswith(end)), None)
+    with storage.open(path) as file:
+        yield file if codec is None else pa.CompressedInputStream(file, codec)
+
+
+def blocks(file: Any, size: int) -> Iterator[bytes]:
+    """The content in pieces, without a mark of byte order."""
+    block = file.read(size).removeprefix(BOM)
+    while block:
+        yield block
+        block = file.read(size)
+
+
+# Characters ---------------------------------------------------------------------------------------
+
+
+class Characters:
+    """Whether a text is UTF-8, block by block."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._lines = 1
+
+    def misfit(self, block: bytes, *, is_last: bool = False) -> str | None:
+        """Where a byte is that begins no character; None if there is none so far."""
+        try:
+            self._decoder.decode(block, is_last)
+        except UnicodeDecodeError as error:
+            line = self._lines + bytes(error.object).count(b"\n", 0, error.start)
+            return f"line {line:,}: bytes that are no UTF-8"
+        self._lines += block.count(b"\n")
+        return None
+
+
+def other_characters(path: str, storage: Storage, block_bytes: int = BLOCK_BYTES) -> str | None:
+    """Where a file has bytes that are no UTF-8."""
+    characters = Characters()
+    with opened(path, storage) as file:
+        for block in blocks(file, block_bytes):
+            if (found := characters.misfit(block)) is not None:
+                return found
+    return characters.misfit(b"", is_last=True)
+
+
+# Decimals -----------------------------------------------------------------------------------------
+
+_DECIMAL = re.compile(r"decimal\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?", re.IGNORECASE)
+_GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+_POINT_OR_GROUPS = re.compile(r"\.|,.*,")
+"""What tells a comma between thousands from one before a fraction."""
+
+
+def scale_of(kind: str) -> int | None:
+    """How many digits behind the point a type of decimals has; None for other types."""
+    found = _DECIMAL.fullmatch(kind.strip())
+    return int(found[2] or 0) if found is not None else None
+
+
+def is_exact(value: str, scale: int) -> bool:
+    """Whether a decimal of this scale holds what is written, and it can be meant in one way only."""
+    if "," in value:
+        if not (_GROUPED.fullmatch(value) and _POINT_OR_GROUPS.search(value)):
+            return False
+        value = value.replace(",", "")
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        return True  # Spark refuses it
+    if not number.is_finite():
+        return True
+    exponent = number.normalize().as_tuple().exponent
+    return isinstance(exponent, int) and -exponent <= scale
+
+
+def has_other_decimals(
+    file: Any,
+    names: Collection[str] | None,
+    scales: Mapping[str, int],
+    parsing: Mapping[str, Any],
+    is_missing: Callable[[str], bool],
+) -> bool:
+    """Whether a CSV file has values in these columns that Spark would change.
+
+    `names` are those of a file without a header. What pyarrow cannot read is left to Spark.
+    """
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    reading = csv.ReadOptions(
+        column_names=list(names) if names is not None else None, block_size=BLOCK_BYTES
+    )
+    converting = csv.ConvertOptions(
+        include_columns=list(scales),
+        column_types=dict.fromkeys(scales, pa.string()),
+        check_utf8=False,
+    )
+    try:
+        for batch in csv.open_csv(file, reading, csv.ParseOptions(**parsing), converting):
+            for name, scale in scales.items():
+                plain = pc.match_substring_regex(batch[name], rf"^[+-]?\d*\.?\d{{0,{scale}}}0*$")
+                others = pc.unique(batch[name].filter(pc.invert(plain))).to_pylist()
+                if any(not (is_missing(v) or is_exact(v, scale)) for v in others):
+                    return True
+    except (pa.ArrowInvalid, KeyError):
+        return False
+    return False
+
+
+# JSON ---------------------------------------------------------------------------------------------
+
+_NEIGHBOURS = re.compile(rb"[}\]]\s*,?\s*[{\[]")
+"""What stands between two values, or two parts of one."""
+_TEXT = re.compile(rb'"(?:[^"\\\n]|\\.)*"')
+_STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
+_NO_BRACKETS = bytes(set(range(256)) - {*b"{}[]\n"})
+
+
+def second_value(
+    path: str, storage: Storage, *, spans_lines: bool, block_bytes: int = BLOCK_BYTES
+) -> str | None:
+    """Where a file has more than one value in a line, or at all if a value may have many lines."""
+    first = 1
+    with opened(path, storage) as file:
+        for lines in _lines(blocks(file, block_bytes), whole=spans_lines):
+            number = _second_in(lines, spans_lines=spans_lines)
+            if number is not None:
+                what = "behind the end of the first one" if spans_lines else "in one line"
+                return f"line {first + number:,}: two values {what}"
+            first += lines.count(b"\n")
+    return None
+
+
+def _lines(pieces: Iterator[bytes], *, whole: bool) -> Iterator[bytes]:
+    """Whole lines, as many as a block has."""
+    rest = b""
+    for block in pieces:
+        text = rest + block
+        end = 0 if whole else text.rfind(b"\n") + 1
+        if end:
+            yield text[:end]
+        rest = text[end:]
+        if len(rest) > MOST_BYTES_OF_A_LINE:
+            return
+    yield rest
+
+
+def _second_in(text: bytes, *, spans_lines: bool) -> int | None:
+    """How many lines before the first bracket that opens behind the end of a value."""
+    if _NEIGHBOURS.search(text) is None:
+        return None
+    if b"\r" in text:
+        text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    depth = line = 0
+    has_ended = False
+    for byte in _TEXT.sub(b"", text).translate(None, _NO_BRACKETS):
+        if byte == _LF:
+            line += 1
+            if not spans_lines:
+                depth, has_ended = 0, False
+            continue
+        if has_ended and _STEPS[byte] > 0:
+            return line
+        depth += _STEPS[byte]
+        has_ended = depth <= 0
+    return None
+
+
+_LF = ord("\n")
