@@ -129,3 +129,43 @@ def test_keys_that_tie_are_counted_in_the_summary(lake: Lake) -> None:
     (outcome,) = lake.run().outcomes
 
     assert outcome.ties == {"flights": 1}
+
+
+NESTED = """\
+project: flights
+lease_ttl: 1s
+connections: {lake: {type: lake, root: lake}}
+pipelines:
+  - pipeline: silver
+    nodes:
+      - name: flights
+        read: {connection: lake, path: raw}
+        write: {connection: lake, path: silver, WRITE}
+"""
+
+
+@pytest.mark.parametrize("write", ["mode: append", "merge: {keys: [id]}"])
+def test_fields_that_come_within_structs_are_columns_that_come(
+    tmp_path: Path, spark: SparkSession, write: str
+) -> None:
+    lake = Lake(tmp_path, spark)
+    text = NESTED.replace("WRITE", write)
+    (tmp_path / "floodmark.yaml").write_text(text)
+    lake.put([{"id": 1, "at": {"gate": "A"}, "legs": [{"to": "ZRH"}]}])
+    lake.run()
+    lake.put([{"id": 2, "at": {"gate": "B", "stand": 7}, "legs": [{"to": "CPH", "km": 9}]}])
+
+    with pytest.raises(FloodmarkError) as caught:
+        lake.run()
+
+    assert caught.value.code == "FM-SINK-011"
+    assert "legs.km" in str(caught.value.found)
+    assert "at.stand" in str(caught.value.found)
+    (tmp_path / "floodmark.yaml").write_text(
+        text.replace("path: silver,", "path: silver, on_schema_change: add_columns,")
+    )
+    done(lake.project.retry(list(lake.project.coordinator.state().batches)[-1]))
+    spark.sql(f"INSERT INTO delta.`{tmp_path}/lake/raw` VALUES (3, NULL, NULL)")
+    lake.run()
+    columns = "id, at['stand'] AS stand, legs[1]['km'] AS km"
+    assert lake.rows("silver", columns) == [(1, None, None), (2, 7, 9), (3, None, None)]

@@ -27,7 +27,7 @@ from floodmark.model.receipt import Receipt, WriteResult, batch_of
 from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import HIDDEN_VALUES, WriteSpec
-from floodmark.sinks import changes, rules
+from floodmark.sinks import changes, nested, rules
 from floodmark.sinks.origins import origins
 from floodmark.sinks.rules import Target
 from floodmark.sinks.target import NOTHING_WRITTEN, DeltaTarget, not_written
@@ -152,7 +152,17 @@ class DeltaSink:
         rules.check_write(self._spec, self._windows, frame.columns, seen)
         if self._spec.mode == "merge" and seen.has_feed and _with_backtick(seen.columns):
             raise _unmergeable(self._spec, _with_backtick(seen.columns))
+        fields = [] if self._spec.adds_columns else self._new_fields(frame, seen)
+        if fields:
+            raise rules.new_fields(self._spec, fields)
         return seen
+
+    def _new_fields(self, frame: DataFrame, seen: Target) -> list[str]:
+        """Fields of structs that the target does not have."""
+        is_kept = seen.exists and not seen.is_replaced
+        if not (is_kept and nested.has_fields(frame)) or self._spec.strategy == "delete_match":
+            return []
+        return nested.new_fields(frame.schema, self._now().schema)
 
     def _with_new_columns(self, frame: DataFrame, receipt: Receipt, seen: Target) -> Target:
         """The target with the frame's columns, added by a commit of its own without rows.
@@ -162,11 +172,12 @@ class DeltaSink:
         from pyspark.sql import functions as fn
 
         added = rules.new_columns(self._spec, frame.columns, seen)
-        if not added:
+        fields = self._new_fields(frame, seen)
+        if not (added or fields):
             return seen
         # With the columns that are there: Delta wants those of its partitions in every write.
         missing = [fn.lit(None).cast(frame.schema[name].dataType).alias(name) for name in added]
-        empty = self._now().limit(0).select("*", *missing)
+        empty = nested.with_all_fields(self._now().limit(0), frame).select("*", *missing)
         writer = empty.write.format("delta").mode("append").option("mergeSchema", "true")
         writer.save(self._spec.target)
         return self._admit(frame, receipt)
@@ -189,11 +200,14 @@ class DeltaSink:
     def _commit(self, frame: DataFrame, receipt: Receipt, seen: Target) -> dict[str, str]:
         absent = rules.absent_columns(self._spec, frame.columns, seen.columns)
         frame = self._completed(frame, absent)
+        if self._spec.adds_columns and seen.exists and nested.has_fields(frame):
+            frame = nested.with_all_fields(frame, self._now())
         if self._spec.mode == "merge":
             notes = self._commit_merge(frame, receipt, seen)
         else:
             rows, notes = rows_to_write(frame, self._spec), {}
-            widens = bool(rules.new_columns(self._spec, frame.columns, seen))
+            added = rules.new_columns(self._spec, frame.columns, seen)
+            widens = bool(added or self._new_fields(frame, seen))
             self._save(rows, receipt, seen, widens=widens)
         return {**notes, **rules.absence_notes(self._spec, absent)}
 

@@ -437,6 +437,12 @@ def _schema_step(spec: WriteSpec) -> str:
     return "change the frame, or add the columns with ALTER TABLE, then: floodmark retry BATCH"
 
 
+def new_fields(spec: WriteSpec, fields: Sequence[str]) -> SinkError:
+    """The error for structs that have fields which those of the target lack."""
+    found = f"new fields, not in the target: {_names(fields)}"
+    return misfit(spec, found, "the fields that the target's structs have", _schema_step(spec))
+
+
 _CHANGE_ROWS = "change the rows, then: floodmark retry BATCH"
 
 

@@ -14,7 +14,7 @@ from floodmark.errors import RunError
 from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import WriteResult
 from floodmark.model.window import CURSOR_FORMATS, NOTHING_PROCESSED, Window
-from floodmark.model.write import DELTA, WriteSpec
+from floodmark.model.write import WriteSpec
 from floodmark.model.write_rules import REPLACING
 from floodmark.run.context import Run
 from floodmark.run.lookups import not_frozen
@@ -41,7 +41,7 @@ from floodmark.run.nodes.outputs import (
     read_by,
     refuse_without_feed,
 )
-from floodmark.run.nodes.writes import quarantine_of, replaced_anew
+from floodmark.run.nodes.writes import has_log, quarantine_of, replaced_anew
 from floodmark.sources.cursors import reader_of
 from floodmark.transforms import Step
 
@@ -84,7 +84,7 @@ class NodeRun:
         made = self._enough_to_replace(spec, made)
         # 3.
         checked = self._checked(made)
-        if not _has_log(spec):
+        if not has_log(spec):
             checked = replace(checked, passed=self._kept(checked.passed))
         # 4.
         aside = self._aside(spec, made) if checked.quarantined is not None else None
@@ -96,7 +96,7 @@ class NodeRun:
         )
         if not self.children:
             return checked.passed
-        if not _has_log(spec):
+        if not has_log(spec):
             return self._handed_over(checked.passed, made)
         if self.run.accepts_lost_rows and commit_loss(self.run, result):
             return self._handed_over(self._kept(checked.passed), made)
@@ -277,7 +277,7 @@ class NodeRun:
     def _write(
         self, spec: WriteSpec, checked: expect.Checked, aside: WriteSpec | None
     ) -> WriteResult:
-        if self.children and _has_log(spec) and not self._is_new(spec):
+        if self.children and has_log(spec) and not self._is_new(spec):
             refuse_without_feed(self.run, spec.name, self._path(spec), list(self.children))
         passed, rejected = checked.passed, checked.quarantined
         try:
@@ -301,11 +301,6 @@ class NodeRun:
 
     def _path(self, spec: WriteSpec) -> str:
         return self.run.path_of(spec.target)
-
-
-def _has_log(spec: WriteSpec) -> bool:
-    """Whether what a write committed can be read from its target: only Delta has a change feed."""
-    return spec.format == DELTA and connection_of(spec.target) is None
 
 
 def _with_rows_of(every: Output, made: Output) -> Output:
