@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from floodmark.errors import StreamError
+from floodmark.streaming.limits import jobs_within
 from floodmark.streaming.spark_faults import may_pass, unread
-from floodmark.testing.jvm import gateway, java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,13 +47,13 @@ class CarriedError(Exception):
 def test_an_error_of_a_task_is_judged_by_its_class(
     spark: SparkSession, kind: str, passes: bool
 ) -> None:
-    jvm = java(spark)
+    jvm: Any = spark.sparkContext._jvm
     cause = jvm.java.lang.Class.forName(
         kind, True, jvm.java.lang.Thread.currentThread().getContextClassLoader()
     )
-    text = gateway(spark).new_array(jvm.java.lang.Class, 1)
+    text = spark.sparkContext._gateway.new_array(jvm.java.lang.Class, 1)  # type: ignore[union-attr]
     text[0] = jvm.java.lang.Class.forName("java.lang.String")
-    said = gateway(spark).new_array(jvm.java.lang.Object, 1)
+    said = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, 1)  # type: ignore[union-attr]
     said[0] = "said"
     error = cause.getConstructor(text).newInstance(said)
     aborted = jvm.org.apache.spark.SparkException("Job aborted", error)
@@ -60,7 +62,7 @@ def test_an_error_of_a_task_is_judged_by_its_class(
 
 
 def test_a_job_whose_executors_were_lost_is_tried_again(spark: SparkSession) -> None:
-    jvm = java(spark)
+    jvm: Any = spark.sparkContext._jvm
     aborted = CarriedError(jvm.org.apache.spark.SparkException("ExecutorLostFailure"))
 
     error = unread("s", aborted)
@@ -81,7 +83,7 @@ def test_what_a_job_says_of_a_value_is_left_out(spark: SparkSession) -> None:
 
 
 def test_what_the_client_of_kafka_says_is_kept(spark: SparkSession) -> None:
-    jvm = java(spark)
+    jvm: Any = spark.sparkContext._jvm
     silent = jvm.java.net.ConnectException("Connection refused")
     aborted = CarriedError(jvm.org.apache.spark.SparkException("Job aborted", silent))
 
@@ -94,3 +96,18 @@ def test_an_error_of_python_or_of_the_query_is_not_tried_again(spark: SparkSessi
 
     assert not may_pass(caught.value)
     assert not may_pass(ValueError("no Java behind it"))
+
+
+def test_jobs_that_do_not_end_are_cancelled_and_no_others(spark: SparkSession) -> None:
+    def sleeps(batches: Any) -> Any:
+        time.sleep(5)
+        yield from batches
+
+    began = time.monotonic()
+    with pytest.raises(StreamError) as caught, jobs_within(spark, "stream s", 1.0):
+        spark.range(1_000).repartition(20).mapInArrow(sleeps, "id bigint").toArrow()
+
+    assert (caught.value.code, caught.value.retryable) == ("FM-STREAM-055", True)
+    assert time.monotonic() - began < 40
+    with jobs_within(spark, "stream s", 60.0):
+        assert spark.range(3).count() == 3
