@@ -10,6 +10,7 @@ import pytest
 from floodmark.errors import StreamError
 from floodmark.streaming.limits import jobs_within
 from floodmark.streaming.spark_faults import may_pass, unread
+from floodmark.testing.jvm import gateway, java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,13 +48,13 @@ class CarriedError(Exception):
 def test_an_error_of_a_task_is_judged_by_its_class(
     spark: SparkSession, kind: str, passes: bool
 ) -> None:
-    jvm: Any = spark.sparkContext._jvm
+    jvm = java(spark)
     cause = jvm.java.lang.Class.forName(
         kind, True, jvm.java.lang.Thread.currentThread().getContextClassLoader()
     )
-    text = spark.sparkContext._gateway.new_array(jvm.java.lang.Class, 1)  # type: ignore[union-attr]
+    text = gateway(spark).new_array(jvm.java.lang.Class, 1)
     text[0] = jvm.java.lang.Class.forName("java.lang.String")
-    said = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, 1)  # type: ignore[union-attr]
+    said = gateway(spark).new_array(jvm.java.lang.Object, 1)
     said[0] = "said"
     error = cause.getConstructor(text).newInstance(said)
     aborted = jvm.org.apache.spark.SparkException("Job aborted", error)
@@ -62,7 +63,7 @@ def test_an_error_of_a_task_is_judged_by_its_class(
 
 
 def test_a_job_whose_executors_were_lost_is_tried_again(spark: SparkSession) -> None:
-    jvm: Any = spark.sparkContext._jvm
+    jvm = java(spark)
     aborted = CarriedError(jvm.org.apache.spark.SparkException("ExecutorLostFailure"))
 
     error = unread("s", aborted)
@@ -83,7 +84,7 @@ def test_what_a_job_says_of_a_value_is_left_out(spark: SparkSession) -> None:
 
 
 def test_what_the_client_of_kafka_says_is_kept(spark: SparkSession) -> None:
-    jvm: Any = spark.sparkContext._jvm
+    jvm = java(spark)
     silent = jvm.java.net.ConnectException("Connection refused")
     aborted = CarriedError(jvm.org.apache.spark.SparkException("Job aborted", silent))
 
