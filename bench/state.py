@@ -21,7 +21,7 @@ from floodmark.control.projections import Projector
 from floodmark.control.upkeep import compact
 from floodmark.deltalog import Storage
 from floodmark.model.state import Holder, State
-from floodmark.model.window import Window
+from floodmark.model.window import VersionWindow
 
 BATCHES = 10_000
 CHUNK = 1_000
@@ -171,11 +171,11 @@ def _one_batch(state: State, number: int) -> list[Body]:
     pipeline = state.pipelines["p"]
     batch_id = f"batch_{datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number):%Y%m%dT%H%M%S%fZ}_{number:08x}"
     windows = tuple(
-        Window(
+        VersionWindow(
             upstream=upstream,
             method="feed" if number > 1 else "snapshot",
-            after_version=number - 2,
-            through_version=number - 1,
+            after=number - 2,
+            through=number - 1,
             reason="bulk",
             table_id=f"id-{upstream}",
             feed_enabled=True,
@@ -184,7 +184,7 @@ def _one_batch(state: State, number: int) -> list[Body]:
         )
         for upstream in pipeline.upstreams
     )
-    ends = {window.upstream: window.through_version for window in windows}
+    ends = {window.upstream: window.through for window in windows}
     holder = Holder("bench", "", 0, "")
     return [
         Planned(batch_id, number, "default", windows, {"p": pipeline.upstreams}),

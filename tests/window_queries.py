@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from floodmark.model.cursor_marks import CursorMark
-from floodmark.model.window import NOTHING_PROCESSED, Query, Window
+from floodmark.model.query import CursorQuery
+from floodmark.model.window import NOTHING_PROCESSED, CursorWindow
 from floodmark.run.nodes.cursor_ranges import landed_bounds
 from floodmark.sources.jdbc import JdbcConnection
 from floodmark.sources.sql.queries import SqlRelation, range_query
@@ -16,11 +17,17 @@ def window_query(relation: SqlRelation, low: CursorMark | None, high: CursorMark
     """The query of the rows that a window lands; without `low` the first window."""
     reader = SqlReader(_PLACE, relation, lambda: JdbcConnection("postgres"))
     after = NOTHING_PROCESSED if low is None else 1
-    window = Window(
-        _PLACE, "query", after, after + 1, "", f"{_PLACE}#1", False, "", -1,
-        kind="cursor", query=Query(relation.cursor, "sql"),
-        start_mark=None if low is None else low.encoded(), end_mark=high.encoded(),
-    )  # fmt: skip
+    window = CursorWindow(
+        upstream=_PLACE,
+        method="query",
+        after=after,
+        through=after + 1,
+        reason="",
+        table_id=f"{_PLACE}#1",
+        query=CursorQuery(str(relation.cursor), "sql"),
+        after_mark=low,
+        through_mark=high,
+    )
     bounds = landed_bounds(
         window, reader, edge=None, baseline=None, is_first_run=low is None, is_ordered=True
     )

@@ -106,7 +106,7 @@ class UnionContract:
                 at = (AT + timedelta(seconds=60 * version + 10 * number)).timestamp()
                 os.utime(path / "_delta_log" / f"{version:020}.json", (at, at))
             facts = replace(window("feed", "update", "delete"), upstream=str(path))
-            windows.append(replace(facts, after_version=0, through_version=VERSIONS))
+            windows.append(replace(facts, after=0, through=VERSIONS))
         return windows[0], windows[1]
 
     def rows(self, number: int, *changes: Change, history: int = 0) -> list[tuple[Any, ...]]:

@@ -18,7 +18,7 @@ from floodmark.errors import SinkError
 from floodmark.model.delta import ChangeKind
 from floodmark.model.receipt import Receipt, WriteResult, commit_metadata
 from floodmark.model.state import OnLostTarget, SinkDone
-from floodmark.model.window import Method, Window
+from floodmark.model.window import Method, VersionWindow, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.sinks import Sink
 
@@ -108,11 +108,11 @@ def receipt(seq: int, app_id: str = APP) -> Receipt:
 
 
 def window(method: Method = "feed", *changes: ChangeKind, rows: int | None = 3) -> Window:
-    return Window(
+    return VersionWindow(
         upstream="/up",
         method=method,
-        after_version=-1,
-        through_version=3,
+        after=-1,
+        through=3,
         reason="",
         table_id="u",
         feed_enabled=True,

@@ -15,9 +15,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from floodmark.errors import SourceError
-from floodmark.model.window import Window
+from floodmark.model.window import VersionWindow
 from floodmark.model.write import CHANGE_COLUMNS
-from floodmark.sources import Source
+from floodmark.sources import KindSource
 from floodmark.testing.windows import planned_window
 
 Row = dict[str, Any]
@@ -26,11 +26,13 @@ Row = dict[str, Any]
 class Harness:
     """A source, a way to see the rows of its frames, and a table to read."""
 
-    def __init__(self, source: Source, rows_of: Callable[[Any], list[Row]]) -> None:
+    def __init__(
+        self, source: KindSource[VersionWindow], rows_of: Callable[[Any], list[Row]]
+    ) -> None:
         self.source = source
         self._rows_of = rows_of
 
-    def changes(self, window: Window) -> list[tuple[Any, ...]]:
+    def changes(self, window: VersionWindow) -> list[tuple[Any, ...]]:
         frame = self.source.read(window)
         assert list(frame.columns if hasattr(frame, "sparkSession") else frame.column_names) == [
             "id",
@@ -88,7 +90,7 @@ class SourceContract:
     def test_a_wholly_lost_range_is_an_empty_frame_even_of_another_table(
         self, harness: Harness, up: Path
     ) -> None:
-        gone = replace(planned_window(up, "lost", 2, 5), table_id="another", through_version=99)
+        gone = replace(planned_window(up, "lost", 2, 5), table_id="another", through=99)
         assert harness.changes(gone) == []
 
     def test_a_feed_that_was_off_at_the_start_is_refused(self, harness: Harness, up: Path) -> None:

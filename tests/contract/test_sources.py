@@ -15,8 +15,8 @@ from tests.contract.source_contract import Harness, Row, SourceContract
 
 from floodmark.errors import SourceError
 from floodmark.model.delta import TableFacts
-from floodmark.model.window import Settlement, Window
-from floodmark.sources import Source
+from floodmark.model.window import Settlement, VersionWindow
+from floodmark.sources import KindSource
 from floodmark.testing.arrow import ArrowSource
 from floodmark.testing.windows import planned_window
 
@@ -73,26 +73,26 @@ class TestNamedSource(SourceContract):
 class ByName:
     """A source that is given windows of paths and reads them by name."""
 
-    def __init__(self, spark: SparkSession, source: Source) -> None:
+    def __init__(self, spark: SparkSession, source: KindSource[VersionWindow]) -> None:
         self._spark = spark
         self._source = source
 
-    def _named(self, window: Window) -> Window:
+    def _named(self, window: VersionWindow) -> VersionWindow:
         name = "by_name.t_" + hashlib.sha256(window.upstream.encode()).hexdigest()[:8]
         place = window.upstream
         self._spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{place}'")
         return replace(window, location=name)
 
-    def check(self, window: Window) -> TableFacts:
+    def check(self, window: VersionWindow) -> TableFacts:
         return self._source.check(self._named(window))
 
-    def read(self, window: Window) -> Any:
+    def read(self, window: VersionWindow) -> Any:
         return self._source.read(self._named(window))
 
-    def settled(self, window: Window, choice: Settlement) -> Window | None:
+    def settled(self, window: VersionWindow, choice: Settlement) -> VersionWindow | None:
         return self._source.settled(self._named(window), choice)
 
-    def table(self, window: Window, at_version: int) -> Any:
+    def table(self, window: VersionWindow, at_version: int) -> Any:
         return self._source.table(self._named(window), at_version)
 
 

@@ -19,8 +19,9 @@ from floodmark.errors import SourceError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.marks import TimeMark, TimeType
 from floodmark.model.plan import TimeFacts
+from floodmark.model.query import Format, TimeQuery
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import Format, Query, Window
+from floodmark.model.window import TimeWindow
 from floodmark.sources import QuerySource
 from floodmark.sources.times import probe_time
 
@@ -87,24 +88,20 @@ class Folder:
         else:
             orc.write_table(table, str(self.path / f"{self.files}.orc"))
 
-    def window(self, after: int, start: int | None, end: int | None, **options: Any) -> Window:
+    def window(self, after: int, start: int | None, end: int | None, **options: Any) -> TimeWindow:
         found = self.mark(end) if end is not None else None
         is_delta = self.format == "delta"
         table_id = DeltaLog(self.path).facts().table_id if is_delta else f"folder:{self.path}"
-        return Window(
+        return TimeWindow(
             upstream=str(self.path),
             method="query",
-            after_version=after,
-            through_version=options.pop("through", after + 1),
+            after=after,
+            through=options.pop("through", after + 1),
             reason="",
             table_id=table_id,
-            feed_enabled=False,
-            schema_fingerprint="",
-            latest_version=-1,
-            kind="time",
-            query=Query(options.pop("column", "at"), self.format),
-            start_mark=self.mark(start).encoded() if start is not None else None,
-            end_mark=found.encoded() if found else None,
+            query=TimeQuery(options.pop("column", "at"), self.format),
+            after_mark=self.mark(start) if start is not None else None,
+            through_mark=found,
             end_at=found.instant if found else None,
             **options,
         )
@@ -184,7 +181,7 @@ class TimeSourceContract:
         options = UpstreamOptions(time_column="at")
         for start in (None, 1, 4):
             window = up.window(0, start, None, deferred=True)
-            probe = probe_time(str(up.path), window.start_mark, options, LATER, Storage())
+            probe = probe_time(str(up.path), window.after_mark, options, LATER, Storage())
             assert harness.source.look(window, LATER, None) == probe.time
 
     def test_a_window_without_an_end_is_not_read(self, harness: Harness, parquet: Folder) -> None:

@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.properties.edge_model import Edge, Row, fresh, next_edge
 
-from floodmark.model.cursor_marks import CursorMark, ValueMark, decoded
-from floodmark.model.window import NOTHING_PROCESSED, Query, Window
+from floodmark.model.cursor_marks import CursorMark, ValueMark
+from floodmark.model.query import CursorQuery
+from floodmark.model.window import NOTHING_PROCESSED, CursorWindow
 from floodmark.run.nodes.cursor_ranges import (
     edge_beginning,
     landed_bounds,
@@ -57,7 +58,7 @@ class Kept:
 
 @dataclass
 class Batch:
-    window: Window
+    window: CursorWindow
     landed: tuple[Bounds, list[Row]] | None = None
     done: set[str] = field(default_factory=set)
 
@@ -73,7 +74,7 @@ class Story:
     awaiting_everything: set[str] = field(default_factory=set)
     edges: dict[int, Kept] = field(default_factory=dict)
     step: int = NOTHING_PROCESSED
-    end: str | None = None
+    end: CursorMark | None = None
     batch: Batch | None = None
 
     @property
@@ -110,55 +111,59 @@ class Story:
                 self.write(name)
                 if next(deaths, False):
                     return
-        self.step, self.end = window.through_version, window.end_mark
+        self.step, self.end = window.through, window.through_mark
         self.batch = None
 
     def planned(self) -> Batch | None:
-        newest = mark(self.newest).encoded() if self.rows else None
-        has_news = newest is not None and (
-            self.end is None or self.newest > number(decoded(self.end))
-        )
+        newest = mark(self.newest) if self.rows else None
+        has_news = newest is not None and (self.end is None or self.newest > number(self.end))
         if not has_news and (self.end is None or not self.awaiting_everything):
             return None
         start = self.end
         if start is None and self.baseline is not None:
-            start = mark(self.baseline).encoded()
+            start = mark(self.baseline)
         through = self.step + 1 if has_news else self.step
-        window = Window(
-            "sql://erp/orders", "query", self.step, through, "", "sql://erp/orders#1", False, "", -1,
-            kind="cursor", query=Query("at", "sql"), start_mark=start,
-            end_mark=newest if has_news else self.end,
-        )  # fmt: skip
+        window = CursorWindow(
+            upstream="sql://erp/orders",
+            method="query",
+            after=self.step,
+            through=through,
+            reason="",
+            table_id="sql://erp/orders#1",
+            query=CursorQuery("at", "sql"),
+            after_mark=start,
+            through_mark=newest if has_news else self.end,
+        )
         return Batch(window)
 
-    def land(self, window: Window) -> None:
+    def land(self, window: CursorWindow) -> None:
         assert self.batch is not None
         if self.batch.landed is not None:
             return
         bounds = self.bounds(window)
         self.batch.landed = bounds, [row for row in self.rows if lies_within(row, bounds)]
 
-    def bounds(self, window: Window) -> Bounds:
-        before = self.edges.get(window.after_version)
+    def bounds(self, window: CursorWindow) -> Bounds:
+        before = self.edges.get(window.after)
         bounds = landed_bounds(
             window,
             self.reader,
             edge=before.begin if before is not None else None,
-            baseline=None if self.baseline is None else mark(self.baseline).encoded(),
+            baseline=None if self.baseline is None else mark(self.baseline),
             is_first_run=False,
             is_ordered=True,
         )
         return Bounds.decoded(bounds.encoded())
 
-    def keep_edge(self, window: Window) -> None:
+    def keep_edge(self, window: CursorWindow) -> None:
         assert self.batch is not None
         assert self.batch.landed is not None
-        if window.through_version in self.edges:
+        if window.through in self.edges:
             return
         bounds, rows = self.batch.landed
         begin = edge_beginning(self.reader, bounds)
         edge = next_edge(rows, IDENTITY, lambda at: at >= number(begin.mark))
-        self.edges[window.through_version] = Kept(begin, edge)
+        self.edges[window.through] = Kept(begin, edge)
 
     def write(self, name: str) -> None:
         assert self.batch is not None
@@ -168,23 +173,24 @@ class Story:
             self.awaiting_everything.discard(name)
         elif window.has_news:
             assert self.batch.landed is not None
-            before = self.edges.get(window.after_version, Kept(Beginning(mark(0)), Edge()))
+            before = self.edges.get(window.after, Kept(Beginning(mark(0)), Edge()))
             self.targets[name] = self.targets[name] + fresh(
                 self.batch.landed[1], before.edge, IDENTITY
             )
         self.batch.done.add(name)
 
-    def whole(self, window: Window) -> list[Row]:
+    def whole(self, window: CursorWindow) -> list[Row]:
         assert self.batch is not None
         if window.has_news:
             assert self.batch.landed is not None
             part, rows = self.batch.landed
         else:
-            kept = self.edges[window.through_version]
-            part = near_bounds(self.reader, decoded(str(window.end_mark)), kept.begin)
+            kept = self.edges[window.through]
+            assert window.through_mark is not None
+            part = near_bounds(self.reader, window.through_mark, kept.begin)
             near = [row for row in self.rows if lies_within(row, part)]
             rows = [row for row in near if row not in fresh(near, kept.edge, IDENTITY)]
-        floor = None if self.baseline is None else mark(self.baseline).encoded()
+        floor = None if self.baseline is None else mark(self.baseline)
         older = older_bounds(self.reader, part, floor)
         if older is None:
             return rows

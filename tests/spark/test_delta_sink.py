@@ -11,7 +11,7 @@ from deltalake import DeltaTable as RustTable
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import SinkError
 from floodmark.model.receipt import Receipt
-from floodmark.model.window import Window
+from floodmark.model.window import VersionWindow
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import changes
 from floodmark.sinks.delta import LOCK_FILE, DeltaSink, _receipt_session
@@ -33,13 +33,13 @@ def receipt(seq: int) -> Receipt:
     return Receipt("app", seq, f'{{"seq":{seq}}}')
 
 
-def feed_window(path: Path, after: int) -> Window:
+def feed_window(path: Path, after: int) -> VersionWindow:
     facts = DeltaLog(path).facts()
-    return Window(
+    return VersionWindow(
         upstream=str(path),
         method="feed",
-        after_version=after,
-        through_version=facts.latest_version,
+        after=after,
+        through=facts.latest_version,
         reason="",
         table_id=facts.table_id,
         feed_enabled=True,

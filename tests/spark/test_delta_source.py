@@ -143,7 +143,7 @@ def test_a_session_that_hides_missing_files_is_refused_and_left_alone(
 
 
 def test_a_range_that_the_log_refuses_is_not_read(spark: SparkSession, upstream: Path) -> None:
-    window = replace(planned_window(upstream, "feed", 1, 3), through_version=9)
+    window = replace(planned_window(upstream, "feed", 1, 3), through=9)
 
     with pytest.raises(SourceError) as caught:
         DeltaSource(spark).read(window)

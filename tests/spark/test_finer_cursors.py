@@ -10,7 +10,8 @@ import pytest
 
 from floodmark.engines import jars
 from floodmark.model.cursor_marks import CursorMark, mark_of
-from floodmark.model.window import NOTHING_PROCESSED, Query, Window
+from floodmark.model.query import CursorQuery
+from floodmark.model.window import NOTHING_PROCESSED, CursorWindow
 from floodmark.sources import jdbc
 from floodmark.sources.sql.literals import last_literal
 from floodmark.sources.sql.parts import Parts
@@ -61,11 +62,16 @@ class Finer:
 
     def window(self) -> list[int]:
         """What the next window reads, behind the mark before it; nothing where there is no news."""
-        start = None if self.mark is None else self.mark.encoded()
-        window = Window(
-            "sql://erp/orders", "query", NOTHING_PROCESSED, 0, "", "", False, "", -1,
-            kind="cursor", query=Query("at", "sql"), start_mark=start,
-        )  # fmt: skip
+        window = CursorWindow(
+            upstream="sql://erp/orders",
+            method="query",
+            after=NOTHING_PROCESSED,
+            through=0,
+            reason="",
+            table_id="",
+            query=CursorQuery("at", "sql"),
+            after_mark=self.mark,
+        )
         facts = self.reader.look(window, NOW, self.spark)
         assert facts is not None
         if facts.newest is None:

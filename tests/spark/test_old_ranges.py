@@ -14,8 +14,8 @@ from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
 from tests.spark.test_source_faults import Stage
 
-import floodmark as fm
 from floodmark.errors import SourceError
+from floodmark.model.window import VersionWindow
 from floodmark.sources import old_versions
 from floodmark.sources.delta import DeltaSource
 from floodmark.testing.windows import planned_window
@@ -136,7 +136,7 @@ def test_a_table_is_read_by_name_at_20_days(spark: SparkSession, tmp_path: Path)
     spark.sql(f"CREATE TABLE aged.up USING delta LOCATION '{stage.up}'")
     source = DeltaSource(spark)
 
-    def named(window: fm.Window) -> fm.Window:
+    def named(window: VersionWindow) -> VersionWindow:
         from dataclasses import replace
 
         return replace(window, upstream="aged.up")

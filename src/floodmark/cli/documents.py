@@ -66,7 +66,7 @@ def window(each: Window, status: str | None = None) -> Document:
         "end": each.end_version,
         "status": status or each.status,
         "reason": each.reason,
-        "versions": each.versions if each.kind == "version" else None,
+        "versions": each.shown_versions,
         "bytes": each.bytes,
         "rows": each.rows,
         "start_mark": each.start_mark,

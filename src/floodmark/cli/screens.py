@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from floodmark.cli.call import Call, print_error
 from floodmark.cli.screen import STYLES, Row, Screen, number, size
 from floodmark.model import durations
-from floodmark.model.file_marks import any_mark
-from floodmark.model.marks import TimeMark, decoded, numbered
+from floodmark.model.file_marks import AnyMark
+from floodmark.model.marks import TimeMark, numbered
 from floodmark.model.names import NOT_RESOLVED, is_of_project
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ def _plan(screen: Screen, call: Call, batch: Batch) -> None:
     header = ["upstream", "status", "method", "versions", "count", "rows", "bytes"]
     screen.table(header, rows, indent=2)
     for each in batch.lookups:
-        is_table = each.kind == "version"
-        how = f"at version {each.through_version}" if is_table else "as it is now"
-        screen.line(f"  looks up {call.short(each.upstream)} {how}")
+        screen.line(f"  looks up {call.short(each.upstream)} {each.shown_lookup}")
     seen = (*batch.windows, *batch.lookups)
     _cautions(screen, {w.upstream: w.warning for w in seen if w.warning}, indent=2)
     for node in call.project.file_writers(batch.pipelines if batch.status != "NOOP" else ()):
@@ -93,7 +91,7 @@ def _window_row(call: Call, window: Window) -> Row:
         window.status,
         window.method if window.has_news else "-",
         _range(window),
-        str(window.versions) if window.kind == "version" else "-",
+        "-" if window.shown_versions is None else str(window.shown_versions),
         number(window.rows),
         size(window.bytes),
     ]
@@ -105,9 +103,7 @@ def _range(window: Window) -> str:
         return "-"
     if window.deferred:
         return "deferred"
-    if window.kind != "version":
-        return f"to {mark_text(window.end_mark)}"
-    return f"{window.start}-{window.end}"
+    return window.shown_range(mark_text)
 
 
 def _plan_footer(screen: Screen, batches: Sequence[Batch], out: Path | None) -> None:
@@ -300,10 +296,8 @@ def lag(screen: Screen, call: Call, lags: Sequence[Lag]) -> None:
             [
                 call.short(each.upstream) + ("" if has_room else f" ({each.scope})"),
                 *([each.scope] if has_room else []),
-                _version(each.latest) if each.kind == "version" else mark_text(each.latest_mark),
-                _version(each.committed)
-                if each.kind == "version"
-                else mark_text(each.committed_mark),
+                _position(each.newest),
+                _position(each.reached),
                 number(each.versions_behind),
                 durations.shown(each.seconds_behind),
             ],
@@ -357,31 +351,30 @@ def gaps(screen: Screen, call: Call, found: Sequence[Gap]) -> None:
 
 
 def _gap_text(gap: Gap) -> str:
-    return f"{mark_text(gap.start_mark)} to {mark_text(gap.end_mark)}"
+    return " to ".join(map(mark_text, gap.marks))
 
 
 def _gap_range(gap: Gap) -> str:
     """The options that backfill a gap: both ends included."""
-    if gap.start_mark is None or gap.end_mark is None:
+    after, end = gap.marks
+    if not isinstance(after, TimeMark) or not isinstance(end, TimeMark):
         return f"--start {gap.start} --end {gap.end}"
-    after, end = decoded(gap.start_mark), decoded(gap.end_mark)
     return f"--from {numbered(after.type, after.number + 1).text} --to {end.text}"
 
 
-def mark_text(mark: str | None) -> str:
+def mark_text(mark: AnyMark | None) -> str:
     """A time to the minute, other values cut off, so that two fit into a line; reasons and JSON have
     all of it.
     """
-    found = any_mark(mark)
-    if found is None:
+    if mark is None:
         return "-"
-    if not isinstance(found, TimeMark):
-        return found.text if len(found.text) <= MARK_WIDTH else f"{found.text[:MARK_WIDTH]}..."
-    return found.text[:16].replace("T", " ") + ("Z" if found.type == "timestamp" else "")
+    if not isinstance(mark, TimeMark):
+        return mark.text if len(mark.text) <= MARK_WIDTH else f"{mark.text[:MARK_WIDTH]}..."
+    return mark.text[:16].replace("T", " ") + ("Z" if mark.type == "timestamp" else "")
 
 
-def _version(version: int | None) -> str:
-    return "-" if version is None else str(version)
+def _position(position: int | AnyMark | None) -> str:
+    return str(position) if isinstance(position, int) else mark_text(position)
 
 
 def history(screen: Screen, events: Sequence[Event]) -> None:

@@ -12,10 +12,9 @@ from floodmark.cli.screen import Row, Screen, size
 from floodmark.cli.screens import mark_text
 from floodmark.cli.verb import group, seconds, verb
 from floodmark.errors import ConfigError, UnknownNameError
-from floodmark.model.file_marks import any_mark
-from floodmark.model.marks import TimeMark, decoded, decoded_if_any
+from floodmark.model.file_marks import AnyMark
+from floodmark.model.marks import TimeMark
 from floodmark.model.names import choices
-from floodmark.model.window import NO_VERSION
 
 if TYPE_CHECKING:
     from floodmark.model.results import StoreContent, Upkeep
@@ -59,9 +58,9 @@ def _state_document(control: str, state: State) -> dict[str, Any]:
                 "scope": m.scope,
                 "upstream": m.upstream,
                 "kind": m.kind,
-                "version": m.version if m.kind == "version" else NO_VERSION,
-                "mark": m.mark,
-                "column": m.query.column if m.query else None,
+                "version": m.shown_version,
+                "mark": m.shown_mark,
+                "column": m.column,
                 "table_id": m.table_id,
                 "batch_id": m.batch_id,
                 "advanced_at": m.advanced_at.isoformat(),
@@ -95,15 +94,15 @@ def _draw_state(screen: Screen, call: Call, state: State) -> None:
 
 
 def _stands_at(mark: Mark) -> str:
-    return str(mark.version) if mark.kind == "version" else mark_text(mark.mark)
+    return str(mark.version) if mark.has_versions else mark_text(mark.mark)
 
 
 def _told_by(mark: Mark) -> str:
     """All of a value and what it is, where there are no versions."""
-    if mark.query is None:
+    if mark.has_versions:
         return ""
-    stand = any_mark(mark.mark)
-    return f"{mark.query.column} ({stand.type}) through {stand.text}" if stand else "no rows yet"
+    stand = mark.mark
+    return f"{mark.column} ({stand.type}) through {stand.text}" if stand else "no rows yet"
 
 
 def state_export(call: Call, file: File) -> int:
@@ -215,10 +214,10 @@ def state_reset(
     document = {
         "scope": scope,
         "upstream": name,
-        "before": before.version if before and before.kind == "version" else -1,
+        "before": before.shown_version if before else -1,
         "after": after.version,
-        "before_mark": before.mark if before else None,
-        "after_mark": after.mark,
+        "before_mark": before.shown_mark if before else None,
+        "after_mark": after.shown_mark,
     }
     text = f"{upstream} in scope {scope}: {_effect(before, after.version, after.mark)}"
     call.show(document, lambda screen: screen.paragraph(text))
@@ -251,10 +250,11 @@ def _only_scope(state: State, upstream: str) -> str:
     )
 
 
-def _effect(before: Mark | None, version: int, mark: str | None) -> str:
+def _effect(before: Mark | None, version: int, mark: AnyMark | None) -> str:
     """What a reset means for the rows, in words."""
-    if mark is not None:
-        return _effect_on_values(decoded_if_any(before.mark) if before else None, decoded(mark))
+    if isinstance(mark, TimeMark):
+        stood = before.mark if before else None
+        return _effect_on_values(stood if isinstance(stood, TimeMark) else None, mark)
     return _effect_on_versions(before.version if before else -1, version)
 
 

@@ -13,6 +13,8 @@ from datetime import datetime
 from functools import cache
 from typing import Any, ClassVar, cast
 
+from floodmark.model.file_marks import AnyMark
+from floodmark.model.query import Query
 from floodmark.model.state import (
     BatchKind,
     Fallback,
@@ -24,7 +26,7 @@ from floodmark.model.state import (
     TableName,
 )
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import Query, Window
+from floodmark.model.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +267,7 @@ class Snapshot:
     sinks: Mapping[str, SinkDone]
     names: tuple[TableName, ...] = ()
     places: Mapping[str, str] = field(default_factory=dict)
-    seeded_marks: tuple[tuple[str, str, str], ...] = ()
+    seeded_marks: tuple[tuple[str, str, AnyMark], ...] = ()
 
     @property
     def key(self) -> str:
@@ -289,8 +291,13 @@ class Reset:
     schema_fingerprint: str = ""
     query: Query | None = None
     """Set where the upstream has no versions; `version` is then one step further than before."""
-    mark: str | None = None
-    """Where it stands then, as typed JSON."""
+    mark: AnyMark | None = None
+    """Where it stands then."""
+
+    @property
+    def shown_mark(self) -> str | None:
+        """The mark as it is published: typed JSON."""
+        return None if self.mark is None else self.mark.encoded()
 
     @property
     def key(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from itertools import pairwise
@@ -21,11 +21,12 @@ from floodmark.control.registry import definition_hash
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ControlError, SourceError
-from floodmark.model.file_marks import any_mark
+from floodmark.model.file_marks import AnyMark, any_mark
 from floodmark.model.plan import DEFAULT_SCOPE
+from floodmark.model.query import Query, query_of
 from floodmark.model.receipt import Ledger, metadata_of
 from floodmark.model.state import Mark, Pipeline, PlannedBatch, SinkDone, State
-from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Query, Window, WindowKind
+from floodmark.model.window import NOTHING_PROCESSED, VersionWindow, Window, window_of
 
 REASON = "restored from the commits of the targets"
 _FORWARD = re.compile(r"floodmark/([^/]+)/([^/]+)/(.+)/([0-9]+)")
@@ -182,7 +183,7 @@ def rebuilt(
     for (scope, upstream), trace in ends.items():
         batch = held.get((scope, upstream))
         _, end = trace.windows[upstream]
-        version = batch.windows[upstream].after_version if batch else end
+        version = batch.windows[upstream].after if batch else end
         if version != NOTHING_PROCESSED:
             table = tables.describe(upstream, version)
             marks[scope, upstream] = Mark(
@@ -193,11 +194,9 @@ def rebuilt(
                 trace.batch_id,
                 now,
                 actor,
-                *tables.query(upstream),
+                tables.query(upstream),
+                tables.mark_at(upstream, version),
             )
-            if marks[scope, upstream].query:
-                found = replace(marks[scope, upstream], mark=tables.mark_at(upstream, version))
-                marks[scope, upstream] = found
         for name, pipeline in pipelines.items():
             if pipeline.scope == scope and upstream in pipeline.upstreams:
                 done = _processed(findings, name, upstream)
@@ -351,12 +350,12 @@ class _Tables:
         self._log = cache(lambda upstream: DeltaLog(upstream, storage))
         self._told = told
 
-    def query(self, upstream: str) -> tuple[WindowKind, Query | None]:
-        """How an upstream is read."""
+    def query(self, upstream: str) -> Query | None:
+        """How an upstream is read; None by versions."""
         told = self._told.get(upstream)
-        return ("version", None) if told is None else (told.kind, told.query)
+        return None if told is None else told.query
 
-    def mark_at(self, upstream: str, step: int) -> str | None:
+    def mark_at(self, upstream: str, step: int) -> AnyMark | None:
         """What a number of an upstream without versions stands for, as commits tell."""
         told = self._told.get(upstream)
         return told.marks.get(step) if told else None
@@ -380,16 +379,16 @@ class _Tables:
         follows from the log.
         """
         if upstream in self._told:
-            return self._time_window(upstream, start, end)
+            return self._query_window(upstream, start, end)
         log = self._log(upstream)
         table_id, feed, schema = self.describe(upstream, end)
         versions = log.versions(start, end) if start > 0 else []
         is_feed = start > 0 and self.describe(upstream, start - 1)[1]
-        return Window(
+        return VersionWindow(
             upstream=upstream,
             method="feed" if is_feed or start > end else "snapshot",
-            after_version=start - 1,
-            through_version=end,
+            after=start - 1,
+            through=end,
             reason=REASON,
             table_id=table_id,
             feed_enabled=feed,
@@ -398,24 +397,20 @@ class _Tables:
             changes=frozenset(kind for version in versions for kind in version.kinds),
         )
 
-    def _time_window(self, upstream: str, start: int, end: int) -> Window:
+    def _query_window(self, upstream: str, start: int, end: int) -> Window:
         told = self._told[upstream]
-        mark = any_mark(told.marks.get(end))
-        return Window(
+        mark = told.marks.get(end)
+        return window_of(
+            told.query,
             upstream=upstream,
             method="query",
-            after_version=start - 1,
-            through_version=end,
+            after=start - 1,
+            through=end,
             reason=REASON,
             table_id=told.table_id,
-            feed_enabled=False,
-            schema_fingerprint="",
-            latest_version=NO_VERSION,
             end_at=mark.instant if mark else None,
-            kind=told.kind,
-            query=told.query,
-            start_mark=told.marks.get(start - 1),
-            end_mark=told.marks.get(end),
+            after_mark=told.marks.get(start - 1),
+            through_mark=mark,
         )
 
 
@@ -423,10 +418,9 @@ class _Tables:
 class _Told:
     """What commits tell about an upstream without versions."""
 
-    kind: WindowKind
     query: Query
     table_id: str
-    marks: Mapping[int, str | None]
+    marks: Mapping[int, AnyMark | None]
     """The mark of every step that begins or ends a window."""
 
 
@@ -436,9 +430,10 @@ def _told_marks(findings: Findings) -> dict[str, _Told]:
         for upstream, said in trace.marks.items():
             start, end = trace.windows[upstream]
             known = found[upstream].marks if upstream in found else {}
-            marks = {**known, start - 1: said["start"], end: said["end"]}
-            query = Query(said["column"], said["format"])
-            found[upstream] = _Told(said["kind"], query, said["table_id"], marks)
+            begins, ends = any_mark(said["start"]), any_mark(said["end"])
+            query = query_of(said["column"], said["format"])
+            marks = {**known, start - 1: begins, end: ends}
+            found[upstream] = _Told(query, said["table_id"], marks)
     return found
 
 

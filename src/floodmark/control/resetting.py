@@ -11,13 +11,12 @@ from floodmark.control.events import Body, Reset
 from floodmark.errors import ConfigError, ControlError, UnknownNameError
 from floodmark.model import marks
 from floodmark.model.delta import TableFacts
-from floodmark.model.file_marks import any_mark
 from floodmark.model.marks import TimeMark
 from floodmark.model.names import choices, is_of_project
 from floodmark.model.plan import Probe
 from floodmark.model.state import PlannedBatch, State
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import CURSOR_FORMATS, NOTHING_PROCESSED
+from floodmark.model.window import NOTHING_PROCESSED
 
 
 class TableLog(Protocol):
@@ -86,7 +85,7 @@ def reset_to_value(
         table_id=probe.facts.table_id,
         schema_fingerprint=probe.facts.schema_fingerprint,
         query=probe.query,
-        mark=mark.encoded(),
+        mark=mark,
     )
 
 
@@ -94,7 +93,7 @@ def time_options(state: State, upstream: str, scope: str, version: int | None) -
     """How the pipelines of a scope read an upstream by time; FM-CONFIG-007 if they do not."""
     readers = [p for p in state.pipelines_in(scope) if upstream in p.upstreams]
     options = [p.options_of(upstream) for p in readers]
-    by_time = bool(options) and options[0].time_column is not None
+    by_time = bool(options) and not options[0].has_versions
     if by_time and is_of_project(upstream):
         raise _only_to_the_beginning(upstream, scope, "a value", options[0])
     if version is None and by_time:
@@ -114,20 +113,20 @@ def refuse_version(state: State, upstream: str, scope: str, version: int | None)
     """An upstream without versions goes to a value, or to its beginning (FM-CONFIG-007)."""
     mark = state.marks.get((scope, upstream))
     readers = state.pipelines_in(scope)
-    by_time = any(p.options_of(upstream).time_column is not None for p in readers)
+    by_time = any(not p.options_of(upstream).has_versions for p in readers)
     if version is not None and by_time and is_of_project(upstream):
         options = next(p.options_of(upstream) for p in readers if upstream in p.upstreams)
         raise _only_to_the_beginning(upstream, scope, f"version {version}", options)
-    if version is not None and (by_time or (mark is not None and mark.kind != "version")):
+    if version is not None and (by_time or (mark is not None and not mark.has_versions)):
         raise ConfigError(
             "FM-CONFIG-007",
             f"{upstream} is not read by versions",
-            found=f"version {version}; the watermark is {mark.mark if mark else 'not set'}",
+            found=f"version {version}; the watermark is {mark.shown_mark if mark else 'not set'}",
             allowed="a value of its column; nothing: all is processed again, or what follows its"
             " baseline",
             state="nothing was changed",
             next=f"floodmark state reset --scope {scope} --upstream {upstream} --to"
-            f" {_example(mark.mark if mark else None)}",
+            f" {mark.mark.text if mark and mark.mark else '2026-01-01T00:00:00Z'}",
         )
 
 
@@ -135,7 +134,7 @@ def _only_to_the_beginning(
     upstream: str, scope: str, found: str, options: UpstreamOptions
 ) -> ConfigError:
     """The error for databases and files: which rows near a mark were applied is kept beside it."""
-    has_values = options.format in CURSOR_FORMATS
+    has_values = options.has_cursor
     again = f"floodmark backfill {upstream} --from VALUE --to VALUE"
     return ConfigError(
         "FM-CONFIG-007",
@@ -148,11 +147,6 @@ def _only_to_the_beginning(
         next=f"{again if has_values else 'floodmark replay BATCH'}; or, to load"
         " everything anew: floodmark run --full-refresh PIPELINE",
     )
-
-
-def _example(mark: str | None) -> str:
-    known = any_mark(mark)
-    return known.text if known else "2026-01-01T00:00:00Z"
 
 
 def decide_reset(state: State, body: Reset) -> list[Body]:

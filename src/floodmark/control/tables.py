@@ -15,7 +15,6 @@ import pyarrow as pa
 from floodmark.control import columns
 from floodmark.control.events import Event, Paused, Removed, encode
 from floodmark.model.state import PlannedBatch, Run, State
-from floodmark.model.window import NO_VERSION, Window
 
 _TIME = pa.timestamp("us", "UTC")
 
@@ -163,7 +162,7 @@ def _watermark_row(batch: PlannedBatch, upstream: str) -> dict[str, Any]:
         "table_name": upstream,
         "start_version": window.start_version,
         "end_version": window.end_version,
-        "last_processed_version": _processed(window, status),
+        "last_processed_version": window.processed_version(is_completed=status == "COMPLETED"),
         "latest_available_version": window.latest_version,
         "start_ts": window.start_at,
         "end_ts": window.end_at,
@@ -187,12 +186,6 @@ def _watermark_row(batch: PlannedBatch, upstream: str) -> dict[str, Any]:
     }
 
 
-def _processed(window: Window, status: str) -> int:
-    if window.kind != "version":
-        return NO_VERSION
-    return window.end if status == "COMPLETED" else window.after_version
-
-
 def touched_batches(event: Event, state: State) -> frozenset[str]:
     """The batches whose rows an event changes, given the state right after it."""
     if isinstance(event.body, Paused | Removed):
@@ -206,11 +199,11 @@ def committed_rows(state: State) -> list[dict[str, Any]]:
     return [
         {
             "table_name": mark.upstream,
-            "last_committed_version": mark.version if mark.kind == "version" else NO_VERSION,
+            "last_committed_version": mark.shown_version,
             "commit_ts": mark.advanced_at,
             "updated_by": mark.advanced_by,
             "scope": mark.scope,
-            "last_committed_mark": mark.mark,
+            "last_committed_mark": mark.shown_mark,
             "upstream_id": mark.table_id,
             "batch_id": mark.batch_id,
         }

@@ -23,7 +23,6 @@ from floodmark.model.state import (
     PlannedBatch,
     State,
 )
-from floodmark.model.window import NO_VERSION
 
 if TYPE_CHECKING:
     from floodmark.report.metrics import Sample
@@ -48,11 +47,11 @@ class Looking(Store):
             Checkpoint(
                 scope=m.scope,
                 upstream=m.upstream,
-                version=m.version if m.kind == "version" else NO_VERSION,
+                version=m.shown_version,
                 table_id=m.table_id,
                 batch_id=m.batch_id,
                 advanced_at=m.advanced_at,
-                mark=m.mark,
+                mark=m.shown_mark,
             )
             for m in marks
             if names is None or m.upstream in names

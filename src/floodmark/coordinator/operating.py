@@ -25,7 +25,7 @@ from floodmark.control.registry import (
 from floodmark.coordinator.store import Store
 from floodmark.deltalog import absolute
 from floodmark.errors import SourceError
-from floodmark.model.marks import TimeType, decoded, settled_through
+from floodmark.model.marks import TimeMark, TimeType, settled_through
 from floodmark.model.names import connection_of
 from floodmark.model.plan import DEFAULT_SCOPE, Draft, Probe
 from floodmark.model.results import (
@@ -326,8 +326,8 @@ class Operating(Store):
 
     def _time_type(self, upstream: str, mark: Mark | None, options: UpstreamOptions) -> TimeType:
         """The type of a time column; raises FM-PLAN-021 where only Spark could look."""
-        if mark is not None and mark.mark is not None:
-            return decoded(mark.mark).type
+        if mark is not None and isinstance(mark.mark, TimeMark):
+            return mark.mark.type
         found = self._look_for_report(upstream, None, options)
         kinds: tuple[TimeType, ...] = get_args(TimeType)
         for kind in kinds:

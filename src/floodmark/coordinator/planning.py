@@ -114,12 +114,12 @@ class Planning(Store):
 
     def _latest(self, prober: Prober, upstream: str, options: UpstreamOptions) -> UpstreamOptions:
         """The options with what "latest" means now."""
-        if options.time_column is None:
+        if options.has_versions:
             return replace(options, latest_at=prober.log(upstream).facts().latest_version)
         found = prober.look(upstream, None, options)
         if found is None:
             raise latest_unknown(upstream)
-        return replace(options, latest_mark=found.newest.encoded() if found.newest else None)
+        return replace(options, latest_mark=found.newest)
 
     def create_batch(
         self,

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
 from floodmark.errors import PlanError
 from floodmark.model.clock import Clock
+from floodmark.model.file_marks import AnyMark
 from floodmark.model.names import is_of_project
 from floodmark.model.plan import Probe, TimeFacts
 from floodmark.model.state import Mark
 from floodmark.model.times import start_of
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import CURSOR_FORMATS, Query, Window
+from floodmark.model.window import QueryWindow, Window
 from floodmark.plan import lookups, times
 from floodmark.run.engine import spark_engine
 from floodmark.sources.keeping import Scratch
@@ -24,9 +25,6 @@ from floodmark.sources.times import probe_place, probe_time
 
 if TYPE_CHECKING:
     from floodmark.sources.cursors import Readers
-
-_BY_READER = (*CURSOR_FORMATS, "files")
-"""Formats of upstreams that only a project knows how to read."""
 
 
 class Prober(Protocol):
@@ -55,7 +53,9 @@ class Prober(Protocol):
     ) -> Probe:
         """What a pipeline that has processed `after` needs to reach the watermark."""
 
-    def look(self, upstream: str, start: str | None, options: UpstreamOptions) -> TimeFacts | None:
+    def look(
+        self, upstream: str, start: AnyMark | None, options: UpstreamOptions
+    ) -> TimeFacts | None:
         """What is new after a mark of an upstream without versions; None if only a run can tell."""
 
     def frozen_lookup(self, upstream: str) -> Window:
@@ -96,7 +96,7 @@ class UpstreamProber:
         max_versions: int | None = None,
     ) -> Probe:
         """See `Prober.probe`."""
-        if options.time_column is None:
+        if options.has_versions:
             path = self.place(upstream)
             return probe_delta(path, mark, max_versions, self.storage, options, spark=self.spark)
         probe = _as_recorded(self._probe_time(upstream, start_of(mark, options), options), mark)
@@ -108,14 +108,16 @@ class UpstreamProber:
         self, upstream: str, after: int, mark: Mark | None, options: UpstreamOptions
     ) -> Probe:
         """See `Prober.probe_again`."""
-        if options.format in _BY_READER:
+        if options.is_by_reader:
             return _as_recorded(self._facts_of_reader(upstream, options), mark)
         path = self.place(upstream)
-        if options.time_column is not None:
+        if not options.has_versions:
             return probe_place(path, options, self.storage)
         return probe_between(path, after, mark, self.storage, self.spark)
 
-    def look(self, upstream: str, start: str | None, options: UpstreamOptions) -> TimeFacts | None:
+    def look(
+        self, upstream: str, start: AnyMark | None, options: UpstreamOptions
+    ) -> TimeFacts | None:
         """See `Prober.look`."""
         return self._probe_time(upstream, start, options).time
 
@@ -134,44 +136,45 @@ class UpstreamProber:
 
     def _frozen_rows(self, upstream: str) -> Window:
         """Files by their list, a web API by its answer; a database is read when a batch needs it."""
-        from floodmark.sources.cursors import reader_of
+        from floodmark.sources.cursors import looker_of
 
-        reader, query = reader_of(self.readers, upstream), lookups.query_of(upstream)
-        standing = times.standing_window(upstream, Probe(reader.facts(), query=query), None)
-        if query.kind == "cursor":
-            return replace(standing, reason="looked up: put aside once, before its first read")
-        facts = reader.look(standing, self.clock.now(), self.spark, self.scratch)
-        return lookups.listed(standing, facts)
+        reader = looker_of(self.readers, upstream)
 
-    def _probe_time(self, upstream: str, start: str | None, options: UpstreamOptions) -> Probe:
+        def look(standing: QueryWindow) -> TimeFacts | None:
+            return reader.look(standing, self.clock.now(), self.spark, self.scratch)
+
+        return lookups.frozen_rows(upstream, reader.facts(), look)
+
+    def _probe_time(self, upstream: str, start: AnyMark | None, options: UpstreamOptions) -> Probe:
         """What is new after a mark; where only Spark can look, a session that is at hand is asked."""
-        if options.format in _BY_READER:
+        if options.is_by_reader:
             return self._look_by_reader(upstream, start, options)
         path, now = self.place(upstream), self.clock.now()
         probe = probe_time(path, start, options, now, self.storage)
         if probe.time is not None or self.spark is None:
             return probe
-        window = replace(times.standing_window(path, probe, None), start_mark=start)
+        window = replace(times.standing_window(path, probe, None), after_mark=start)
         source = spark_engine(self.spark, self.storage, self.readers).source()
         return replace(probe, time=source.look(window, now, options.settle_seconds))
 
-    def _look_by_reader(self, upstream: str, start: str | None, options: UpstreamOptions) -> Probe:
-        from floodmark.sources.cursors import reader_of
+    def _look_by_reader(
+        self, upstream: str, start: AnyMark | None, options: UpstreamOptions
+    ) -> Probe:
+        from floodmark.sources.cursors import looker_of
 
         probe = self._facts_of_reader(upstream, options)
         standing = times.standing_window(upstream, probe, None)
         # Only a first window starts at nothing, or at a baseline.
         is_first = start is None or start == options.first_mark(start)
-        step = standing.after_version if is_first else standing.after_version + 1
-        window = replace(standing, start_mark=start, after_version=step)
-        reader = reader_of(self.readers, upstream)
+        step = standing.after if is_first else standing.after + 1
+        window = replace(standing, after_mark=start, after=step)
+        reader = looker_of(self.readers, upstream)
         return replace(probe, time=reader.look(window, self.clock.now(), self.spark, self.scratch))
 
     def _facts_of_reader(self, upstream: str, options: UpstreamOptions) -> Probe:
-        from floodmark.sources.cursors import reader_of
+        from floodmark.sources.cursors import looker_of
 
-        facts = reader_of(self.readers, upstream).facts()
-        return Probe(facts, query=Query(str(options.time_column), options.format or "sql"))
+        return Probe(looker_of(self.readers, upstream).facts(), query=options.as_query())
 
 
 def _as_recorded(probe: Probe, mark: Mark | None) -> Probe:

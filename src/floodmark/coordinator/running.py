@@ -219,7 +219,7 @@ class Running(Store):
         source = self._any_engine().source()
         batch = self._batch(batch_id)
         windows = (*batch.windows.values(), *batch.lookups.values())
-        tables = {w.upstream: source.table(w, w.through_version) for w in windows}
+        tables = {w.upstream: source.table(w, w.through) for w in windows}
         return Inputs(tables, self.names.stored)
 
     def _may_write_delta(self, pipeline: str) -> bool:

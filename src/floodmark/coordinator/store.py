@@ -25,6 +25,7 @@ from floodmark.coordinator.probing import Prober, UpstreamProber
 from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.engines.catalog import is_in_memory, register_again
 from floodmark.errors import ControlError, FloodmarkError, PlanError
+from floodmark.model.file_marks import AnyMark
 from floodmark.model.names import is_of_source
 from floodmark.model.plan import TimeFacts
 from floodmark.model.state import (
@@ -132,7 +133,7 @@ class Store:
         )
 
     def _look_for_report(
-        self, upstream: str, start: str | None, options: UpstreamOptions
+        self, upstream: str, start: AnyMark | None, options: UpstreamOptions
     ) -> TimeFacts | None:
         """A look that keeps nothing; a web API or a plug-in is asked only by planning."""
         if is_of_source(upstream):

@@ -15,7 +15,7 @@ def ready(batch: PlannedBatch) -> dict[str, int]:
     Ready means: every pipeline of the plan's copy of the registry that reads it has succeeded.
     """
     return {
-        upstream: batch.windows[upstream].through_version
+        upstream: batch.windows[upstream].through
         for upstream in batch.pending_upstreams()
         if batch.held_because(upstream) is None
     }

@@ -1,37 +1,29 @@
-"""Marks of upstreams of files: the list of all that were processed, by the hash of its content."""
+"""Marks of upstreams of files and of whole answers, and the one reader of marks of all kinds."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from floodmark.model import cursor_marks
 from floodmark.model.cursor_marks import CursorMark
 
-FILES = "file"
-"""What stands in the place of a column where windows are lists of files."""
-
 
 @dataclass(frozen=True, slots=True)
 class FilesMark:
-    """A list of files; `FileLists` of the sources has what is on it."""
+    """A list of files, by the hash of its content; `FileLists` of the sources has what is on it."""
 
+    type: ClassVar[Literal["files"]] = "files"
     id: str
     count: int
-    what: Literal["files", "records"] = "files"
-    """records: it is one whole answer, not a list."""
     defaults: int = field(default=0, compare=False)
     """By which defaults of the CSV reader the files were read; 0 where nobody wrote that down."""
 
     @property
-    def type(self) -> Literal["files"]:
-        return "files"
-
-    @property
     def text(self) -> str:
         """What people read."""
-        return f"{self.count:,} {self.what}"
+        return f"{self.count:,} files"
 
     @property
     def instant(self) -> None:
@@ -40,27 +32,77 @@ class FilesMark:
 
     def encoded(self) -> str:
         """The JSON text under which the mark is stored."""
-        said: dict[str, object] = {"type": self.type, "value": self.id, self.what: self.count}
+        stored: dict[str, object] = {"type": self.type, "value": self.id, "files": self.count}
         if self.defaults:
-            said["defaults"] = self.defaults
-        return json.dumps(said, separators=(",", ":"))
+            stored["defaults"] = self.defaults
+        return json.dumps(stored, separators=(",", ":"))
 
 
-AnyMark = CursorMark | FilesMark
+@dataclass(frozen=True, slots=True)
+class AnswerMark:
+    """One whole answer of a web API, by the hash of its content."""
+
+    type: ClassVar[Literal["files"]] = "files"
+    id: str
+    count: int
+    """Of its records."""
+
+    @property
+    def text(self) -> str:
+        """What people read."""
+        return f"{self.count:,} records"
+
+    @property
+    def instant(self) -> None:
+        """An answer tells no age."""
+        return None
+
+    def encoded(self) -> str:
+        """The JSON text under which the mark is stored."""
+        stored = {"type": self.type, "value": self.id, "records": self.count}
+        return json.dumps(stored, separators=(",", ":"))
+
+
+def mark_of_text(text: str) -> CursorMark | FilesMark | AnswerMark:
+    """The mark of a stored text, of whatever kind; raises ValueError if it is none."""
+    stored: Any = json.loads(text)
+    if not isinstance(stored, dict) or stored.get("type") != "files":
+        return cursor_marks.decoded(text)
+    try:
+        if "records" in stored:
+            return AnswerMark(str(stored["value"]), int(stored["records"]))
+        defaults = int(stored.get("defaults", 0))
+        return FilesMark(str(stored["value"]), int(stored["files"]), defaults=defaults)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a mark of files: {text[:200]!r}") from error
+
+
+def cursor_mark(mark: CursorMark | FilesMark | AnswerMark | None) -> CursorMark | None:
+    """The mark, for whoever knows only values of a column; raises ValueError for another."""
+    if isinstance(mark, FilesMark | AnswerMark):
+        raise ValueError(f"{mark.text}: no value of a column")  # noqa: TRY004 a wrong value
+    return mark
+
+
+class _AsText:
+    """How pydantic reads and writes a mark in the journal: as its JSON text."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(
+            mark_of_text,
+            core_schema.str_schema(),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda mark: mark.encoded(), return_schema=core_schema.str_schema()
+            ),
+        )
+
+
+AnyMark = Annotated[CursorMark | FilesMark | AnswerMark, _AsText()]
 """Where an upstream without versions stands."""
 
 
 def any_mark(text: str | None) -> AnyMark | None:
-    """The mark of a stored text, of whatever kind; raises ValueError if it is none."""
-    if text is None:
-        return None
-    said: Any = json.loads(text)
-    if not isinstance(said, dict) or said.get("type") != "files":
-        return cursor_marks.decoded(text)
-    try:
-        if "records" in said:
-            return FilesMark(str(said["value"]), int(said["records"]), "records")
-        defaults = int(said.get("defaults", 0))
-        return FilesMark(str(said["value"]), int(said["files"]), defaults=defaults)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"not a mark of files: {text[:200]!r}") from error
+    """The mark of a stored text, if there is one; raises ValueError if it is none."""
+    return None if text is None else mark_of_text(text)

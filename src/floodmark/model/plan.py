@@ -10,9 +10,10 @@ from typing import Literal
 from floodmark.model.cursor_marks import MarkType
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
 from floodmark.model.file_marks import AnyMark
+from floodmark.model.query import Query
 from floodmark.model.state import Fallback
 from floodmark.model.upstream import OnLostRange
-from floodmark.model.window import Caution, Query, Window
+from floodmark.model.window import Caution, Window
 
 DEFAULT_SCOPE = "default"
 
@@ -61,6 +62,11 @@ class TimeFacts:
     """How many are new, of things that are counted: files, records of an answer."""
     since: datetime | None = None
     """Since when the oldest of them is there."""
+
+    @property
+    def counts_items(self) -> bool:
+        """Whether news are counted one by one, so that none is zero."""
+        return self.type == "files"
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,18 +82,8 @@ def commit_metadata(
 
 def marks_of(windows: Iterable[Window]) -> dict[str, dict[str, Any]]:
     """What commits say about their windows of upstreams without versions, by upstream."""
-    return {
-        window.upstream: {
-            "kind": window.kind,
-            "column": window.query.column,
-            "format": window.query.format,
-            "table_id": window.table_id,
-            "start": window.start_mark,
-            "end": window.end_mark,
-        }
-        for window in windows
-        if window.query is not None
-    }
+    recorded = ((window.upstream, window.recorded()) for window in windows)
+    return {upstream: marks for upstream, marks in recorded if marks is not None}
 
 
 @lru_cache(maxsize=256)

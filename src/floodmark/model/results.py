@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from floodmark.model import durations, shown
+from floodmark.model.file_marks import AnyMark, any_mark
 from floodmark.model.state import BatchKind, BatchStatus, Fallback, PlannedBatch, RunStatus
 from floodmark.model.window import Caution, Window, WindowKind
 
@@ -198,6 +199,16 @@ class Lag:
     """What was seen beside the news."""
 
     @property
+    def newest(self) -> int | AnyMark | None:
+        """The newest version or value there is, as far as that is known."""
+        return self.latest if self.kind == "version" else any_mark(self.latest_mark)
+
+    @property
+    def reached(self) -> int | AnyMark | None:
+        """The version or value through which the upstream is committed."""
+        return self.committed if self.kind == "version" else any_mark(self.committed_mark)
+
+    @property
     def is_known(self) -> bool:
         """Whether the upstream could be looked at."""
         has_versions = self.kind != "version" or self.versions_behind is not None
@@ -315,6 +326,16 @@ class Gap:
     """Of an upstream without versions: where the gap begins, excluded, as typed JSON."""
     end_mark: str | None = None
     """Where it ends, included."""
+
+    def between(self, after: AnyMark | None, through: AnyMark | None) -> Gap:
+        """The gap between two marks, of an upstream without versions."""
+        first, last = (None if mark is None else mark.encoded() for mark in (after, through))
+        return replace(self, start=-1, end=-1, start_mark=first, end_mark=last)
+
+    @property
+    def marks(self) -> tuple[AnyMark | None, AnyMark | None]:
+        """Both marks as values."""
+        return any_mark(self.start_mark), any_mark(self.end_mark)
 
 
 def good(name: str, text: str) -> Finding:

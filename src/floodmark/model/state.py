@@ -6,10 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
+from floodmark.model.file_marks import AnyMark
+from floodmark.model.marks import TimeMark
+from floodmark.model.query import Query, TimeQuery, WindowKind
 from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED, Query, Window, WindowKind
+from floodmark.model.window import NOTHING_PROCESSED, Window
 
 RunStatus = Literal["RUNNING", "SUCCESS", "FAILED"]
 OnLostTarget = Literal["rebuild", "accept"]
@@ -54,10 +57,54 @@ class Mark:
     batch_id: str
     advanced_at: datetime
     advanced_by: str
-    kind: WindowKind = "version"
     query: Query | None = None
-    mark: str | None = None
-    """Where the upstream stands, as typed JSON, if it has no versions: `version` counts windows."""
+    mark: AnyMark | None = None
+    """Where the upstream stands, if it has no versions: `version` counts windows."""
+
+    @property
+    def kind(self) -> WindowKind:
+        """What the windows of the upstream are measured by."""
+        return "version" if self.query is None else self.query.kind
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether `version` is one of a table."""
+        return self.query is None
+
+    @property
+    def options(self) -> UpstreamOptions | None:
+        """How the upstream was read, as options say it; None by versions."""
+        if self.query is None:
+            return None
+        return UpstreamOptions(time_column=self.query.column, format=self.query.format)
+
+    @property
+    def column(self) -> str | None:
+        """The column by which it was read; None by versions."""
+        return None if self.query is None else self.query.column
+
+    @property
+    def shown_version(self) -> int:
+        """The version as it is published: -1 where versions do not apply."""
+        return self.version if self.query is None else -1
+
+    @property
+    def shown_mark(self) -> str | None:
+        """The mark as it is published: typed JSON."""
+        return None if self.mark is None else self.mark.encoded()
+
+    @property
+    def number(self) -> int:
+        """Where the upstream stands in the numbers of `Window.span`."""
+        if isinstance(self.query, TimeQuery) and isinstance(self.mark, TimeMark):
+            return self.mark.number
+        return self.version
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from floodmark.model.stored import mark_schema
+
+        return mark_schema(handler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +419,7 @@ class State:
     """The newest lease epoch of each pipeline."""
     seeded_through: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """(pipeline, upstream) -> the version through which the pipeline has processed it."""
-    seeded_marks: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    seeded_marks: Mapping[tuple[str, str], AnyMark] = field(default_factory=dict)
     """The same as a mark, for upstreams without versions."""
     sinks: Mapping[str, SinkDone] = field(default_factory=dict)
     """app id -> the last write known to be in its target."""
@@ -398,7 +445,7 @@ class State:
         mark = self.marks.get((scope, upstream))
         return mark.version if mark else NOTHING_PROCESSED
 
-    def every_mark(self) -> Iterator[str]:
+    def every_mark(self) -> Iterator[AnyMark]:
         """All marks that somebody may still read by: of upstreams, pipelines, and batches."""
         batches = self.batches.values()
         windows = [
@@ -408,8 +455,8 @@ class State:
             w for batch in batches for each in batch.amended.values() for w in each.values()
         ]
         options = [o for pipeline in self.pipelines.values() for o in pipeline.options.values()]
-        found: list[str | None] = [mark.mark for mark in self.marks.values()]
-        found += [w.start_mark for w in windows] + [w.end_mark for w in windows]
+        found: list[AnyMark | None] = [mark.mark for mark in self.marks.values()]
+        found += [w.after_mark for w in windows] + [w.through_mark for w in windows]
         found += [*self.seeded_marks.values(), *(o.latest_mark for o in options)]
         return (mark for mark in found if mark is not None)
 
@@ -454,7 +501,7 @@ class State:
         baseline = known.options_of(upstream).first_after if known else NOTHING_PROCESSED
         return self.seeded_through.get((pipeline, upstream), baseline)
 
-    def mark_of(self, pipeline: str, upstream: str, like: str | None) -> str | None:
+    def mark_of(self, pipeline: str, upstream: str, like: AnyMark | None) -> AnyMark | None:
         """The mark through which a pipeline has processed an upstream, or need not.
 
         `like` is a mark of the upstream, for the type of a baseline.
@@ -471,7 +518,7 @@ class State:
             for b in self.batches_owed_by(pipeline)
             if b.is_ordered and upstream in b.upstreams_of(pipeline)
         ]
-        through = [window.through_version for window in ahead if window.has_news]
+        through = [window.through for window in ahead if window.has_news]
         return max([self.processed_through(pipeline, upstream), *through])
 
 

@@ -9,7 +9,10 @@ from typing import Any, Literal, TypeGuard, get_args
 
 from floodmark.errors import ConfigError
 from floodmark.model import cursor_marks, durations, marks
-from floodmark.model.window import CURSOR_FORMATS, NOTHING_PROCESSED, QueryFormat
+from floodmark.model.file_marks import AnyMark
+from floodmark.model.marks import TimeMark
+from floodmark.model.query import CURSOR_FORMATS, Query, QueryFormat, WindowKind, query_of
+from floodmark.model.window import NOTHING_PROCESSED
 
 OnFeedGap = Literal["snapshot", "fail"]
 OnSchemaChange = Literal["evolve", "fail", "reload"]
@@ -50,7 +53,7 @@ class UpstreamOptions:
     reads of a database, whose cursor is the `time_column`. source: the same of a web API or plug-in. files: what a node reads of a folder or glob."""
     latest_at: int | None = field(default=None, compare=False)
     """What "latest" meant when the pipeline was registered; set by floodmark."""
-    latest_mark: str | None = field(default=None, compare=False)
+    latest_mark: AnyMark | None = field(default=None, compare=False)
     """The same for an upstream with a time column."""
 
     def __post_init__(self) -> None:
@@ -74,7 +77,34 @@ class UpstreamOptions:
             return self.latest_at
         return self.baseline if isinstance(self.baseline, int) else NOTHING_PROCESSED
 
-    def first_mark(self, like: str) -> str | None:
+    def as_query(self, found_format: QueryFormat = "parquet") -> Query | None:
+        """How rows are found; None by versions. `found_format` is for where none is said."""
+        if self.time_column is None:
+            return None
+        return query_of(self.time_column, self.format or found_format)
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether windows are versions of a table."""
+        return self.time_column is None
+
+    @property
+    def kind(self) -> WindowKind:
+        """What windows are measured by."""
+        query = self.as_query()
+        return "version" if query is None else query.kind
+
+    @property
+    def is_by_reader(self) -> bool:
+        """Whether only the reader of a node can look: a path alone does not tell how."""
+        return self.has_cursor or (self.time_column is not None and self.format == "files")
+
+    @property
+    def has_cursor(self) -> bool:
+        """Whether a reader puts rows aside that lie between two values, or all of them."""
+        return self.time_column is not None and self.format in CURSOR_FORMATS
+
+    def first_mark(self, like: AnyMark) -> AnyMark | None:
         """The mark after which the first window starts; None for everything.
 
         `like` is a mark of the same column; raises ValueError if the baseline is of another type.
@@ -83,9 +113,11 @@ class UpstreamOptions:
             return self.latest_mark
         if not isinstance(self.baseline, str):
             return None
-        if self.format in CURSOR_FORMATS:
-            return self.baseline
-        return marks.typed(marks.decoded(like).type, self.baseline).encoded()
+        if self.has_cursor:
+            return cursor_marks.decoded(self.baseline)
+        if not isinstance(like, TimeMark):
+            raise ValueError(f"{self.baseline} is a time, {like.text} is none")  # noqa: TRY004 a wrong value
+        return marks.typed(like.type, self.baseline)
 
     @property
     def settle_seconds(self) -> float | None:
@@ -130,9 +162,9 @@ def _baselines_of(options: UpstreamOptions) -> tuple[Callable[[object], bool], s
     """What a baseline may be, and that in words."""
     if options.time_column is None:
         return _is_baseline, _BASELINES
-    if options.format in CURSOR_FORMATS:
+    if options.has_cursor:
         return _is_mark_baseline, _MARK_BASELINES
-    if options.format == "files":
+    if options.is_by_reader:
         return _is_file_baseline, _FILE_BASELINES
     return _is_time_baseline, _TIME_BASELINES
 

@@ -11,7 +11,7 @@ from datetime import date
 
 from floodmark.errors import PlanError, SourceError
 from floodmark.model import cursor_marks
-from floodmark.model.cursor_marks import CursorMark, is_after
+from floodmark.model.cursor_marks import CursorMark, ValueMark, is_after
 from floodmark.model.marks import TimeMark
 from floodmark.model.plan import Draft, Probe
 from floodmark.model.state import Mark, Pipeline, PlannedBatch, State
@@ -61,7 +61,7 @@ class Backfill:
     def mark(self, state: State) -> Mark:
         """The watermark, with versions as if it stood at the end of the range; raises FM-PLAN-014."""
         mark = state.marks.get((self.scope, self.upstream))
-        if mark is not None and mark.kind != "version":
+        if mark is not None and not mark.has_versions:
             self.values(mark)
             return mark
         first, last = self._versions(mark)
@@ -71,7 +71,7 @@ class Backfill:
 
     def after(self, mark: Mark) -> int:
         """The number after which the range is looked for in a log."""
-        return mark.version if mark.kind != "version" else self._versions(mark)[0] - 1
+        return mark.version if not mark.has_versions else self._versions(mark)[0] - 1
 
     def _versions(self, mark: Mark | None) -> tuple[int, int]:
         if isinstance(self.start, int) and isinstance(self.end, int):
@@ -85,8 +85,8 @@ class Backfill:
 
     def values(self, mark: Mark) -> tuple[CursorMark, CursorMark]:
         """The first and the last value of the range, of the type of the column; FM-PLAN-014."""
-        committed = None if mark.kind == "files" else cursor_marks.decoded_if_any(mark.mark)
-        if committed is None or committed.type == "string":
+        committed = mark.mark
+        if not isinstance(committed, TimeMark | ValueMark) or committed.type == "string":
             raise self._no_range(mark)
         try:
             first = cursor_marks.first_of(committed, self.start)
@@ -178,7 +178,7 @@ def backfilling(state: State, request: Backfill, probes: Mapping[str, Probe]) ->
 
 def _range_window(state: State, request: Backfill, probe: Probe) -> Window:
     mark = request.mark(state)
-    if mark.kind != "version":
+    if not mark.has_versions:
         return times.chosen(request.upstream, probe, mark, *request.values(mark))
     after = request.after(mark)
     window = seed_window(request.upstream, probe, after, mark)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 
 from floodmark.errors import PlanError
+from floodmark.model.copying import replace
 from floodmark.model.delta import SnapshotSize, TableFacts
-from floodmark.model.file_marks import FILES as LISTED
 from floodmark.model.names import DATABASE, FILES
 from floodmark.model.plan import Probe, TimeFacts
+from floodmark.model.query import EVERY_ROW, FILE_LIST, WHOLE_ANSWER, Query
 from floodmark.model.state import PlannedBatch
-from floodmark.model.window import ANSWER, EVERY_ROW, Caution, Query, Window
+from floodmark.model.window import Caution, CursorWindow, QueryWindow, Window
+from floodmark.plan import times
 from floodmark.plan.faults import refuse_unreadable
 from floodmark.plan.seeds import standing_window
 
@@ -36,15 +37,23 @@ def frozen(name: str, facts: TableFacts, size: SnapshotSize) -> Window:
     return replace(window, warning=empty)
 
 
-def query_of(name: str) -> Query:
+def _query_of(name: str) -> Query:
     """How the rows of what has no versions are found, by the name of the upstream."""
     if name.startswith(DATABASE):
-        return Query(EVERY_ROW, "sql")
-    return Query(LISTED if name.startswith(FILES) else ANSWER, "files")
+        return EVERY_ROW
+    return FILE_LIST if name.startswith(FILES) else WHOLE_ANSWER
 
 
-def listed(standing: Window, seen: TimeFacts | None) -> Window:
-    """The list, or the answer, that was found; with a warning if there is none."""
+def frozen_rows(
+    name: str, facts: TableFacts, look: Callable[[QueryWindow], TimeFacts | None]
+) -> Window:
+    """What has no versions: files by the list, a web API by the answer that `look` finds; with a
+    warning if there is none. The rows of a database are put aside when a batch needs them.
+    """
+    standing = times.standing_window(name, Probe(facts, query=_query_of(name)), None)
+    if isinstance(standing, CursorWindow):
+        return replace(standing, reason="looked up: put aside once, before its first read")
+    seen = look(standing)
     mark = seen.newest if seen is not None else None
     if mark is None:
         empty = Caution(
@@ -52,14 +61,13 @@ def listed(standing: Window, seen: TimeFacts | None) -> Window:
             "if it should have rows, put them there before the next run",
         )
         return replace(standing, warning=empty)
-    text = mark.encoded()
-    step = standing.after_version + 1
+    step = standing.after + 1
     return replace(
         standing,
-        after_version=step,
-        through_version=step,
-        start_mark=text,
-        end_mark=text,
+        after=step,
+        through=step,
+        after_mark=mark,
+        through_mark=mark,
         reason=f"looked up: {mark.text}",
     )
 
@@ -88,6 +96,6 @@ def as_frozen_by(
         amended = (batch.amended.get(pipeline, {}).get(name) for pipeline in chosen)
         window = next((each for each in amended if each), None) or batch.lookups.get(name)
         # What was put aside of a database went with its batch.
-        if window is not None and window.kind != "cursor":
+        if window is not None and not isinstance(window, CursorWindow):
             frozen[name] = window
     return frozen

@@ -149,7 +149,7 @@ def refuse_latecomers(state: State, draft: Draft) -> None:
             if after[upstream].reload:
                 continue
             seen = state.will_have_processed(pipeline, upstream)
-            if seen != after[upstream].after_version and pipeline not in seeded:
+            if seen != after[upstream].after and pipeline not in seeded:
                 raise _latecomer(pipeline, after[upstream], seen)
 
 
@@ -158,7 +158,7 @@ def _latecomer(pipeline: str, window: Window, seen: int) -> PlanError:
     return PlanError(
         "FM-PLAN-008",
         f"pipeline {pipeline} joined after data of {window.upstream} was committed",
-        found=f"{seen_text}; the watermark of the scope is {window.after_version}",
+        found=f"{seen_text}; the watermark of the scope is {window.after}",
         allowed="pipelines that have processed everything up to the watermark",
         state="nothing was planned; without this refusal it would silently miss those rows",
         next=f"register {pipeline} in a scope and with targets of its own: it starts with a full load",

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from floodmark.model.plan import Probe, Seed
 from floodmark.model.state import Mark, Pipeline, State
-from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.window import NOTHING_PROCESSED, VersionWindow, Window
 from floodmark.plan import times
 from floodmark.plan.faults import recreated
 
@@ -40,7 +40,7 @@ def is_behind(state: State, pipeline: Pipeline, upstream: str) -> bool:
 
 def draft_seed(state: State, pipeline: Pipeline, probes: Mapping[str, Probe]) -> Seed:
     """The seed of one pipeline; `probes` has its upstreams, looked at up to the watermark."""
-    windows = []
+    windows: list[Window] = []
     for upstream in pipeline.upstreams:
         mark = state.marks.get((pipeline.scope, upstream))
         after = state.processed_through(pipeline.name, upstream)
@@ -55,7 +55,7 @@ def draft_seed(state: State, pipeline: Pipeline, probes: Mapping[str, Probe]) ->
     return Seed(pipeline.name, pipeline.scope, pipeline.upstreams, tuple(windows))
 
 
-def seed_window(upstream: str, probe: Probe, after: int, mark: Mark | None) -> Window:
+def seed_window(upstream: str, probe: Probe, after: int, mark: Mark | None) -> VersionWindow:
     """From where a pipeline stands to the watermark; by the feed if that covers it."""
     if mark is None:
         return standing_window(upstream, probe, after)
@@ -85,14 +85,14 @@ def _feed_gap(probe: Probe, after: int, mark: Mark) -> str | None:
     return None
 
 
-def standing_window(upstream: str, probe: Probe, version: int) -> Window:
+def standing_window(upstream: str, probe: Probe, version: int) -> VersionWindow:
     """No news: the upstream as it is at a version, which was processed before."""
     facts = probe.facts
-    return Window(
+    return VersionWindow(
         upstream=upstream,
         method="feed",
-        after_version=version,
-        through_version=version,
+        after=version,
+        through=version,
         reason="no news here",
         table_id=facts.table_id,
         feed_enabled=facts.feed_enabled,
@@ -103,12 +103,12 @@ def standing_window(upstream: str, probe: Probe, version: int) -> Window:
     )
 
 
-def _snapshot(upstream: str, probe: Probe, after: int, mark: Mark, reason: str) -> Window:
-    return Window(
+def _snapshot(upstream: str, probe: Probe, after: int, mark: Mark, reason: str) -> VersionWindow:
+    return VersionWindow(
         upstream=upstream,
         method="snapshot",
-        after_version=after,
-        through_version=mark.version,
+        after=after,
+        through=mark.version,
         reason=reason,
         table_id=mark.table_id,
         feed_enabled=mark.feed_enabled,
@@ -119,13 +119,13 @@ def _snapshot(upstream: str, probe: Probe, after: int, mark: Mark, reason: str) 
     )
 
 
-def _feed(upstream: str, probe: Probe, after: int, mark: Mark) -> Window:
+def _feed(upstream: str, probe: Probe, after: int, mark: Mark) -> VersionWindow:
     rows = [version.rows for version in probe.versions]
-    return Window(
+    return VersionWindow(
         upstream=upstream,
         method="feed",
-        after_version=after,
-        through_version=mark.version,
+        after=after,
+        through=mark.version,
         reason="seed: change feed from where the pipeline stands",
         table_id=mark.table_id,
         feed_enabled=True,

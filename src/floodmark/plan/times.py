@@ -7,12 +7,13 @@ import shlex
 from floodmark.errors import PlanError
 from floodmark.model.copying import replace
 from floodmark.model.cursor_marks import CursorMark, just_before
-from floodmark.model.file_marks import any_mark
+from floodmark.model.file_marks import AnyMark
 from floodmark.model.plan import Probe
+from floodmark.model.query import Query, TimeQuery
 from floodmark.model.state import Mark
-from floodmark.model.times import span_text, start_of, with_end
+from floodmark.model.times import start_of, with_end
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Query, Window
+from floodmark.model.window import NOTHING_PROCESSED, CursorWindow, QueryWindow, Window, window_of
 from floodmark.plan import faults
 
 
@@ -23,43 +24,42 @@ def next_window(upstream: str, probe: Probe, mark: Mark | None, options: Upstrea
     or has rows without a time.
     """
     refuse_other_way(upstream, mark, probe.query)
-    if probe.query is not None and probe.query.format == "delta":
+    if isinstance(probe.query, TimeQuery) and probe.query.form == "delta":
         faults.refuse_unreadable(upstream, probe.facts)
     is_other = mark is not None and mark.table_id != probe.facts.table_id
     if mark is not None and is_other and options.on_recreated == "fail":
         raise faults.recreated(upstream, probe.facts, mark)
     standing = standing_window(upstream, probe, None if is_other else mark)
     begin = start_of(None if is_other else mark, options)
-    place = replace(standing, start_mark=begin, end_mark=begin, reload=is_other)
+    place = replace(standing, after_mark=begin, through_mark=begin, reload=is_other)
     if probe.time is None:
         return _deferred(place)
     return with_end(place, probe.time, options)
 
 
-def standing_window(upstream: str, probe: Probe, mark: Mark | None) -> Window:
+def standing_window(upstream: str, probe: Probe, mark: Mark | None) -> QueryWindow:
     """No news: the upstream at its mark."""
+    if probe.query is None:
+        raise ValueError(f"{upstream} has versions")
     step = mark.version if mark else NOTHING_PROCESSED
-    return Window(
+    return window_of(
+        probe.query,
         upstream=upstream,
         method="query",
-        after_version=step,
-        through_version=step,
+        after=step,
+        through=step,
         reason="no news",
         table_id=probe.facts.table_id,
-        feed_enabled=False,
         schema_fingerprint=probe.facts.schema_fingerprint,
-        latest_version=NO_VERSION,
         bytes=0,
         rows=0,
-        kind=probe.query.kind if probe.query else "time",
-        query=probe.query,
-        start_mark=mark.mark if mark else None,
-        end_mark=mark.mark if mark else None,
+        after_mark=mark.mark if mark else None,
+        through_mark=mark.mark if mark else None,
         location=probe.facts.path if probe.facts.path != upstream else None,
     )
 
 
-def between(upstream: str, probe: Probe, after: int, begin: str | None, mark: Mark) -> Window:
+def between(upstream: str, probe: Probe, after: int, begin: AnyMark | None, mark: Mark) -> Window:
     """The rows from where a pipeline stands to the watermark."""
     if probe.facts.table_id != mark.table_id:
         raise faults.recreated(upstream, probe.facts, mark)
@@ -67,14 +67,14 @@ def between(upstream: str, probe: Probe, after: int, begin: str | None, mark: Ma
     standing = standing_window(upstream, probe, mark)
     if after >= mark.version:
         return replace(standing, reason="no news here")
-    end = any_mark(mark.mark)
+    end = mark.mark
     return replace(
         standing,
-        after_version=after,
-        reason=f"seed: {span_text(standing, any_mark(begin), end)}",
+        after=after,
+        reason=f"seed: {standing.rows_text(begin, end)}",
         bytes=None,
         rows=None,
-        start_mark=begin,
+        after_mark=begin,
         end_at=end.instant if end else None,
     )
 
@@ -85,17 +85,16 @@ def chosen(upstream: str, probe: Probe, mark: Mark, first: CursorMark, last: Cur
         raise faults.recreated(upstream, probe.facts, mark)
     refuse_other_way(upstream, mark, probe.query)
     standing = standing_window(upstream, probe, mark)
-    column = probe.query.column if probe.query else ""
     return replace(
         standing,
-        after_version=mark.version - 1,
-        reason=f"backfill: rows with {column} from {first.text} through {last.text}",
+        after=mark.version - 1,
+        reason=f"backfill: rows with {standing.query.column} from {first.text} through {last.text}",
         bytes=None,
         rows=None,
         start_at=first.instant,
         end_at=last.instant,
-        start_mark=just_before(first).encoded(),
-        end_mark=last.encoded(),
+        after_mark=just_before(first),
+        through_mark=last,
     )
 
 
@@ -114,26 +113,18 @@ def refuse_other_way(upstream: str, mark: Mark | None, query: Query | None) -> N
     )
 
 
-def _deferred(place: Window) -> Window:
-    is_database = place.kind == "cursor"
-    what = "this database" if is_database else place.query.format if place.query else ""
+def _deferred(place: QueryWindow) -> Window:
+    what = "this database" if isinstance(place, CursorWindow) else place.query.format
     return replace(
         place,
-        through_version=place.after_version + 1,
+        through=place.after + 1,
         reason=f"deferred: only Spark looks into {what}; the first run of the batch freezes the end",
         bytes=None,
         rows=None,
-        end_mark=None,
+        through_mark=None,
         deferred=True,
     )
 
 
 def _way(query: Query | None) -> str:
-    if query is None:
-        return "by versions"
-    if query.kind == "files":
-        return "as a whole answer" if query.is_answer else "file by file"
-    if query.is_whole:
-        return "as a whole, without a cursor"
-    what = "cursor" if query.kind == "cursor" else "time column"
-    return f"by the {what} {query.column} ({query.format})"
+    return "by versions" if query is None else query.text

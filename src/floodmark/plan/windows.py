@@ -11,7 +11,7 @@ from floodmark.model.plan import Probe
 from floodmark.model.schemas import has_columns, overtaken_columns, retyped_columns
 from floodmark.model.state import Mark
 from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.window import NOTHING_PROCESSED, VersionWindow, Window
 from floodmark.plan import faults, times
 
 _WIDENING = {"typeWidening", "typeWidening-preview"}
@@ -151,7 +151,7 @@ def _window_after_loss(place: _Place) -> Window:
     return _window(
         place,
         method="lost",
-        through_version=end,
+        through=end,
         reason=f"{lost}: the loss was accepted{rest}",
         feed_enabled=bool(taken),
         schema_fingerprint=_fingerprint_at_end(place, taken)
@@ -259,7 +259,7 @@ def _late_feed_window(place: _Place) -> Window | None:
     return _window(
         place,
         method="snapshot+feed",
-        through_version=taken[-1].version,
+        through=taken[-1].version,
         reason=f"the change feed was switched on at version {enabling.version}: the whole table at"
         f" that version, then the feed{_why_it_ends(place, covered, len(taken) + 1)}",
         feed_enabled=True,
@@ -278,7 +278,7 @@ def _feed_window(place: _Place, covered: list[VersionFacts]) -> Window:
     return _window(
         place,
         method="feed",
-        through_version=taken[-1].version,
+        through=taken[-1].version,
         reason="change feed"
         + _restores(taken)
         + _why_it_ends(place, covered, len(taken))
@@ -296,7 +296,7 @@ def _snapshot_window(place: _Place, reason: str, *, reload: bool = False) -> Win
     return _window(
         place,
         method="snapshot",
-        through_version=facts.latest_version,
+        through=facts.latest_version,
         reason=reason,
         feed_enabled=facts.feed_enabled,
         schema_fingerprint=facts.schema_fingerprint,
@@ -321,7 +321,7 @@ def _standing(place: _Place, reason: str) -> Window:
     return _window(
         place,
         method="feed" if facts.feed_enabled else "snapshot",
-        through_version=place.after,
+        through=place.after,
         reason=reason,
         feed_enabled=facts.feed_enabled,
         schema_fingerprint=facts.schema_fingerprint,
@@ -330,11 +330,11 @@ def _standing(place: _Place, reason: str) -> Window:
     )
 
 
-def _window(place: _Place, **fields: Any) -> Window:
+def _window(place: _Place, **fields: Any) -> VersionWindow:
     versions = place.probe.versions
-    return Window(
+    return VersionWindow(
         upstream=place.upstream,
-        after_version=place.after,
+        after=place.after,
         table_id=place.facts.table_id,
         latest_version=place.facts.latest_version,
         start_at=versions[0].committed_at if versions else None,

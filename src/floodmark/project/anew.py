@@ -92,7 +92,7 @@ def begin_anew(coordinator: Coordinator, pipelines: Collection[str]) -> None:
 def _has_begun(state: State, pipeline: str) -> bool:
     """Whether an open batch of the pipeline already begins at the beginning."""
     return any(
-        batch.window_for(pipeline, upstream).after_version == NOTHING_PROCESSED
+        batch.window_for(pipeline, upstream).after == NOTHING_PROCESSED
         for batch in state.open_batches_of(pipeline)
         for upstream in batch.upstreams_of(pipeline)
     )

@@ -315,7 +315,7 @@ class Checks:
         said = next(
             (d.upstream() for d in pipeline.settings.declared or () if d.name == upstream), None
         )
-        if said is not None and said.time_column is not None:
+        if said is not None and not said.options.has_versions:
             return probe_place(place, said.options, self.coordinator.storage).facts.table_id
         log = log_of(place, self.coordinator.storage, self.coordinator.spark)
         return log.facts().table_id

@@ -47,8 +47,9 @@ def _reader(node: ResolvedNode, source: ResolvedRead, vault: Vault, own: OwnTarg
     read, upstream = source.settings, source.upstream
     assert upstream is not None  # noqa: S101  (only such nodes come here)
     connection: Any = source.connection
-    cursor = str(upstream.time_column)
-    said = read.incremental or IncrementalSettings.model_construct(cursor=cursor)
+    column = str(upstream.time_column)
+    cursor = None if upstream.reads_whole else column
+    said = read.incremental or IncrementalSettings.model_construct(cursor=column)
     relation = SqlRelation(
         dialect=connection.type,
         cursor=cursor,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from floodmark.config import Finding, LoadedProject, ResolvedNode
 from floodmark.config.checks import OLDER_CSV
-from floodmark.model.file_marks import FilesMark, any_mark
+from floodmark.model.file_marks import FilesMark
 from floodmark.model.state import State
 from floodmark.sources.csv_files import DEFAULTS_VERSION, DELIMITED
 
@@ -21,7 +21,7 @@ def read_by_older_rules(file: LoadedProject, state: State | None) -> Iterator[Fi
             upstream = node.upstream
             if state is None or upstream is None or not _has_new_rules(node):
                 continue
-            mark = any_mark(state.seeded_marks.get((pipeline.name, upstream.name)))
+            mark = state.seeded_marks.get((pipeline.name, upstream.name))
             if isinstance(mark, FilesMark) and mark.defaults < DEFAULTS_VERSION:
                 path = ("pipelines", position, "nodes", number, "read")
                 target = node.target_table or f"what the nodes below {node.name} write"

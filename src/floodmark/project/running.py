@@ -412,6 +412,5 @@ class _CatchUp:
         if not self._goal:
             self._goal = {window.upstream: window.latest_version for window in batch.windows}
         return all(
-            window.through_version >= self._goal.get(window.upstream, -1)
-            for window in batch.windows
+            window.through >= self._goal.get(window.upstream, -1) for window in batch.windows
         )

@@ -97,7 +97,7 @@ def examine_upstream(
     upstream: str, marks: Sequence[Mark], lags: Sequence[Lag], state: State, storage: Storage
 ) -> list[Finding]:
     """Whether an upstream can be planned, how it will be read, and whether it forgets too early."""
-    if is_of_project(upstream) or any(mark.query is not None for mark in marks):
+    if is_of_project(upstream) or any(not mark.has_versions for mark in marks):
         if is_of_source(upstream):
             return [good(upstream, "a web API or a plug-in: only planning asks it")]
         return _examine_by_marks(upstream, lags)

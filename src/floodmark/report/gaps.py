@@ -14,9 +14,10 @@ from floodmark.control import ControlReader
 from floodmark.control.events import Event
 from floodmark.control.history import all_events
 from floodmark.deltalog import Storage
-from floodmark.model.marks import TimeType, decoded, numbered
+from floodmark.model.file_marks import AnyMark
+from floodmark.model.marks import TimeMark, TimeType, numbered
 from floodmark.model.results import Gap
-from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Window, WindowKind
+from floodmark.model.window import NOTHING_PROCESSED, Window
 
 
 def gaps_of(reader: ControlReader, control: str, storage: Storage) -> tuple[Gap, ...]:
@@ -38,23 +39,18 @@ class _Missing(NamedTuple):
     reason: str
     type: TimeType | None = None
     """Set where the numbers are those of marks, see `TimeMark.number`."""
-    marks: tuple[str | None, str | None] | None = None
-    """Set where nothing is numbered: cursors and files."""
+    marks: tuple[AnyMark | None, AnyMark | None] | None = None
+    """Set where nothing is numbered."""
 
     def as_gap(self, scope: str, upstream: str, pipelines: Iterable[str]) -> Gap:
         names = tuple(sorted(pipelines))
+        gap = Gap(scope, upstream, self.start, self.end, self.reason, names)
         if self.type is None and self.marks is None:
-            return Gap(scope, upstream, self.start, self.end, self.reason, names)
-        marks = self.marks
+            return gap
+        after, through = self.marks or (None, None)
         if self.type is not None:
-            first, last = (numbered(self.type, n).encoded() for n in (self.start - 1, self.end))
-            marks = first, last
-        return Gap(scope, upstream, NO_VERSION, NO_VERSION, self.reason, names, *(marks or ()))
-
-
-_BEFORE_ALL = -(2**63)
-UNNUMBERED: tuple[WindowKind, ...] = ("cursor", "files")
-"""Kinds of windows whose marks are not counted here."""
+            after, through = (numbered(self.type, n) for n in (self.start - 1, self.end))
+        return gap.between(after, through)
 
 
 _Key = tuple[str, str, str]
@@ -119,9 +115,7 @@ class _Search:
         for pipeline in body.pipelines:
             self.readers[pipeline.name] = (pipeline.scope, tuple(pipeline.upstreams))
         for mark in body.marks:
-            self.marks[mark.scope, mark.upstream] = _stand(
-                mark.version, mark.mark if mark.kind == "time" else None
-            )
+            self.marks[mark.scope, mark.upstream] = mark.number
         for batch in body.batches:
             self.plans[batch.batch_id] = _Plan(
                 batch.scope, batch.kind, dict(batch.windows), dict(batch.required)
@@ -149,18 +143,19 @@ class _Search:
             if upstream in plan.windows:
                 key = (plan.scope, upstream, body.pipeline)
                 window = plan.read(body.pipeline, upstream)
-                if window.kind in UNNUMBERED:
+                span = window.span()
+                if span is None:
                     is_ordered = plan.kind in ("forward", "seed")
                     self._processed_unnumbered(key, window, event, is_ordered=is_ordered)
                 else:
-                    self._processed(key, window, event)
+                    self._processed(key, window, span, event)
 
-    def _processed(self, key: _Key, window: Window, event: Event) -> None:
+    def _processed(self, key: _Key, window: Window, span: tuple[int, int], event: Event) -> None:
         if not window.has_news:
             return
         if window.reload:  # another table: its versions begin anew
             self.missing[key] = []
-        self._fill(key, *_span(window))
+        self._fill(key, *span)
         if window.method == "lost":
             end = window.end if window.feed_after_version is None else window.feed_after_version
             self.missing[key].append(_Missing(window.start, end, _accepted(event)))
@@ -168,14 +163,11 @@ class _Search:
     def _processed_unnumbered(
         self, key: _Key, window: Window, event: Event, *, is_ordered: bool
     ) -> None:
-        """Cursors and files: what was given up comes back only with everything."""
+        """Where nothing is numbered, what was given up comes back only with everything."""
         if window.has_news and window.method == "lost":
-            # Of a cursor all that follows the mark was read, but no late rows before it.
-            is_cursor = window.kind == "cursor"
-            ends = (None, window.start_mark) if is_cursor else (window.start_mark, window.end_mark)
-            lost = _Missing(NO_VERSION, NO_VERSION, _accepted(event), marks=ends)
+            lost = _Missing(-1, -1, _accepted(event), marks=window.lost_marks)
             self.missing[key].append(lost)
-        elif window.has_news and window.after_version == NOTHING_PROCESSED and is_ordered:
+        elif window.has_news and window.is_first and is_ordered:
             self.missing.pop(key, None)
 
     def _freeze(self, body: Any, _: Event) -> None:
@@ -188,19 +180,19 @@ class _Search:
         if plan:
             for upstream, version in body.upstreams.items():
                 window = plan.windows.get(upstream)
-                is_time = window is not None and window.kind == "time"
-                mark = window.end_mark if window and is_time else None
-                self.marks[plan.scope, upstream] = _stand(version, mark)
+                self.marks[plan.scope, upstream] = window.end_number if window else version
 
     def _reset(self, body: Any, event: Event) -> None:
         before = self.marks.pop((body.scope, body.upstream), NOTHING_PROCESSED)
         if body.version == NOTHING_PROCESSED:
             return
-        after = self.marks[body.scope, body.upstream] = _stand(body.version, body.mark)
+        time = body.mark if isinstance(body.mark, TimeMark) else None
+        after = body.version if time is None else time.number
+        self.marks[body.scope, body.upstream] = after
         # Where nothing was processed yet, a reset says where to begin.
         if before == NOTHING_PROCESSED or after <= before:
             return
-        kind = None if body.mark is None else decoded(body.mark).type
+        kind = None if time is None else time.type
         reason = f"skipped by a reset of {event.actor} at {event.at:%Y-%m-%d %H:%M} UTC"
         for pipeline, (scope, upstreams) in self.readers.items():
             if scope == body.scope and body.upstream in upstreams:
@@ -221,18 +213,6 @@ class _Search:
 
 def _accepted(event: Event) -> str:
     return f"lost, and the loss was accepted in {event.batch_id}"
-
-
-def _stand(version: int, mark: str | None) -> int:
-    return version if mark is None else decoded(mark).number
-
-
-def _span(window: Window) -> tuple[int, int]:
-    """What a window covers, inclusive, in versions or in numbers of marks."""
-    if window.kind != "time":
-        return window.start if window.snapshot_version is None else 0, window.end
-    start = _BEFORE_ALL if window.start_mark is None else decoded(window.start_mark).number + 1
-    return start, _BEFORE_ALL if window.end_mark is None else decoded(window.end_mark).number
 
 
 def _place(found: tuple[tuple[str, str, _Missing], list[str]]) -> tuple[str, str, int, int]:

@@ -10,16 +10,17 @@ from floodmark.control import ControlReader
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import TableFacts
+from floodmark.model.file_marks import AnyMark
 from floodmark.model.names import ASK_CATALOG, is_catalog_name, is_of_source
 from floodmark.model.plan import TimeFacts
 from floodmark.model.results import Lag
 from floodmark.model.state import Mark, PlannedBatch, ScopedUpstream, State
 from floodmark.model.times import start_of
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED, Query
+from floodmark.model.window import NOTHING_PROCESSED
 from floodmark.report.watch import failed_attempts
 
-TimeLook = Callable[[str, str | None, UpstreamOptions], TimeFacts | None]
+TimeLook = Callable[[str, AnyMark | None, UpstreamOptions], TimeFacts | None]
 """What is new in an upstream without versions, after a mark; None where only Spark can look."""
 
 
@@ -94,14 +95,11 @@ def _lag(state: State, key: ScopedUpstream, storage: Storage, now: datetime) -> 
 
 def _without_versions(state: State) -> dict[ScopedUpstream, UpstreamOptions]:
     """The upstreams without versions, and how they are read."""
-    found = {
-        key: UpstreamOptions(time_column=mark.query.column, format=mark.query.format)
-        for key, mark in state.marks.items()
-        if mark.query is not None
-    }
+    before = {key: mark.options for key, mark in state.marks.items()}
+    found = {key: options for key, options in before.items() if options is not None}
     for pipeline in state.pipelines.values():
         for upstream, options in pipeline.options.items():
-            if options.time_column is not None and upstream in pipeline.upstreams:
+            if not options.has_versions and upstream in pipeline.upstreams:
                 found[pipeline.scope, upstream] = options
     return found
 
@@ -116,10 +114,17 @@ def _time_lag(
     scope, upstream = key
     held_by, reason = _held(state, key)
     mark = state.marks.get(key)
-    committed = mark.mark if mark else None
-    kind = Query(str(options.time_column), options.format or "delta").kind
+    committed = mark.shown_mark if mark else None
     unknown = Lag(
-        scope, upstream, None, None, None, None, held_by, kind=kind, committed_mark=committed
+        scope,
+        upstream,
+        None,
+        None,
+        None,
+        None,
+        held_by,
+        kind=options.kind,
+        committed_mark=committed,
     )
     try:
         found = look(upstream, start_of(mark, options), options) if look else None
@@ -130,7 +135,7 @@ def _time_lag(
         return replace(unknown, reason=reason or f"only {who}")
     unknown = replace(unknown, warning=found.warning)
     if found.newest is None:
-        counted = 0 if kind == "files" else None
+        counted = 0 if found.counts_items else None
         return replace(
             unknown,
             versions_behind=counted,

@@ -404,7 +404,7 @@ def _reached(state: State, pipeline: Pipeline, upstream: str) -> int:
     batch_id = state.open_windows.get((pipeline.scope, upstream))
     if batch_id is None or not state.batches[batch_id].has_succeeded(pipeline.name):
         return reached
-    return max(reached, state.batches[batch_id].windows[upstream].through_version)
+    return max(reached, state.batches[batch_id].windows[upstream].through)
 
 
 def _scopes(state: State, now: datetime, stuck: set[tuple[str, str]]) -> Iterator[Sample]:

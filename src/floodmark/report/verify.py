@@ -243,12 +243,12 @@ def disjoint_and_gapless(evidence: Evidence) -> Iterator[str]:
                 ranges[body.scope, window.upstream, begin].append(window)
     for (scope, upstream, begin), windows in ranges.items():
         expected = starts[begin]
-        for window in sorted(windows, key=lambda w: w.after_version):
-            if expected == -1 and window.after_version in evidence.baselines(scope, upstream):
-                expected = window.after_version
-            if window.after_version != expected:
+        for window in sorted(windows, key=lambda w: w.after):
+            if expected == -1 and window.after in evidence.baselines(scope, upstream):
+                expected = window.after
+            if window.after != expected:
                 yield f"{scope} {upstream}: a range starts at {window.start}, not {expected + 1}"
-            expected = window.through_version
+            expected = window.through
 
 
 def immutable_plans(evidence: Evidence) -> Iterator[str]:
@@ -370,7 +370,7 @@ def monotone_watermarks(evidence: Evidence) -> Iterator[str]:
             marks[body.scope, body.upstream] = body.version
             continue
         plan = plans.get(body.batch_id)
-        ends = {w.upstream: w.through_version for w in plan.windows} if plan else {}
+        ends = {w.upstream: w.through for w in plan.windows} if plan else {}
         reloads = {w.upstream for w in plan.windows if w.reload} if plan else set()
         for upstream, version in body.upstreams.items():
             key = (plan.scope if plan else "", upstream)

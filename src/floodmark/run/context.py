@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from floodmark import failpoints
 from floodmark.control.events import SinkWritten, TargetSettled
 from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.errors import ConfigError, RunError, SinkError
 from floodmark.model.copying import replace
+from floodmark.model.file_marks import AnyMark
 from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import (
     Receipt,
@@ -26,7 +27,7 @@ from floodmark.model.receipt import (
     metadata_of,
 )
 from floodmark.model.state import OnLostTarget, PlannedBatch, SinkDone, State
-from floodmark.model.upstream import UpstreamOptions
+from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
 from floodmark.model.window import Window
 from floodmark.model.write import DELTA, Changes, Deletes, Missing, WriteMode, WriteSpec
 from floodmark.run.databases import NO_DATABASES, Databases
@@ -52,6 +53,8 @@ from floodmark.sources.counts import written_with_other_rows
 if TYPE_CHECKING:
     from floodmark.sources.cursors import Readers
     from floodmark.transforms import Step
+
+W = TypeVar("W", bound=Window)
 
 NameOf = Callable[[str], str]
 """Turns a name as the user writes it into the stored one."""
@@ -264,22 +267,19 @@ class Run:
         size = log.snapshot_size(log.facts().latest_version)
         return size.files == 0 or size.rows == 0
 
-    def first_window(self, window: Window) -> Window | None:
+    def first_window(self, window: W) -> W | None:
         """The window as a first run would have it; None if it is that already."""
         if not self.batch.is_ordered or self._rebuilds:
             return None
-        (first,) = first_run_windows([window], self._options)
-        is_same = (first.after_version, first.start_mark) == (
-            window.after_version,
-            window.start_mark,
-        )
+        first = window.as_first_run(self._options.get(window.upstream, DEFAULT_OPTIONS))
+        is_same = (first.after, first.after_mark) == (window.after, window.after_mark)
         return None if is_same else first
 
-    def baseline_of(self, window: Window) -> str | None:
+    def baseline_of(self, window: Window) -> AnyMark | None:
         """The mark before which the pipeline reads nothing of an upstream without versions."""
         options = self._options.get(window.upstream)
-        is_known = options is not None and window.end_mark is not None
-        return options.first_mark(str(window.end_mark)) if options and is_known else None
+        end = window.through_mark
+        return options.first_mark(end) if options is not None and end is not None else None
 
     def wrote_before(self, name: str) -> bool:
         """Whether an earlier batch of the pipeline made a write of this name."""
@@ -489,7 +489,7 @@ class Run:
                 next="correct the call",
             )
         window = self.window(name)
-        version = window.through_version if at == "end" else window.after_version
+        version = window.through if at == "end" else window.after
         return self._engine.source().table(window, version)
 
     def window(self, name: str) -> Window:

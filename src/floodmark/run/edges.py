@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from floodmark import failpoints
 from floodmark.deltalog import Storage, files_below, is_delta_table
 from floodmark.model.names import short_hash
-from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.window import Window
 
 log = logging.getLogger("floodmark")
 
@@ -38,10 +38,10 @@ class Edges:
     def sweep(self, pipeline: str, windows: Iterable[Window]) -> None:
         """Remove what lies before the windows of a run that has succeeded."""
         for window in windows:
-            if window.kind == "cursor":
+            if window.is_landed:
                 folder = self._folder(pipeline, window.upstream)
                 for step in self._steps(folder):
-                    if step < window.after_version:
+                    if step < window.after:
                         failpoints.reached("edge.before_remove")
                         self._remove(f"{folder}/{step}")
 
@@ -82,9 +82,3 @@ class Edges:
             self.storage.delete_dir(folder)
         except OSError as error:  # it is never read again; the next sweep tries again
             log.warning("%s cannot be removed: %s", folder, error)
-
-
-def meets_again(window: Window) -> bool:
-    """Whether a window reads rows again that a window before it has read."""
-    is_next = window.after_version != NOTHING_PROCESSED and window.start_mark is not None
-    return window.kind == "cursor" and not window.is_whole and window.has_news and is_next

@@ -68,6 +68,7 @@ class SparkEngine:
         from floodmark.sources.cursors import CursorSource
         from floodmark.sources.delta import DeltaSource
         from floodmark.sources.files import FileSource
+        from floodmark.sources.http_rows import AnswerSource
         from floodmark.sources.kinds import SourceOfAllKinds
         from floodmark.sources.spark_times import SparkTimeSource
 
@@ -77,6 +78,7 @@ class SparkEngine:
             SparkTimeSource(self.spark, options),
             CursorSource(self.spark, self._readers),
             FileSource(self.spark, self._readers),
+            AnswerSource(self.spark, self._readers),
         )
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:

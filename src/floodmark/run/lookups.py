@@ -8,12 +8,10 @@ from dataclasses import replace
 
 from floodmark.control.events import Amended
 from floodmark.errors import RunError, SourceError
-from floodmark.model.file_marks import any_mark
 from floodmark.model.window import Settlement, Window
 from floodmark.run.context import Run
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease
-from floodmark.run.lost_targets import whole_window
 from floodmark.sources import QuerySource
 from floodmark.sources.lost import LOST
 
@@ -68,28 +66,21 @@ def _record(lease: Lease, amended: Window) -> None:
 
 def _frozen_again(newest: Window, before: Window | None, written: list[str]) -> Window:
     if before is None:
-        reason = f"frozen: {_shown(newest)}; the plan had not frozen it"
+        reason = f"frozen: {newest.shown_end}; the plan had not frozen it"
     else:
-        old = _shown(before)
-        reason = f"frozen again: {_shown(newest)}; {old}, which was planned, is gone"
+        old = before.shown_end
+        reason = f"frozen again: {newest.shown_end}; {old}, which was planned, is gone"
         if written:
             reason += f"; already written with {old}: {', '.join(sorted(written))}"
     return replace(newest, reason=reason)
 
 
-def _shown(window: Window) -> str:
-    if window.kind == "version":
-        return f"version {window.through_version}"
-    mark = any_mark(window.end_mark)
-    return mark.text if mark is not None else "nothing"
-
-
 def _loss(window: Window, source: QuerySource) -> SourceError | None:
     """Why the frozen version can no longer be read; None if it can."""
-    whole = whole_window(window)
+    whole = window.whole()
     try:
         facts = source.check(whole)
-        if window.kind == "version" and facts.latest_version > window.through_version:
+        if window.is_older_than(facts.latest_version):
             # Later versions may have replaced files that VACUUM then removed: each is asked for.
             source.settled(whole, "snapshot")
     except SourceError as error:
@@ -118,7 +109,7 @@ def _gone(pipeline: str, batch_id: str, window: Window, error: SourceError) -> S
         "FM-SOURCE-054",
         "a table that is looked up can no longer be read as it was frozen",
         where=f"pipeline {pipeline}, batch {batch_id}, {window.upstream}",
-        found=f"{_shown(window)}: {error.code} {error.title}; {error.found}",
+        found=f"{window.shown_end}: {error.code} {error.title}; {error.found}",
         allowed=f"what the plan has frozen: {window.reason}",
         state="nothing was read; writes of earlier attempts stand and are not repeated",
         next="put the table back, then: floodmark retry BATCH; or look it up as it is now:"

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from floodmark.control.events import Amended
 from floodmark.model.window import Settlement, Window
-from floodmark.run.edges import Edges, meets_again
+from floodmark.run.edges import Edges
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease
-from floodmark.sources.counts import taken_as_read
 
 
 def settle_lost_ranges(
@@ -32,7 +31,7 @@ def settle_lost_ranges(
         else:
             amended = source.settled(window, choice)
         if upstream in misread and choice == "accept":
-            amended = taken_as_read(amended or window, misread[upstream])
+            amended = (amended or window).taken_as_read(misread[upstream])
         elif amended is not None and window.as_read:
             amended = replace(amended, as_read=True)
         if amended is not None and amended != window:
@@ -41,8 +40,8 @@ def settle_lost_ranges(
 
 def _lost_edge(window: Window, pipeline: str, edges: Edges) -> bool:
     """Whether nobody knows which rows near the mark of a database were applied."""
-    is_open = meets_again(window) and window.method != "lost"
-    return is_open and not edges.has(pipeline, window.upstream, window.after_version)
+    is_open = window.meets_again and window.method != "lost"
+    return is_open and not edges.has(pipeline, window.upstream, window.after)
 
 
 def _strictly_after(window: Window) -> Window:

@@ -8,15 +8,12 @@ are done are found by their receipts, so each pass adds at least one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from itertools import count
-from typing import get_args
 
 from floodmark.errors import SinkError
-from floodmark.model.delta import ChangeKind
 from floodmark.model.state import PlannedBatch, SinkDone, State
 from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.window import Window
 
 MAX_PASSES = 20
 """More than this many changes of the pass mean a function that writes by chance."""
@@ -39,33 +36,7 @@ def first_run_windows(
     Whole tables as snapshots; for an upstream with a baseline, all that follows it.
     """
     return tuple(
-        _first_run_window(window, options.get(window.upstream, DEFAULT_OPTIONS))
-        for window in planned
-    )
-
-
-def whole_window(window: Window) -> Window:
-    """All of an upstream at the end of a window, whether that has news or not.
-
-    An upstream that the scope has not processed yet stands at what the plan has seen of it.
-    """
-    at = window.through_version
-    if window.kind == "version" and at == NOTHING_PROCESSED:
-        at = window.latest_version
-    if window.kind != "version":
-        at = max(at, 0)
-    return replace(
-        window,
-        method="snapshot" if window.kind == "version" else window.method,
-        after_version=NOTHING_PROCESSED,
-        through_version=at,
-        start_mark=None,
-        reason=f"read whole; {window.reason}",
-        start_at=None,
-        bytes=None,
-        rows=None,
-        changes=frozenset(),
-        feed_after_version=None,
+        window.as_first_run(options.get(window.upstream, DEFAULT_OPTIONS)) for window in planned
     )
 
 
@@ -120,32 +91,4 @@ def too_many_passes(pipeline: str, batch_id: str) -> SinkError:
         allowed="a function that makes the same writes whenever it is called",
         state="the writes that are done stand and are not repeated; nothing advances",
         next=f"let the function make all its writes, then: floodmark retry {batch_id}",
-    )
-
-
-def _first_run_window(window: Window, options: UpstreamOptions) -> Window:
-    if window.through_version == NOTHING_PROCESSED:
-        return window  # nothing of it is processed yet: it is as empty in a first run
-    if window.kind != "version":
-        return replace(
-            window,
-            after_version=NOTHING_PROCESSED,
-            start_mark=options.first_mark(window.end_mark) if window.end_mark else None,
-            reason="a lost target is rebuilt: read as in a first run",
-            start_at=None,
-            rows=None,
-        )
-    after = options.first_after
-    is_whole = after == NOTHING_PROCESSED
-    return replace(
-        window,
-        method="snapshot" if is_whole else "feed",
-        after_version=after,
-        reason="a lost target is rebuilt: read as in a first run",
-        start_at=None,
-        bytes=None,
-        rows=None,
-        # Not looked up: a write of such changes has to say what it does with each kind.
-        changes=frozenset() if is_whole else frozenset(get_args(ChangeKind)),
-        feed_after_version=None,
     )

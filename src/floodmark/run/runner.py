@@ -195,7 +195,7 @@ class Runner:
         prove_lookups(run, source)
         failpoints.reached("run.after_source_check")
         # Rows of a database are put aside by the node that reads them, before anybody sees them.
-        plain = [window for window in run.windows if window.kind != "cursor"]
+        plain = [window for window in run.windows if not window.is_landed]
         frames = {window.upstream: source.read(window) for window in plain}
         failpoints.reached("run.after_read")
         return Inputs(frames, self.name_of)

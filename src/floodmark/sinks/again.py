@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from floodmark.errors import SinkError
-from floodmark.model.state import Mark, PlannedBatch, State
-from floodmark.model.window import Window
+from floodmark.model.state import PlannedBatch, State
 from floodmark.model.write import WriteSpec
 from floodmark.model.write_words import option
 
@@ -52,14 +51,10 @@ def refuse_harm(
 def is_newest(batch: PlannedBatch, state: State) -> bool:
     """Whether every range of the batch ends at the watermark."""
     fresh = [window for window in batch.windows.values() if window.has_news]
+    marks = [state.marks.get((batch.scope, window.upstream)) for window in fresh]
     return all(
-        _ends_at(window, state.marks.get((batch.scope, window.upstream))) for window in fresh
+        mark is not None and window.ends_at(mark) for window, mark in zip(fresh, marks, strict=True)
     )
-
-
-def _ends_at(window: Window, mark: Mark | None) -> bool:
-    stand = (window.through_version, None if window.kind == "version" else window.end_mark)
-    return mark is not None and stand == (mark.version, mark.mark)
 
 
 def _keeps_newer(spec: WriteSpec, batch: PlannedBatch) -> bool:

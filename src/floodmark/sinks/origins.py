@@ -46,7 +46,7 @@ def origins(windows: Iterable[Window], storage: Storage) -> tuple[Origin, ...]:
     fresh = [window for window in windows if window.has_news]
     if len({window.upstream for window in fresh}) < 2:
         return ()
-    read = {window.upstream: (window, set(_versions(window))) for window in fresh}
+    read = {window.upstream: (window, set(window.row_versions())) for window in fresh}
     owners: dict[int, list[str]] = {}
     for upstream, (_, versions) in read.items():
         for version in versions:
@@ -61,23 +61,12 @@ def origins(windows: Iterable[Window], storage: Storage) -> tuple[Origin, ...]:
     return tuple(told)
 
 
-def _versions(window: Window) -> Iterator[int]:
-    """The versions that rows of the window carry."""
-    if window.kind != "version":
-        yield window.through_version
-        return
-    if window.snapshot_version is not None:
-        yield window.snapshot_version
-    if window.feed_start is not None:
-        yield from range(window.feed_start, window.through_version + 1)
-
-
 def _times(window: Window, versions: set[int], storage: Storage) -> dict[int, int]:
     """The commit times of some versions, in microseconds, as far as they are known."""
     if not versions:
         return {}
-    if window.kind != "version" or is_catalog_name(window.place):
-        return _in_micros({window.through_version: window.end_at})
+    if not window.has_log or is_catalog_name(window.place):
+        return _in_micros({window.through: window.end_at})
     log = DeltaLog(window.place, storage)
     return _in_micros({version: _committed_at(log, version) for version in versions})
 

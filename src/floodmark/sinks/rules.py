@@ -398,7 +398,7 @@ def _snapshots(windows: Iterable[Window]) -> list[Window]:
 
 
 def _has_all_rows(window: Window) -> bool:
-    return window.is_whole or window.snapshot_version is not None
+    return window.shows_all_rows
 
 
 def _feeds_with_rows(windows: Iterable[Window]) -> list[Window]:
@@ -487,9 +487,7 @@ def _upstreams(windows: Iterable[Window]) -> str:
 
 
 def _shown(window: Window) -> str:
-    if window.kind != "version":
-        return f"{window.upstream} through {window.end_mark}"
-    return f"{window.upstream} [{window.start}, {window.end}]"
+    return window.shown_in_full
 
 
 def _names(columns: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
 from floodmark.model.clock import epoch_micros
-from floodmark.model.file_marks import FilesMark
+from floodmark.model.file_marks import AnswerMark
 from floodmark.model.names import short_hash
 from floodmark.sources.file_lists import FileLists
 from floodmark.sources.files import escaped
@@ -61,7 +61,7 @@ class Question:
 class Answer:
     """All records of an answer, as lines of JSON, under the mark that names them."""
 
-    mark: FilesMark
+    mark: AnswerMark
     fetched_at: datetime
     pages: int = 1
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -135,22 +135,22 @@ class Answers:
         params = {**self._question.params, **more}
         return short_hash(json.dumps([repr(self._question), sorted(params.items()), *what]))
 
-    def lines(self, mark: FilesMark) -> list[bytes]:
+    def lines(self, mark: AnswerMark) -> list[bytes]:
         """The records of an answer, each as JSON; raises FM-SOURCE-053 if they are gone."""
         try:
             return self._storage.read(self.place(mark)).splitlines()
         except FileNotFoundError as error:
             raise self.gone(mark) from error
 
-    def place(self, mark: FilesMark) -> str:
+    def place(self, mark: AnswerMark) -> str:
         """Where the records are."""
         return self._kept.place(self._upstream, mark)
 
-    def has(self, mark: FilesMark) -> bool:
+    def has(self, mark: AnswerMark) -> bool:
         """Whether the records are still there."""
         return self._storage.exists(self.place(mark))
 
-    def frame(self, spark: SparkSession, mark: FilesMark, ddl: str | None) -> DataFrame:
+    def frame(self, spark: SparkSession, mark: AnswerMark, ddl: str | None) -> DataFrame:
         """The records as rows; raises FM-SOURCE-042 where nothing tells their columns."""
         if not mark.count:
             if ddl is None:
@@ -165,7 +165,7 @@ class Answers:
         try:
             said = json.loads(self._storage.read(f"{self._folder}/{key}.json"))
             answer = Answer(
-                FilesMark(said["id"], said["records"], "records"),
+                AnswerMark(said["id"], said["records"]),
                 datetime.fromisoformat(said["fetched_at"]),
                 said["pages"],
                 said["tags"],
@@ -282,7 +282,7 @@ class Answers:
 
     # Errors ---------------------------------------------------------------------------------------
 
-    def gone(self, mark: FilesMark) -> SourceError:
+    def gone(self, mark: AnswerMark) -> SourceError:
         """The records that a window is are no longer there (FM-SOURCE-053)."""
         return SourceError(
             "FM-SOURCE-053",

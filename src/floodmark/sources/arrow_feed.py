@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.deltalog import DeltaLog, Storage
-from floodmark.model.window import Window
+from floodmark.model.window import VersionWindow
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources import ranges
 
@@ -28,7 +28,7 @@ CHANGE_FIELDS = (
 )
 
 
-def read(window: Window, storage: Storage) -> pa.Table:
+def read(window: VersionWindow, storage: Storage) -> pa.Table:
     """The changes of a window, with its own schema and the three change columns.
 
     Raises FM-SOURCE-007 if delta-rs cannot read it either, FM-SOURCE-006 if data files are gone.
@@ -36,7 +36,7 @@ def read(window: Window, storage: Storage) -> pa.Table:
     return pa.concat_tables(streamed(window, storage))
 
 
-def streamed(window: Window, storage: Storage) -> Iterator[pa.Table]:
+def streamed(window: VersionWindow, storage: Storage) -> Iterator[pa.Table]:
     """The same, a batch at a time: of a feed of any length only a few batches are in memory.
 
     The first table is empty and has the schema.
@@ -56,7 +56,7 @@ def streamed(window: Window, storage: Storage) -> Iterator[pa.Table]:
         raise
 
 
-def streamed_version(window: Window, version: int, storage: Storage) -> Iterator[pa.Table]:
+def streamed_version(window: VersionWindow, version: int, storage: Storage) -> Iterator[pa.Table]:
     """The whole table at a version, without change columns, in the same way."""
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError

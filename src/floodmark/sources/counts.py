@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from floodmark.errors import SourceError
-from floodmark.model.copying import replace
 from floodmark.model.window import Window
 
 OBSERVATION_SECONDS = 10.0
@@ -101,21 +100,7 @@ def _is_observable(frame: Any) -> bool:
 
 def is_counted(window: Window) -> bool:
     """Whether the log told how many rows a window has, and nobody took them as they are read."""
-    is_known = window.rows is not None and not window.as_read
-    return window.kind == "version" and window.has_news and is_known
-
-
-def taken_as_read(window: Window, rows: int) -> Window:
-    """The same range with the rows that are read of it, accepted by the operator."""
-    if window.as_read:
-        return window
-    reason = f"{rows:,} rows are read, the log says {window.rows:,}: accepted as they are read"
-    taken = replace(window, reason=reason, rows=rows, as_read=True)
-    if window.method == "snapshot+feed":  # a run may amend a range to one way of reading only
-        return replace(taken, method="snapshot", feed_after_version=None)
-    if window.method != "feed":
-        return taken
-    return replace(taken, method="lost", feed_after_version=window.after_version)
+    return window.is_counted
 
 
 def other_rows(window: Window, rows: int) -> SourceError:

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.errors import SourceError
-from floodmark.model.cursor_marks import CursorMark, decoded
+from floodmark.model.cursor_marks import CursorMark
 from floodmark.model.delta import TableFacts
 from floodmark.model.plan import TimeFacts
-from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
+from floodmark.model.window import CursorWindow, Settlement
 from floodmark.sources.keeping import Scratch
 from floodmark.sources.sql.queries import Bounds
 
@@ -46,7 +46,7 @@ class CursorReader(Protocol):
 
     def look(
         self,
-        window: Window,
+        window: CursorWindow,
         now: datetime,
         spark: SparkSession | None,
         scratch: Scratch | None = None,
@@ -87,39 +87,60 @@ class CursorSource:
         self._spark = spark
         self._readers = readers
 
-    def check(self, window: Window) -> TableFacts:
+    def check(self, window: CursorWindow) -> TableFacts:
         """A database shows no versions: there is nothing to prove before it is read."""
         return reader_of(self._readers, window.upstream).facts()
 
-    def settled(self, window: Window, choice: Settlement) -> Window | None:  # noqa: ARG002 a door
+    def settled(self, window: CursorWindow, choice: Settlement) -> CursorWindow | None:  # noqa: ARG002 a door
         """Nothing of a database is known to be lost: what is there is what a window holds."""
         return None
 
-    def read(self, window: Window) -> DataFrame:
+    def read(self, window: CursorWindow) -> DataFrame:
         """The rows strictly after the start and through the end, then the three change columns."""
         from floodmark.sources.spark_times import with_change_columns
 
-        frame = self.table(window, window.through_version)
+        frame = self.table(window, window.through)
         return with_change_columns(frame if window.has_news else frame.limit(0), window)
 
-    def table(self, window: Window, at_version: int) -> DataFrame:
+    def table(self, window: CursorWindow, at_version: int) -> DataFrame:
         """The rows of the window; what lies before it is not read again."""
         reader = reader_of(self._readers, window.upstream)
-        if window.end_mark is None or at_version != window.through_version:
+        if window.through_mark is None or at_version != window.through:
             raise not_whole(window)
-        is_first = window.after_version == NOTHING_PROCESSED and reader.has_first_run_query
-        if window.query is not None and window.query.is_whole:
+        is_first = window.is_first and reader.has_first_run_query
+        if window.reads_every_row:
             return reader.frame(self._spark, None, first_run=is_first)
-        high = decoded(window.end_mark)
-        low = None if window.start_mark is None else reader.typed(decoded(window.start_mark), high)
+        high, begin = window.through_mark, window.after_mark
+        low = None if begin is None else reader.typed(begin, high)
         bounds = Bounds(low, high, excludes_low=low is not None)
         return reader.frame(self._spark, bounds, first_run=is_first)
 
-    def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:  # noqa: ARG002 a reader knows how far its values settle
+    def look(self, window: CursorWindow, now: datetime, settle_seconds: float | None) -> TimeFacts:  # noqa: ARG002 a reader knows how far its values settle
         """See `QuerySource.look`."""
         found = reader_of(self._readers, window.upstream).look(window, now, self._spark)
         assert found is not None  # noqa: S101  (Spark is there)
         return found
+
+
+class Looker(Protocol):
+    """What planning asks of the reader of an upstream, of whatever kind."""
+
+    def facts(self) -> TableFacts:
+        """What is known without a look."""
+
+    def look(
+        self,
+        window: Any,
+        now: datetime,
+        spark: SparkSession | None,
+        scratch: Scratch | None = None,
+    ) -> TimeFacts | None:
+        """What is new after the start of a window of the reader's kind; None if only Spark could."""
+
+
+def looker_of(readers: Readers, upstream: str) -> Looker:
+    """The same as `reader_of`, for whoever only plans."""
+    return reader_of(readers, upstream)
 
 
 def reader_of(readers: Readers, upstream: str, pipeline: str | None = None) -> CursorReader:
@@ -139,7 +160,7 @@ def reader_of(readers: Readers, upstream: str, pipeline: str | None = None) -> C
     )
 
 
-def not_whole(window: Window) -> SourceError:
+def not_whole(window: CursorWindow) -> SourceError:
     """The error for whoever wants a database as it was at a version."""
     return SourceError(
         "FM-SOURCE-035",

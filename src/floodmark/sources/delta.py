@@ -11,7 +11,7 @@ from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
 from floodmark.model.delta import TableFacts
 from floodmark.model.names import is_catalog_name, quoted, short_hash
-from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
+from floodmark.model.window import NOTHING_PROCESSED, Settlement, VersionWindow
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources import arrow_feed, lost, ranges
 from floodmark.sources.counts import rows_in
@@ -51,7 +51,7 @@ class DeltaSource:
         self._storage = Storage(storage_options)
         self._spool = Spool(self._storage, spool_folder)
 
-    def check(self, window: Window) -> TableFacts:
+    def check(self, window: VersionWindow) -> TableFacts:
         """See `Source.check`; also FM-SOURCE-005 if the session would hide missing files."""
         facts = ranges.prove_readable(self._log(window), window)
         for setting in _HIDING:
@@ -59,7 +59,7 @@ class DeltaSource:
                 raise ranges.hides_files(window, setting)
         return facts
 
-    def read(self, window: Window) -> DataFrame:
+    def read(self, window: VersionWindow) -> DataFrame:
         """The table's columns at the window's end, then the three change columns.
 
         The window is checked again first. Building the frame reads no data file: a file that is
@@ -74,7 +74,7 @@ class DeltaSource:
             return self._feed(window)
         return self._snapshot(window, at) if first is None else self._both(window, at)
 
-    def settled(self, window: Window, choice: Settlement) -> Window | None:
+    def settled(self, window: VersionWindow, choice: Settlement) -> VersionWindow | None:
         """See `Source.settled`."""
         log = self._log(window)
         amended = lost.settled(log, window, choice)
@@ -83,7 +83,7 @@ class DeltaSource:
         )
         return by_count or amended
 
-    def table(self, window: Window, at_version: int) -> DataFrame:
+    def table(self, window: VersionWindow, at_version: int) -> DataFrame:
         """The whole upstream as of `at_version`; -1 gives it empty, with the window's schema."""
         self.check(window)
         if at_version == NOTHING_PROCESSED:
@@ -92,15 +92,15 @@ class DeltaSource:
         self._log(window).snapshot_size(at_version)
         return self._as_of(window, at_version)
 
-    def _snapshot(self, window: Window, version: int) -> DataFrame:
+    def _snapshot(self, window: VersionWindow, version: int) -> DataFrame:
         at = self._committed_at(window, version)
         return as_inserts(self._as_of(window, version), version, at)
 
-    def _both(self, window: Window, version: int) -> DataFrame:
+    def _both(self, window: VersionWindow, version: int) -> DataFrame:
         """The whole table at a version, then the changes after it; both have one schema."""
         return self._snapshot(window, version).unionByName(self._feed(window))
 
-    def _feed(self, window: Window) -> DataFrame:
+    def _feed(self, window: VersionWindow) -> DataFrame:
         from pyspark.errors import PySparkException
 
         schema, log = self._schema(window, window.end), self._log(window)
@@ -125,12 +125,12 @@ class DeltaSource:
         # The feed always has the newest schema of the table: columns of later versions go.
         return frame.select(*map(quoted, (*schema.names, *CHANGE_COLUMNS)))
 
-    def _feed_by_delta_rs(self, window: Window, schema: StructType) -> DataFrame:
+    def _feed_by_delta_rs(self, window: VersionWindow, schema: StructType) -> DataFrame:
         rows = arrow_feed.streamed(window, self._storage)
         name = _spool_name(window, f"changes {window.feed_start}", window.end)
         return self._spool.frame(self._spark, name, rows, _with_change_columns(schema))
 
-    def _as_of(self, window: Window, version: int) -> DataFrame:
+    def _as_of(self, window: VersionWindow, version: int) -> DataFrame:
         place = window.place
         frame = whole_of_any_age(
             self._spark,
@@ -149,13 +149,13 @@ class DeltaSource:
         schema = _with_change_columns(schema) if with_changes else schema
         return self._spark.createDataFrame([], schema)
 
-    def _schema(self, window: Window, version: int) -> StructType:
+    def _schema(self, window: VersionWindow, version: int) -> StructType:
         from pyspark.sql.types import StructType
 
         text = ranges.schema_text(self._log(window), window, version)
         return StructType.fromJson(_without_metadata(json.loads(text)))
 
-    def _committed_at(self, window: Window, version: int) -> datetime | None:
+    def _committed_at(self, window: VersionWindow, version: int) -> datetime | None:
         """The commit time from the log; from the plan where that commit file is cleaned away."""
         try:
             return self._log(window).versions(version, version)[0].committed_at
@@ -164,7 +164,7 @@ class DeltaSource:
                 raise
             return window.end_at if version == window.end else None
 
-    def _log(self, window: Window) -> TableLog:
+    def _log(self, window: VersionWindow) -> TableLog:
         return log_of(window.place, self._storage, self._spark)
 
 
@@ -173,7 +173,7 @@ def lost_files(error: BaseException) -> bool:
     return any(condition == _LOST_FILES for condition in _conditions(error))
 
 
-def _retold(window: Window, error: Exception) -> Exception:
+def _retold(window: VersionWindow, error: Exception) -> Exception:
     """Delta's refusal of a range as ours; what is not about the range stays as it is."""
     for condition in _conditions(error):
         if condition.startswith(_NO_FEED):
@@ -183,7 +183,7 @@ def _retold(window: Window, error: Exception) -> Exception:
     return error
 
 
-def _spool_name(window: Window, what: str, version: int) -> str:
+def _spool_name(window: VersionWindow, what: str, version: int) -> str:
     """One name for the same rows; tables that were copied share an id, not a place."""
     return short_hash("|".join((window.place, window.table_id, what, str(version))))
 

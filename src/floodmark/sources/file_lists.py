@@ -18,7 +18,7 @@ from typing import Literal
 from floodmark.deltalog import Entry, Storage
 from floodmark.errors import PlanError, SourceError
 from floodmark.model.clock import epoch_micros
-from floodmark.model.file_marks import FilesMark, any_mark
+from floodmark.model.file_marks import AnswerMark, AnyMark, FilesMark
 from floodmark.model.names import short_hash
 from floodmark.sources.keeping import Keeping, Scratch
 from floodmark.sources.times import out_of_reach
@@ -67,16 +67,19 @@ class FileLists:
         """Store a list; it is there before the mark that names it can be journaled."""
         lines = {path: [facts.size, facts.modified_ms] for path, facts in sorted(files.items())}
         content = json.dumps(lines, separators=(",", ":"), ensure_ascii=False).encode()
-        return self._keep(upstream, content, FilesMark(_id_of(content), len(files)))
+        mark = FilesMark(_id_of(content), len(files))
+        self._keep(upstream, content, mark)
+        return mark
 
-    def keep_content(self, upstream: str, content: bytes, records: int) -> FilesMark:
-        """Store something else that a mark stands for: the records of an answer."""
-        return self._keep(upstream, content, FilesMark(_id_of(content), records, "records"))
+    def keep_content(self, upstream: str, content: bytes, records: int) -> AnswerMark:
+        """Store the records of an answer."""
+        mark = AnswerMark(_id_of(content), records)
+        self._keep(upstream, content, mark)
+        return mark
 
-    def _keep(self, upstream: str, content: bytes, mark: FilesMark) -> FilesMark:
+    def _keep(self, upstream: str, content: bytes, mark: FilesMark | AnswerMark) -> None:
         # Also over one that is there: it is as young again as `sweep` wants it of what a plan needs.
         self._storage.write(self.place(upstream, mark), content)
-        return mark
 
     def read(self, upstream: str, mark: FilesMark | None) -> dict[str, FileFacts]:
         """The files of a mark, none for the beginning; raises FM-SOURCE-040 if its list is gone."""
@@ -110,12 +113,12 @@ class FileLists:
     def _place_of_corrections(self, upstream: str, mark: FilesMark) -> str:
         return self.place(upstream, mark).removesuffix(".json") + CORRECTIONS
 
-    def sweep(self, marks: Iterable[str], before: datetime) -> int:
+    def sweep(self, marks: Iterable[AnyMark], before: datetime) -> int:
         """Remove the lists that none of these marks is and that are older; returns how many.
 
         A younger one may belong to a plan that is not journaled yet.
         """
-        wanted = _ids_of(marks)
+        wanted = {mark.id for mark in marks if isinstance(mark, FilesMark | AnswerMark)}
         latest_ms = epoch_micros(before) // 1000
         old = [
             path
@@ -126,9 +129,9 @@ class FileLists:
             self._storage.delete(f"{self._folder}/{path}")
         return len(old)
 
-    def named(self, marks: Iterable[str]) -> list[str]:
+    def named(self, marks: Iterable[AnyMark]) -> list[str]:
         """The paths of the lists that these marks are, from the control store on; not of answers."""
-        wanted = _ids_of(marks, what="files")
+        wanted = {mark.id for mark in marks if isinstance(mark, FilesMark)}
         found = self._all() if wanted else ()
         return [
             f"{FOLDER}/{path}" for path, entry in found if entry.name.partition(".")[0] in wanted
@@ -140,19 +143,13 @@ class FileLists:
             for entry in self._storage.list(f"{self._folder}/{folder.name}"):
                 yield f"{folder.name}/{entry.name}", entry
 
-    def place(self, upstream: str, mark: FilesMark) -> str:
+    def place(self, upstream: str, mark: FilesMark | AnswerMark) -> str:
         """Where that is which a mark stands for."""
         return f"{self._folder}/{short_hash(upstream)}/{mark.id}.json"
 
 
 def _id_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
-
-
-def _ids_of(marks: Iterable[str], what: str | None = None) -> set[str]:
-    named = (any_mark(mark) for mark in marks)
-    found = [mark for mark in named if isinstance(mark, FilesMark)]
-    return {mark.id for mark in found if what in (None, mark.what)}
 
 
 def new_files(found: Files, known: Files, by: NewFiles) -> dict[str, FileFacts]:

@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
 from floodmark.model.ddl import columns_of
 from floodmark.model.delta import TableFacts
-from floodmark.model.file_marks import FilesMark, any_mark
+from floodmark.model.file_marks import FilesMark
 from floodmark.model.plan import TimeFacts
-from floodmark.model.window import NOTHING_PROCESSED, Caution, Settlement, Window
+from floodmark.model.window import NOTHING_PROCESSED, Caution, FilesWindow, Settlement
 from floodmark.sources import headers, times
 from floodmark.sources.csv_files import (
     DEFAULTS_VERSION,
@@ -108,14 +108,14 @@ class FileReader:
 
     def look(
         self,
-        window: Window,
+        window: FilesWindow,
         now: datetime,
         spark: Any = None,  # noqa: ARG002 a door
         scratch: Scratch | None = None,
     ) -> TimeFacts:
         """What is new after the start of a window; keeps the list that its end is."""
         lists = self.lists.with_scratch(scratch)
-        known = lists.read(self.upstream, files_mark(window.start_mark))
+        known = lists.read(self.upstream, window.after_mark)
         found = self._found()
         new = new_files(found, known, self.new_files)
         taken = {path: facts for path, facts in new.items() if self._is_settled(facts, now)}
@@ -128,7 +128,7 @@ class FileReader:
         if not taken:
             return seen
         mark = lists.keep(self.upstream, {**known, **taken})
-        mark = replace(mark, defaults=self._defaults_after(files_mark(window.start_mark)))
+        mark = replace(mark, defaults=self._defaults_after(window.after_mark))
         oldest_ms = min(facts.modified_ms for facts in taken.values())
         return replace(
             seen,
@@ -170,17 +170,17 @@ class FileReader:
     def _absolute(self, path: str) -> str:
         return f"{self.root}/{path}"
 
-    def files_of(self, window: Window) -> dict[str, FileFacts]:
+    def files_of(self, window: FilesWindow) -> dict[str, FileFacts]:
         """The files of a window."""
-        before = self.lists.read(self.upstream, files_mark(window.start_mark))
-        after = self.lists.read(self.upstream, files_mark(window.end_mark))
+        before = self.lists.read(self.upstream, window.after_mark)
+        after = self.lists.read(self.upstream, window.through_mark)
         return new_files(after, before, "modified")
 
     def on_list(self, mark: FilesMark | None) -> Files:
         """The files of a mark."""
         return self.lists.read(self.upstream, mark)
 
-    def readable(self, window: Window, files: Files) -> dict[str, FileFacts]:
+    def readable(self, window: FilesWindow, files: Files) -> dict[str, FileFacts]:
         """Of `files` those that the window reads; raises FM-SOURCE-041 where that is not decided."""
         changed = self.changed(files)
         gone = [path for path, found in changed.items() if found is None]
@@ -204,9 +204,9 @@ class FileReader:
             raise times.out_of_reach(path, error) from error
         return None if entry is None else FileFacts(entry.size, entry.modified_ms)
 
-    def correct(self, window: Window, changed: Mapping[str, FileFacts | None]) -> None:
+    def correct(self, window: FilesWindow, changed: Mapping[str, FileFacts | None]) -> None:
         """Remember how the files of a window are now: later windows do not take them for changed."""
-        mark = files_mark(window.end_mark)
+        mark = window.through_mark
         now = {path: facts for path, facts in changed.items() if facts is not None}
         if mark is not None and now:
             self.lists.correct(self.upstream, mark, now)
@@ -354,12 +354,12 @@ class FileReader:
 
         return frame.select("*", fn.col("_metadata.file_path").alias(str(self.file_column)))
 
-    def no_rows(self, spark: SparkSession, window: Window) -> DataFrame:
+    def no_rows(self, spark: SparkSession, window: FilesWindow) -> DataFrame:
         """No rows, with the columns of the files; raises FM-SOURCE-042 if there was none yet."""
         if self.ddl is not None or self.format in _OWN_COLUMNS:
             return self._nothing(spark, ())
         try:
-            known = self.lists.read(self.upstream, files_mark(window.end_mark))
+            known = self.lists.read(self.upstream, window.through_mark)
         except ListGone:
             known = self._found()
         with_rows = (path for path in reversed(known) if known[path].size)
@@ -370,53 +370,20 @@ class FileReader:
         return self.frame(spark, {example: known[example]}).limit(0)
 
 
-class ListReader(Protocol):
-    """Reads one upstream whose windows are lists: of files, or of one answer."""
-
-    def facts(self) -> TableFacts:
-        """What is known without a look."""
-
-    def look(
-        self, window: Window, now: datetime, spark: Any = None, scratch: Scratch | None = None
-    ) -> TimeFacts:
-        """What is new after the start of a window; keeps what its end is, with a scratch there only."""
-
-    def files_of(self, window: Window) -> Files:
-        """The files of a window."""
-
-    def on_list(self, mark: FilesMark | None) -> Files:
-        """The files of a mark."""
-
-    def readable(self, window: Window, files: Files) -> Files:
-        """Of `files` those that the window reads; raises SourceError where that is not decided."""
-
-    def changed(self, files: Files) -> Mapping[str, FileFacts | None]:
-        """The files that are not as planned, as they are now; None for one that is gone."""
-
-    def correct(self, window: Window, changed: Mapping[str, FileFacts | None]) -> None:
-        """Remember how the files of a window are now, since they are read so."""
-
-    def frame(self, spark: SparkSession, files: Files) -> DataFrame:
-        """The rows of files, of which there is one at least."""
-
-    def no_rows(self, spark: SparkSession, window: Window) -> DataFrame:
-        """No rows, with the columns of the files."""
-
-
 class FileSource:
-    """Reads windows of files, and of whole answers, through Spark."""
+    """Reads windows of files through Spark."""
 
     def __init__(self, spark: SparkSession, readers: Readers) -> None:
         self._spark = spark
         self._readers = readers
 
-    def check(self, window: Window) -> TableFacts:
+    def check(self, window: FilesWindow) -> TableFacts:
         """Prove that every file of the window is there as it was planned (FM-SOURCE-041)."""
         reader = self._reader(window)
         reader.readable(window, _left_of(reader, window))
         return reader.facts()
 
-    def settled(self, window: Window, choice: Settlement) -> Window | None:
+    def settled(self, window: FilesWindow, choice: Settlement) -> FilesWindow | None:
         """snapshot: the files as they are now. accept: without those that are not as planned, or
         without any if nobody knows any more which they were.
         """
@@ -441,7 +408,7 @@ class FileSource:
         reader.correct(window, changed)
         return amended if window.method != "snapshot" else None
 
-    def read(self, window: Window) -> DataFrame:
+    def read(self, window: FilesWindow) -> DataFrame:
         """The rows of the window's files, then the three change columns."""
         from floodmark.sources.spark_times import with_change_columns
 
@@ -450,27 +417,27 @@ class FileSource:
         frame = reader.frame(self._spark, files) if files else reader.no_rows(self._spark, window)
         return with_change_columns(frame, window)
 
-    def table(self, window: Window, at_version: int) -> DataFrame:
+    def table(self, window: FilesWindow, at_version: int) -> DataFrame:
         """The rows of all files that are on a list, as far as they are still there."""
         reader = self._reader(window)
         if at_version == NOTHING_PROCESSED:
             return reader.no_rows(self._spark, window)
-        is_end = at_version == window.through_version
-        mark = files_mark(window.end_mark if is_end else window.start_mark)
+        is_end = at_version == window.through
+        mark = window.through_mark if is_end else window.after_mark
         files = reader.readable(window, reader.on_list(mark))
         return reader.frame(self._spark, files) if files else reader.no_rows(self._spark, window)
 
-    def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:  # noqa: ARG002 files do not settle
+    def look(self, window: FilesWindow, now: datetime, settle_seconds: float | None) -> TimeFacts:  # noqa: ARG002 files do not settle
         """See `QuerySource.look`."""
         return self._reader(window).look(window, now)
 
-    def _reader(self, window: Window) -> ListReader:
+    def _reader(self, window: FilesWindow) -> FileReader:
         found: Any = reader_of(self._readers, window.upstream)
-        reader: ListReader = found
+        reader: FileReader = found
         return reader
 
 
-def _left_of(reader: ListReader, window: Window) -> Files:
+def _left_of(reader: FileReader, window: FilesWindow) -> Files:
     """The files of a window; none if its lists are gone and that was accepted."""
     try:
         return reader.files_of(window)
@@ -492,15 +459,7 @@ def _change(path: str, read: FileFacts, now: FileFacts) -> str:
     return f"{path} was changed after it was read: from {read.size:,} to {now.size:,} bytes"
 
 
-def files_mark(text: str | None) -> FilesMark | None:
-    """The mark of a stored text; raises ValueError if it is none of files."""
-    mark = any_mark(text)
-    if mark is None or isinstance(mark, FilesMark):
-        return mark
-    raise ValueError(f"not a mark of files: {text!r}")
-
-
-def _changed(window: Window, files: Mapping[str, FileFacts | None]) -> SourceError:
+def _changed(window: FilesWindow, files: Mapping[str, FileFacts | None]) -> SourceError:
     ((path, now),) = files.items()
     return SourceError(
         "FM-SOURCE-041",

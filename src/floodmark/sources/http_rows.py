@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,12 @@ from floodmark.errors import SourceError
 from floodmark.model import cursor_marks
 from floodmark.model.cursor_marks import CursorMark, ValueMark, is_after
 from floodmark.model.delta import TableFacts
-from floodmark.model.file_marks import FilesMark
+from floodmark.model.file_marks import AnswerMark
 from floodmark.model.plan import TimeFacts
-from floodmark.model.window import Window
+from floodmark.model.window import NOTHING_PROCESSED, AnswerWindow, Settlement
 from floodmark.sources import times
 from floodmark.sources.answers import Answer, Answers
-from floodmark.sources.file_lists import FileFacts, Files
-from floodmark.sources.files import files_mark
+from floodmark.sources.cursors import Readers, reader_of
 from floodmark.sources.keeping import Scratch
 from floodmark.sources.source_reader import OnNullCursor
 
@@ -45,14 +44,14 @@ class AnswerReader:
 
     def look(
         self,
-        window: Window,
+        window: AnswerWindow,
         now: datetime,  # noqa: ARG002 a door
         spark: Any = None,  # noqa: ARG002 a door
         scratch: Scratch | None = None,
     ) -> TimeFacts:
         """A new answer, if it differs from the one before; keeps it."""
         answer = self.answers.with_scratch(scratch).ask({}, self.cache_seconds)
-        before = files_mark(window.start_mark)
+        before = window.after_mark
         if before is not None and before.id == answer.mark.id:
             return TimeFacts("files", None, note=answer.note)
         return TimeFacts("files", answer.mark, rows=answer.mark.count, note=answer.note)
@@ -61,51 +60,92 @@ class AnswerReader:
         """Ask what a first run would ask; raises what it would, and keeps nothing."""
         self.answers.with_scratch(Scratch()).ask({}, self.cache_seconds)
 
-    def files_of(self, window: Window) -> Files:
-        """The answer of a window, if it has one."""
-        end = files_mark(window.end_mark)
-        return {} if end == files_mark(window.start_mark) else self.on_list(end)
+    def is_gone(self, mark: AnswerMark | None) -> bool:
+        """Whether an answer that was looked at is no longer kept."""
+        return mark is not None and not self.answers.has(mark)
 
-    def on_list(self, mark: FilesMark | None) -> Files:
-        """The answer of a mark."""
-        return {} if mark is None else {mark.encoded(): FileFacts(mark.count, 0)}
-
-    def readable(self, window: Window, files: Files) -> Files:
+    def readable(self, window: AnswerWindow, mark: AnswerMark | None) -> AnswerMark | None:
         """The answer as it was planned; raises FM-SOURCE-053 if it is gone and nothing is decided.
 
         snapshot: as it is now. lost: without it.
         """
-        gone = self.changed(files)
-        if gone and window.method == "snapshot":
-            return self.on_list(self.answers.ask({}, PLANNED_SECONDS).mark)
+        if mark is None or not self.is_gone(mark):
+            return mark
+        if window.method == "snapshot":
+            return self.answers.ask({}, PLANNED_SECONDS).mark
         if window.method == "lost":
-            return {name: facts for name, facts in files.items() if name not in gone}
-        for name in gone:
-            raise self.answers.gone(_mark(name))
-        return files
+            return None
+        raise self.answers.gone(mark)
 
-    def changed(self, files: Files) -> Mapping[str, FileFacts | None]:
-        """The answers that are gone; none ever changes."""
-        return {name: None for name in files if not self.answers.has(_mark(name))}
+    def frame(
+        self, spark: SparkSession, window: AnswerWindow, mark: AnswerMark | None
+    ) -> DataFrame:
+        """The records of an answer.
 
-    def correct(self, window: Window, changed: Mapping[str, FileFacts | None]) -> None:
-        """Nothing: an answer is kept under its content, and never changes."""
-
-    def frame(self, spark: SparkSession, files: Files) -> DataFrame:
-        """The records of the answer."""
-        (name,) = files
-        return self.answers.frame(spark, _mark(name), self.ddl)
-
-    def no_rows(self, spark: SparkSession, window: Window) -> DataFrame:
-        """No rows, with the columns of the answer; raises FM-SOURCE-042 where nothing tells them."""
-        known = files_mark(window.end_mark) if self.ddl is None else None
-        return self.answers.frame(spark, known or FilesMark("", 0, "records"), self.ddl).limit(0)
+        Of none no rows, with their columns: FM-SOURCE-042 where nothing tells them.
+        """
+        if mark is not None:
+            return self.answers.frame(spark, mark, self.ddl)
+        known = window.through_mark if self.ddl is None else None
+        return self.answers.frame(spark, known or AnswerMark("", 0), self.ddl).limit(0)
 
 
-def _mark(name: str) -> FilesMark:
-    mark = files_mark(name)
-    assert mark is not None  # noqa: S101  (names of answers are encoded marks)
-    return mark
+class AnswerSource:
+    """Reads windows of whole answers through Spark."""
+
+    def __init__(self, spark: SparkSession, readers: Readers) -> None:
+        self._spark = spark
+        self._readers = readers
+
+    def check(self, window: AnswerWindow) -> TableFacts:
+        """Prove that the answer of the window is there as it was planned (FM-SOURCE-053)."""
+        reader = self._reader(window)
+        reader.readable(window, _answer_of(window))
+        return reader.facts()
+
+    def settled(self, window: AnswerWindow, choice: Settlement) -> AnswerWindow | None:
+        """snapshot: the answer as it is now. accept: without it."""
+        reader, answer = self._reader(window), _answer_of(window)
+        if window.method == "lost" or answer is None or not reader.is_gone(answer):
+            return None
+        name = f"the answer of {answer.text}"
+        if choice == "accept":
+            reason = f"{name}: not as planned; left out, the loss was accepted"
+            return replace(window, method="lost", reason=reason, bytes=None)
+        amended = replace(window, method="snapshot", reason=f"{name}: read as now, as asked for")
+        reader.readable(amended, answer)
+        return amended if window.method != "snapshot" else None
+
+    def read(self, window: AnswerWindow) -> DataFrame:
+        """The records of the window's answer, then the three change columns."""
+        from floodmark.sources.spark_times import with_change_columns
+
+        reader = self._reader(window)
+        mark = reader.readable(window, _answer_of(window))
+        return with_change_columns(reader.frame(self._spark, window, mark), window)
+
+    def table(self, window: AnswerWindow, at_version: int) -> DataFrame:
+        """The records of the answer at one side of the window."""
+        reader = self._reader(window)
+        if at_version == NOTHING_PROCESSED:
+            return reader.frame(self._spark, window, None)
+        is_end = at_version == window.through
+        mark = reader.readable(window, window.through_mark if is_end else window.after_mark)
+        return reader.frame(self._spark, window, mark)
+
+    def look(self, window: AnswerWindow, now: datetime, settle_seconds: float | None) -> TimeFacts:  # noqa: ARG002 answers do not settle
+        """See `QuerySource.look`."""
+        return self._reader(window).look(window, now)
+
+    def _reader(self, window: AnswerWindow) -> AnswerReader:
+        found: Any = reader_of(self._readers, window.upstream)
+        reader: AnswerReader = found
+        return reader
+
+
+def _answer_of(window: AnswerWindow) -> AnswerMark | None:
+    """The answer of a window, if it has a new one."""
+    return None if window.through_mark == window.after_mark else window.through_mark
 
 
 class CursorAnswers:

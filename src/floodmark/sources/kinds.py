@@ -8,32 +8,48 @@ from typing import Any
 from floodmark.errors import SourceError
 from floodmark.model.delta import TableFacts
 from floodmark.model.plan import TimeFacts
-from floodmark.model.window import Settlement, Window
-from floodmark.sources import QuerySource, Source
+from floodmark.model.window import (
+    AnswerWindow,
+    CursorWindow,
+    FilesWindow,
+    Settlement,
+    TimeWindow,
+    VersionWindow,
+    Window,
+)
+from floodmark.sources import KindQuerySource, KindSource
 
 
 class SourceOfAllKinds:
-    """Reads windows of versions by one source, all others by that of their kind."""
+    """Reads each window by the source of its kind."""
 
     def __init__(
         self,
-        versions: Source,
-        times: QuerySource,
-        cursors: QuerySource | None = None,
-        files: QuerySource | None = None,
+        versions: KindSource[VersionWindow],
+        times: KindQuerySource[TimeWindow],
+        cursors: KindQuerySource[CursorWindow] | None = None,
+        files: KindQuerySource[FilesWindow] | None = None,
+        answers: KindQuerySource[AnswerWindow] | None = None,
     ) -> None:
-        self._versions = versions
-        self._others = {"time": times, "cursor": cursors, "files": files}
+        self._sources: dict[type[Window], Any] = {
+            VersionWindow: versions,
+            TimeWindow: times,
+            CursorWindow: cursors,
+            FilesWindow: files,
+            AnswerWindow: answers,
+        }
 
     def check(self, window: Window) -> TableFacts:
         """See `Source.check`; raises FM-SOURCE-011 for a window whose end is not frozen."""
         if window.deferred:
             raise not_frozen(window)
-        return self._of(window).check(window)
+        facts: TableFacts = self._of(window).check(window)
+        return facts
 
     def settled(self, window: Window, choice: Settlement) -> Window | None:
         """See `Source.settled`."""
-        return self._of(window).settled(window, choice)
+        amended: Window | None = self._of(window).settled(window, choice)
+        return amended
 
     def read(self, window: Window) -> Any:
         """See `Source.read`."""
@@ -49,16 +65,14 @@ class SourceOfAllKinds:
 
     def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:
         """See `QuerySource.look`."""
-        return self._query_source(window).look(window, now, settle_seconds)
+        facts: TimeFacts = self._of(window).look(window, now, settle_seconds)
+        return facts
 
-    def _of(self, window: Window) -> Source:
-        return self._versions if window.kind == "version" else self._query_source(window)
-
-    def _query_source(self, window: Window) -> QuerySource:
-        found = self._others.get(window.kind)
-        if found is None:
+    def _of(self, window: Window) -> Any:
+        source = self._sources.get(type(window))
+        if source is None:
             raise ValueError(f"nothing here reads {window.upstream}")
-        return found
+        return source
 
 
 def not_frozen(window: Window) -> SourceError:

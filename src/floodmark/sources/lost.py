@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from floodmark.errors import SourceError
 from floodmark.model.delta import VersionFacts
-from floodmark.model.window import Settlement, Window
+from floodmark.model.window import Settlement, VersionWindow
 from floodmark.sources import ranges
-from floodmark.sources.counts import is_counted, other_rows, taken_as_read
+from floodmark.sources.counts import is_counted, other_rows
 from floodmark.sources.logs import TableLog
 
 LOST = {
@@ -24,7 +24,7 @@ LOST = {
 """Errors that say that a range is lost; others pass, or are no fault of the upstream."""
 
 
-def settled(log: TableLog, window: Window, choice: Settlement) -> Window | None:
+def settled(log: TableLog, window: VersionWindow, choice: Settlement) -> VersionWindow | None:
     """The same range, read in another way; None if it can be read as it was planned.
 
     snapshot: the whole table at the window's end; raises FM-SOURCE-010 if that is gone as well.
@@ -37,8 +37,8 @@ def settled(log: TableLog, window: Window, choice: Settlement) -> Window | None:
 
 
 def settled_by_count(
-    log: TableLog, window: Window, choice: Settlement, count: Callable[[Window], int]
-) -> Window | None:
+    log: TableLog, window: VersionWindow, choice: Settlement, count: Callable[[VersionWindow], int]
+) -> VersionWindow | None:
     """The same range with the rows that are read, if the log says another number; else None.
 
     accept: those rows are taken as they are. snapshot: the whole table at the window's end, whose
@@ -57,10 +57,10 @@ def settled_by_count(
         rows = count(window)
         if rows == window.rows:
             return window
-    return taken_as_read(window, rows)
+    return window.taken_as_read(rows)
 
 
-def _loss(log: TableLog, window: Window) -> SourceError | None:
+def _loss(log: TableLog, window: VersionWindow) -> SourceError | None:
     try:
         ranges.prove_readable(log, window)
         ranges.prove_files(log, window)
@@ -71,7 +71,7 @@ def _loss(log: TableLog, window: Window) -> SourceError | None:
     return None
 
 
-def _as_snapshot(log: TableLog, window: Window, loss: SourceError) -> Window:
+def _as_snapshot(log: TableLog, window: VersionWindow, loss: SourceError) -> VersionWindow:
     amended = replace(
         window,
         method="snapshot",
@@ -86,7 +86,7 @@ def _as_snapshot(log: TableLog, window: Window, loss: SourceError) -> Window:
     return replace(amended, bytes=size.bytes, rows=size.rows)
 
 
-def _accepted(log: TableLog, window: Window, loss: SourceError) -> Window:
+def _accepted(log: TableLog, window: VersionWindow, loss: SourceError) -> VersionWindow:
     left = _readable_tail(log, window)
     rest = "nothing of it is read"
     if left:
@@ -103,21 +103,21 @@ def _accepted(log: TableLog, window: Window, loss: SourceError) -> Window:
     )
 
 
-def _readable_tail(log: TableLog, window: Window) -> Sequence[VersionFacts]:
+def _readable_tail(log: TableLog, window: VersionWindow) -> Sequence[VersionFacts]:
     """The versions at the end of the window, in a row, whose changes can still be read."""
     tail: list[VersionFacts] = []
     if window.feed_start is None:
         return tail
     for version in range(window.end, window.feed_start - 1, -1):
         # All versions of a window have one schema, so each of them can be proven by itself.
-        alone = replace(window, method="feed", after_version=version - 1, through_version=version)
+        alone = replace(window, method="feed", after=version - 1, through=version)
         if _loss(log, alone) is not None:
             break
         tail.insert(0, log.versions(version, version)[0])
     return tail
 
 
-def _no_snapshot(window: Window, error: SourceError) -> SourceError:
+def _no_snapshot(window: VersionWindow, error: SourceError) -> SourceError:
     return SourceError(
         "FM-SOURCE-010",
         f"the whole table at version {window.end} cannot be read either",

@@ -8,7 +8,7 @@ from typing import TypeVar
 from floodmark.errors import SourceError
 from floodmark.model.delta import TableFacts
 from floodmark.model.schemas import overtaken_columns
-from floodmark.model.window import Window
+from floodmark.model.window import VersionWindow, Window
 from floodmark.sources.logs import TableLog
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ _GONE = (
 )
 
 
-def prove_readable(log: TableLog, window: Window) -> TableFacts:
+def prove_readable(log: TableLog, window: VersionWindow) -> TableFacts:
     """The facts of the table, if the window can be read exactly; else SourceError.
 
     FM-SOURCE-003 another table, -001 beyond the table, -002 commits or the snapshot gone, -004
@@ -74,7 +74,7 @@ def schema_moved(window: Window, found: str, next_step: str = _LOST) -> SourceEr
     )
 
 
-def is_overtaken(log: TableLog, facts: TableFacts, window: Window) -> bool:
+def is_overtaken(log: TableLog, facts: TableFacts, window: VersionWindow) -> bool:
     """Whether Spark refuses the feed of a window because of what a later version did to columns.
 
     Spark reads every range with the newest schema, but for tables with column mapping. delta-rs
@@ -87,7 +87,7 @@ def is_overtaken(log: TableLog, facts: TableFacts, window: Window) -> bool:
     return bool(overtaken_columns(log.schema_at(window.end)[0], facts.schema_json))
 
 
-def _prove_not_overtaken(log: TableLog, facts: TableFacts, window: Window) -> None:
+def _prove_not_overtaken(log: TableLog, facts: TableFacts, window: VersionWindow) -> None:
     """delta-rs reads what Spark refuses, unless a type was widened."""
     if is_overtaken(log, facts, window) and WIDENING & set(facts.reader_features):
         later = f"a later version {LATER_CHANGES}"
@@ -96,7 +96,7 @@ def _prove_not_overtaken(log: TableLog, facts: TableFacts, window: Window) -> No
         )
 
 
-def prove_files(log: TableLog, window: Window) -> None:
+def prove_files(log: TableLog, window: VersionWindow) -> None:
     """Raise FM-SOURCE-006 if data files that the window needs are gone; asks for every one."""
     if not window.has_news:
         return
@@ -107,17 +107,17 @@ def prove_files(log: TableLog, window: Window) -> None:
         _refuse_lost(window, _retold(window, lambda: log.lost_feed_files(first, window.end)))
 
 
-def prove_version_files(log: TableLog, window: Window, version: int) -> None:
+def prove_version_files(log: TableLog, window: VersionWindow, version: int) -> None:
     """The same for the whole table at a version."""
     _refuse_lost(window, _retold(window, lambda: log.lost_snapshot_files(version)))
 
 
-def _refuse_lost(window: Window, lost: Sequence[str]) -> None:
+def _refuse_lost(window: VersionWindow, lost: Sequence[str]) -> None:
     if lost:
         raise files_gone(window, f"{len(lost)} files, {lost[0]} among them")
 
 
-def too_old(window: Window) -> SourceError:
+def too_old(window: VersionWindow) -> SourceError:
     """The error for a version that Delta refuses for its age and nothing else can read."""
     return _error(
         "FM-SOURCE-063",
@@ -156,7 +156,7 @@ def hides_files(window: Window, setting: str) -> SourceError:
     )
 
 
-def schema_text(log: TableLog, window: Window, version: int) -> str:
+def schema_text(log: TableLog, window: VersionWindow, version: int) -> str:
     """The schema at a version, as Delta writes it; the newest one where the version is not there.
 
     A window of which nothing is left, and one that ends before the first version, have no other.
@@ -169,7 +169,7 @@ def schema_text(log: TableLog, window: Window, version: int) -> str:
     return log.schema_at(version)[0]
 
 
-def _prove_versions(log: TableLog, window: Window) -> None:
+def _prove_versions(log: TableLog, window: VersionWindow) -> None:
     at, first = window.snapshot_version, window.feed_start
     if at is not None:
         _retold(window, lambda: log.snapshot_size(at))
@@ -177,7 +177,7 @@ def _prove_versions(log: TableLog, window: Window) -> None:
         _prove_feed(log, window, first)
 
 
-def _prove_feed(log: TableLog, window: Window, first: int) -> None:
+def _prove_feed(log: TableLog, window: VersionWindow, first: int) -> None:
     versions = _retold(window, lambda: log.versions(first, window.end))
     if not _retold(window, lambda: log.feed_enabled_at(first)):
         raise feed_missing(window, f"the feed is off at version {first}")
@@ -186,7 +186,7 @@ def _prove_feed(log: TableLog, window: Window, first: int) -> None:
         raise feed_missing(window, f"the feed was switched off at version {off[0]}")
 
 
-def _prove_schema(log: TableLog, window: Window) -> None:
+def _prove_schema(log: TableLog, window: VersionWindow) -> None:
     if window.end < 0:
         return
     _, fingerprint = _retold(window, lambda: log.schema_at(window.end))
@@ -195,7 +195,7 @@ def _prove_schema(log: TableLog, window: Window) -> None:
         raise schema_moved(window, f"schema {fingerprint} at version {window.end}", _GONE)
 
 
-def _retold(window: Window, look: Callable[[], T]) -> T:
+def _retold(window: VersionWindow, look: Callable[[], T]) -> T:
     """What `look` gives; a hole in the log is told again with the window that needs it."""
     try:
         return look()
@@ -213,7 +213,7 @@ def _retold(window: Window, look: Callable[[], T]) -> T:
         ) from error
 
 
-def _another_table(window: Window, facts: TableFacts) -> SourceError:
+def _another_table(window: VersionWindow, facts: TableFacts) -> SourceError:
     return _error(
         "FM-SOURCE-003",
         "the table is no longer the one that was planned",
@@ -224,7 +224,7 @@ def _another_table(window: Window, facts: TableFacts) -> SourceError:
     )
 
 
-def _beyond(window: Window, facts: TableFacts) -> SourceError:
+def _beyond(window: VersionWindow, facts: TableFacts) -> SourceError:
     return _error(
         "FM-SOURCE-001",
         "the range reaches beyond the table",

@@ -12,7 +12,6 @@ from floodmark.model.cursor_marks import (
     CursorMark,
     Overlap,
     as_type_of,
-    decoded_if_any,
     highest,
     is_after,
     lowered,
@@ -20,7 +19,7 @@ from floodmark.model.cursor_marks import (
 from floodmark.model.delta import TableFacts
 from floodmark.model.names import matching
 from floodmark.model.plan import TimeFacts
-from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.window import CursorWindow
 from floodmark.sources import times
 from floodmark.sources.keeping import Scratch
 from floodmark.sources.sql.edge_frames import Identity
@@ -109,15 +108,14 @@ class SourceReader:
 
     def look(
         self,
-        window: Window,
+        window: CursorWindow,
         now: datetime,
         spark: SparkSession | None,  # noqa: ARG002 a door
         scratch: Scratch | None = None,
     ) -> TimeFacts:
         """What is new after the start of a window, as far as it is settled; asks the source."""
-        start = decoded_if_any(window.start_mark)
-        is_first = window.after_version == NOTHING_PROCESSED
-        low = start if start is None or is_first else self.reach(start)
+        start = window.after_mark
+        low = start if start is None or window.is_first else self.reach(start)
         newest = self._settled_newest(low, now, scratch)
         note = self.rows.note
         if newest is None:

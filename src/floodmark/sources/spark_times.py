@@ -13,14 +13,12 @@ from floodmark.model.delta import TableFacts
 from floodmark.model.marks import (
     TimeMark,
     TimeType,
-    decoded,
-    decoded_if_any,
     numbered,
     settled_through,
 )
 from floodmark.model.names import matching, quoted
 from floodmark.model.plan import TimeFacts
-from floodmark.model.window import NOTHING_PROCESSED, Query, Settlement, Window
+from floodmark.model.window import NOTHING_PROCESSED, Settlement, TimeWindow, Window
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources import ranges, times
 
@@ -45,7 +43,7 @@ class SparkTimeSource:
         self._spark = spark
         self._storage = Storage(storage_options)
 
-    def check(self, window: Window) -> TableFacts:
+    def check(self, window: TimeWindow) -> TableFacts:
         """Prove that the upstream is the planned one and its column has the type of the marks.
 
         Raises FM-SOURCE-003 for another table, FM-SOURCE-007 for another type, FM-SOURCE-005 if the
@@ -53,7 +51,7 @@ class SparkTimeSource:
         """
         return self._proven(window)[0]
 
-    def _proven(self, window: Window) -> tuple[TableFacts, DataFrame]:
+    def _proven(self, window: TimeWindow) -> tuple[TableFacts, DataFrame]:
         """What `check` finds, and the whole upstream as it was looked at: loading it takes time."""
         facts = planned_facts(window, self._storage)
         for setting in _HIDING:
@@ -61,34 +59,36 @@ class SparkTimeSource:
                 raise ranges.hides_files(window, setting)
         frame = self._whole(window)
         _, kind = self._column(window, frame)
-        refuse_other_type(window, kind, decoded_if_any(window.end_mark))
+        refuse_other_type(window, kind, window.through_mark)
         return facts, frame
 
-    def settled(self, window: Window, choice: Settlement) -> Window | None:  # noqa: ARG002 a door
+    def settled(self, window: TimeWindow, choice: Settlement) -> TimeWindow | None:  # noqa: ARG002 a door
         """Nothing of a window of time is known to be lost: what is there is what it holds."""
         return None
 
-    def read(self, window: Window) -> DataFrame:
+    def read(self, window: TimeWindow) -> DataFrame:
         """The rows after the start and through the end, then the three change columns."""
         _, whole = self._proven(window)
-        frame = self._between(window, whole, window.start_mark, window.end_mark)
+        frame = self._between(window, whole, window.after_mark, window.through_mark)
         return with_change_columns(frame if window.has_news else frame.limit(0), window)
 
-    def table(self, window: Window, at_version: int) -> DataFrame:
+    def table(self, window: TimeWindow, at_version: int) -> DataFrame:
         """The rows as of one side of the window, as far as their time tells."""
         _, whole = self._proven(window)
-        if at_version == NOTHING_PROCESSED != window.after_version:
+        if at_version == NOTHING_PROCESSED != window.after:
             return whole.limit(0)
-        is_end = at_version == window.through_version
-        return self._between(window, whole, None, window.end_mark if is_end else window.start_mark)
+        is_end = at_version == window.through
+        return self._between(
+            window, whole, None, window.through_mark if is_end else window.after_mark
+        )
 
-    def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:
+    def look(self, window: TimeWindow, now: datetime, settle_seconds: float | None) -> TimeFacts:
         """See `QuerySource.look`: one pass over the column."""
         from pyspark.sql import functions as fn
 
         frame = self._whole(window)
         name, kind = self._column(window, frame)
-        start = decoded_if_any(window.start_mark)
+        start = window.after_mark
         refuse_other_type(window, kind, start)
         column, end = fn.col(quoted(name)), time_literal(settled_through(kind, now, settle_seconds))
         since = column > time_literal(start) if start else fn.lit(True)  # noqa: FBT003
@@ -110,25 +110,29 @@ class SparkTimeSource:
         )
 
     def _between(
-        self, window: Window, whole: DataFrame, after: str | None, through: str | None
+        self,
+        window: TimeWindow,
+        whole: DataFrame,
+        after: TimeMark | None,
+        through: TimeMark | None,
     ) -> DataFrame:
         if through is None:
             return whole.limit(0)
         name = quoted(self._column(window, whole)[0])
-        condition = f"{name} <= {time_sql(decoded(through))}"
+        condition = f"{name} <= {time_sql(through)}"
         if after is not None:
-            condition = f"{name} > {time_sql(decoded(after))} AND {condition}"
+            condition = f"{name} > {time_sql(after)} AND {condition}"
         return whole.where(condition)
 
-    def _whole(self, window: Window) -> DataFrame:
-        query = query_of(window)
-        reader = self._spark.read.format(query.format)
-        if query.format != "delta":
+    def _whole(self, window: TimeWindow) -> DataFrame:
+        form = window.query.form
+        reader = self._spark.read.format(form)
+        if form != "delta":
             reader = reader.option("mergeSchema", "true")
         return reader.load(window.place)
 
-    def _column(self, window: Window, frame: DataFrame) -> tuple[str, TimeType]:
-        column = query_of(window).column
+    def _column(self, window: TimeWindow, frame: DataFrame) -> tuple[str, TimeType]:
+        column = window.query.by
         name = matching(column, frame.columns)
         if name is None:
             raise ranges.schema_moved(window, f"no column {column}")
@@ -141,7 +145,7 @@ class SparkTimeSource:
 
 def with_change_columns(frame: DataFrame, window: Window) -> DataFrame:
     """Rows of a window without versions with the three change columns: each is an insert."""
-    return as_inserts(frame, window.through_version, window.end_at)
+    return as_inserts(frame, window.through, window.end_at)
 
 
 def as_inserts(frame: DataFrame, version: int, at: datetime | None) -> DataFrame:
@@ -153,16 +157,9 @@ def as_inserts(frame: DataFrame, version: int, at: datetime | None) -> DataFrame
     )
 
 
-def query_of(window: Window) -> Query:
-    """How the window is read; every window without versions says so."""
-    if window.query is None:
-        raise ValueError(f"{window.upstream}: a window of {window.kind} has no query")
-    return window.query
-
-
-def planned_facts(window: Window, storage: Storage) -> TableFacts:
+def planned_facts(window: TimeWindow, storage: Storage) -> TableFacts:
     """What stands there, if it is what was planned; raises FM-SOURCE-003."""
-    if query_of(window).format != "delta":
+    if window.query.form != "delta":
         return times.folder_facts(window.place)
     facts = DeltaLog(window.place, storage).facts()
     if facts.table_id != window.table_id:
@@ -178,10 +175,10 @@ def planned_facts(window: Window, storage: Storage) -> TableFacts:
     return facts
 
 
-def refuse_other_type(window: Window, kind: TimeType, mark: TimeMark | None) -> None:
+def refuse_other_type(window: TimeWindow, kind: TimeType, mark: TimeMark | None) -> None:
     """A column is compared with marks of its own type only (FM-SOURCE-007)."""
     if mark is not None and mark.type != kind:
-        column = query_of(window).column
+        column = window.query.by
         raise ranges.schema_moved(window, f"{column} is of type {kind}, its marks are {mark.type}")
 
 

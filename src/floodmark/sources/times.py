@@ -19,11 +19,13 @@ import pyarrow.parquet as pq
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
 from floodmark.errors import PlanError, SourceError
 from floodmark.model.delta import TableFacts
-from floodmark.model.marks import TimeMark, TimeType, decoded_if_any, numbered, settled_through
+from floodmark.model.file_marks import AnyMark
+from floodmark.model.marks import TimeMark, TimeType, numbered, settled_through
 from floodmark.model.names import matching
 from floodmark.model.plan import Probe, TimeFacts
+from floodmark.model.query import Format, TimeQuery
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import NO_VERSION, Format, Query
+from floodmark.model.window import NOTHING_PROCESSED
 
 _DELTA_TYPES: dict[str, TimeType] = {
     "timestamp": "timestamp",
@@ -39,7 +41,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def probe_place(upstream: str, options: UpstreamOptions, storage: Storage) -> Probe:
     """What stands there and how it is read; nothing is looked for. Raises FM-PLAN-001, -002."""
     form = options.format or _found_format(upstream, storage)
-    query = Query(str(options.time_column), form)
+    query = options.as_query(form)
     if form == "delta":
         return Probe(DeltaLog(upstream, storage).facts(), query=query)
     files = list(data_files(upstream, storage))
@@ -49,7 +51,7 @@ def probe_place(upstream: str, options: UpstreamOptions, storage: Storage) -> Pr
 
 
 def probe_time(
-    upstream: str, start: str | None, options: UpstreamOptions, now: datetime, storage: Storage
+    upstream: str, start: AnyMark | None, options: UpstreamOptions, now: datetime, storage: Storage
 ) -> Probe:
     """What is new after a mark; `time` is None where only Spark can look.
 
@@ -57,10 +59,11 @@ def probe_time(
     """
     place = probe_place(upstream, options, storage)
     query = place.query
-    if query is None or query.format == "orc":
+    if not isinstance(query, TimeQuery) or query.form == "orc":
         return place
-    look = Look(upstream, query.column, decoded_if_any(start), now, options.settle_seconds)
-    if query.format == "parquet":
+    begin = start if isinstance(start, TimeMark) else None
+    look = Look(upstream, query.by, begin, now, options.settle_seconds)
+    if query.form == "parquet":
         found = look_into_parquet(look, data_files(upstream, storage), storage)
         facts = _folder_facts(upstream, [], found.schemas)
         return Probe(facts, query=query, time=found.facts())
@@ -321,7 +324,7 @@ def _folder_facts(upstream: str, files: list[str], schemas: Iterable[str] = ()) 
     return TableFacts(
         path=upstream,
         table_id=f"folder:{upstream}",
-        latest_version=NO_VERSION,
+        latest_version=NOTHING_PROCESSED,
         latest_at=_EPOCH,
         earliest_version=0,
         feed_enabled=False,

@@ -24,7 +24,7 @@ from floodmark.model.delta import TableFacts
 from floodmark.model.names import matching
 from floodmark.model.receipt import Receipt, WriteResult
 from floodmark.model.state import OnLostTarget, SinkDone
-from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
+from floodmark.model.window import NOTHING_PROCESSED, Settlement, VersionWindow, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.sinks import rules
 from floodmark.sinks.origins import Origin, origins
@@ -50,11 +50,11 @@ class ArrowSource:
         self._options = dict(storage_options or {})
         self._storage = Storage(storage_options)
 
-    def check(self, window: Window) -> TableFacts:
+    def check(self, window: VersionWindow) -> TableFacts:
         """See `Source.check`."""
         return ranges.prove_readable(self._log(window), window)
 
-    def read(self, window: Window) -> pa.Table:
+    def read(self, window: VersionWindow) -> pa.Table:
         """See `Source.read`; raises FM-SOURCE-006 if data files are gone."""
         self.check(window)
         at, first = window.snapshot_version, window.feed_start
@@ -66,7 +66,7 @@ class ArrowSource:
             parts.append(self._feed(window))
         return pa.concat_tables(parts) if parts else _with_changes(self._empty(window), -1, None)
 
-    def settled(self, window: Window, choice: Settlement) -> Window | None:
+    def settled(self, window: VersionWindow, choice: Settlement) -> VersionWindow | None:
         """See `Source.settled`."""
         log = self._log(window)
         amended = lost.settled(log, window, choice)
@@ -75,31 +75,31 @@ class ArrowSource:
         )
         return by_count or amended
 
-    def table(self, window: Window, at_version: int) -> pa.Table:
+    def table(self, window: VersionWindow, at_version: int) -> pa.Table:
         """See `Source.table`."""
         self.check(window)
         if at_version == NOTHING_PROCESSED:
             return self._empty(window)
         return self._as_of(window, at_version)
 
-    def _feed(self, window: Window) -> pa.Table:
+    def _feed(self, window: VersionWindow) -> pa.Table:
         return arrow_feed.read(window, self._storage)
 
-    def _as_of(self, window: Window, version: int) -> pa.Table:
+    def _as_of(self, window: VersionWindow, version: int) -> pa.Table:
         return pa.concat_tables(arrow_feed.streamed_version(window, version, self._storage))
 
-    def _empty(self, window: Window) -> pa.Table:
+    def _empty(self, window: VersionWindow) -> pa.Table:
         from deltalake import Schema
 
         text = ranges.schema_text(self._log(window), window, window.end)
         return pa.schema(Schema.from_json(text).to_arrow()).empty_table()
 
-    def _at(self, window: Window, version: int) -> Any:
+    def _at(self, window: VersionWindow, version: int) -> Any:
         from deltalake import DeltaTable
 
         return DeltaTable(window.place, version=version, storage_options=self._options)
 
-    def _log(self, window: Window) -> DeltaLog:
+    def _log(self, window: VersionWindow) -> DeltaLog:
         return DeltaLog(window.place, self._storage)
 
 

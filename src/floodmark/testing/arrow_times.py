@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 
 from floodmark.deltalog import Storage
 from floodmark.model.delta import TableFacts
-from floodmark.model.marks import TimeType, decoded, decoded_if_any, numbered, settled_through
+from floodmark.model.marks import TimeMark, TimeType, numbered, settled_through
 from floodmark.model.names import matching
 from floodmark.model.plan import TimeFacts
-from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
+from floodmark.model.window import NOTHING_PROCESSED, Settlement, TimeWindow
 from floodmark.sources import arrow_feed, ranges, times
-from floodmark.sources.spark_times import planned_facts, query_of, refuse_other_type
+from floodmark.sources.spark_times import planned_facts, refuse_other_type
 
 
 class ArrowTimeSource:
@@ -26,43 +26,43 @@ class ArrowTimeSource:
     def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
         self._storage = Storage(storage_options)
 
-    def check(self, window: Window) -> TableFacts:
+    def check(self, window: TimeWindow) -> TableFacts:
         """See `Source.check`."""
         facts = planned_facts(window, self._storage)
         _, kind = self._column(window, self._whole(window))
-        refuse_other_type(window, kind, decoded_if_any(window.end_mark))
+        refuse_other_type(window, kind, window.through_mark)
         return facts
 
-    def settled(self, window: Window, choice: Settlement) -> Window | None:  # noqa: ARG002 a door
+    def settled(self, window: TimeWindow, choice: Settlement) -> TimeWindow | None:  # noqa: ARG002 a door
         """See `SparkTimeSource.settled`."""
         return None
 
-    def read(self, window: Window) -> pa.Table:
+    def read(self, window: TimeWindow) -> pa.Table:
         """See `Source.read`."""
         self.check(window)
-        rows = self._through(window, window.end_mark)
-        if window.start_mark is not None:
-            begin = decoded(window.start_mark).number
+        rows = self._through(window, window.through_mark)
+        if window.after_mark is not None:
+            begin = window.after_mark.number
             rows = rows.filter(pc.greater(self._numbers(window, rows), begin))
         rows = rows if window.has_news else rows.slice(0, 0)
-        values = ("insert", window.through_version, window.end_at)
+        values = ("insert", window.through, window.end_at)
         for field, value in zip(arrow_feed.CHANGE_FIELDS, values, strict=True):
             rows = rows.append_column(field, pa.array([value] * rows.num_rows, field.type))
         return rows
 
-    def table(self, window: Window, at_version: int) -> pa.Table:
+    def table(self, window: TimeWindow, at_version: int) -> pa.Table:
         """See `Source.table`."""
         self.check(window)
-        if at_version == NOTHING_PROCESSED != window.after_version:
+        if at_version == NOTHING_PROCESSED != window.after:
             return self._whole(window).slice(0, 0)
-        is_end = at_version == window.through_version
-        return self._through(window, window.end_mark if is_end else window.start_mark)
+        is_end = at_version == window.through
+        return self._through(window, window.through_mark if is_end else window.after_mark)
 
-    def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:
+    def look(self, window: TimeWindow, now: datetime, settle_seconds: float | None) -> TimeFacts:
         """See `QuerySource.look`."""
         rows = self._whole(window)
         _, kind = self._column(window, rows)
-        start = decoded_if_any(window.start_mark)
+        start = window.after_mark
         refuse_other_type(window, kind, start)
         numbers = self._numbers(window, rows)
         nulls = numbers.null_count
@@ -79,19 +79,18 @@ class ArrowTimeSource:
             nulls=nulls,
         )
 
-    def _through(self, window: Window, end: str | None) -> pa.Table:
+    def _through(self, window: TimeWindow, end: TimeMark | None) -> pa.Table:
         rows = self._whole(window)
         if end is None:
             return rows.slice(0, 0)
-        bound = decoded(end).number
-        return rows.filter(pc.less_equal(self._numbers(window, rows), bound))
+        return rows.filter(pc.less_equal(self._numbers(window, rows), end.number))
 
-    def _numbers(self, window: Window, rows: pa.Table) -> pa.ChunkedArray:
+    def _numbers(self, window: TimeWindow, rows: pa.Table) -> pa.ChunkedArray:
         name, kind = self._column(window, rows)
         return times.numbers_of(rows[name], kind)
 
-    def _column(self, window: Window, rows: pa.Table) -> tuple[str, TimeType]:
-        column = query_of(window).column
+    def _column(self, window: TimeWindow, rows: pa.Table) -> tuple[str, TimeType]:
+        column = window.query.by
         name = matching(column, rows.column_names)
         if name is None:
             raise ranges.schema_moved(window, f"no column {column}")
@@ -102,8 +101,8 @@ class ArrowTimeSource:
             raise ranges.schema_moved(window, f"{column} is of type {found}")
         return name, "timestamp" if found.tz else "timestamp_ntz"
 
-    def _whole(self, window: Window) -> pa.Table:
-        form = query_of(window).format
+    def _whole(self, window: TimeWindow) -> pa.Table:
+        form = window.query.form
         if form == "delta":
             return self._delta(window)
         files = times.data_files(window.place, self._storage)
@@ -119,7 +118,7 @@ class ArrowTimeSource:
 
             return orc.ORCFile(source).read()
 
-    def _delta(self, window: Window) -> pa.Table:
+    def _delta(self, window: TimeWindow) -> pa.Table:
         from deltalake import DeltaTable, QueryBuilder
 
         table = DeltaTable(window.place, storage_options=self._storage.options)

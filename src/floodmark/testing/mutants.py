@@ -34,7 +34,7 @@ from floodmark.model.results import Finalized, Metrics
 from floodmark.model.state import PlannedBatch, State
 from floodmark.model.times import with_end
 from floodmark.model.upstream import DEFAULT_OPTIONS
-from floodmark.model.window import Window
+from floodmark.model.window import VersionWindow, Window
 from floodmark.model.write import WriteSpec
 from floodmark.plan import planner, seeds
 from floodmark.plan.windows import next_window as next_window_as_it_is
@@ -186,8 +186,8 @@ def plans_again_while_a_batch_is_open() -> list[Patch]:
 def shifted_start(by: int) -> list[Patch]:
     def next_window(*arguments: Any) -> Window:
         window = original(*arguments)
-        is_room = window.after_version >= 0 and window.versions > by
-        return replace(window, after_version=window.after_version + by) if is_room else window
+        is_room = window.after >= 0 and window.versions > by
+        return replace(window, after=window.after + by) if is_room else window
 
     original = next_window_as_it_is
     return [
@@ -441,7 +441,7 @@ def succeeded_pipeline_is_leased_again() -> list[Patch]:
 def end_is_probed_again_at_run_time() -> list[Patch]:
     def read(self: Any, run: Any, engine: Any) -> Any:
         latest = engine.world.latest
-        run.windows = tuple(replace(w, through_version=latest[w.upstream]) for w in run.windows)
+        run.windows = tuple(replace(w, through=latest[w.upstream]) for w in run.windows)
         return original(self, run, engine)
 
     original = as_it_is(runner.Runner, "_read")
@@ -549,7 +549,7 @@ def amendment_holds_for_every_pipeline() -> list[Patch]:
 @mutant
 def accepted_loss_takes_the_rest_of_the_range_along() -> list[Patch]:
     def record(lease: Any, window: Window) -> None:
-        original(lease, replace(window, feed_after_version=None))
+        original(lease, replace(VersionWindow.of(window), feed_after_version=None))
 
     original = as_it_is(lost_ranges, "_record")
     return [(lost_ranges, "_record", record)]
@@ -629,7 +629,7 @@ def advances_by_the_current_registry() -> list[Patch]:
             for u in batch.pending_upstreams()
         }
         return {
-            u: batch.windows[u].through_version
+            u: batch.windows[u].through
             for u, names in readers.items()
             if names and all(batch.has_succeeded(p) for p in names)
         }
@@ -652,7 +652,7 @@ def watermark_may_move_back() -> list[Patch]:
             batch = state.batches.get(batch_id)
             fresh = [u for u, w in batch.windows.items() if w.has_news] if batch else []
             found = {
-                u: batch.windows[u].through_version
+                u: batch.windows[u].through
                 for u in fresh
                 if batch and not batch.is_cancelled and batch.held_because(u) is None
             }

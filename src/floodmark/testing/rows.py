@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 
-from floodmark.model.marks import decoded
-from floodmark.model.window import Window
+from floodmark.model.file_marks import AnyMark
+from floodmark.model.marks import TimeMark
+from floodmark.model.window import VersionWindow, Window
 
 FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -23,9 +24,9 @@ Way = tuple[Span, str, int | None]
 
 
 @cache
-def value_of(mark: str | None) -> int:
+def value_of(mark: AnyMark | None) -> int:
     """The number of a value; marks of the simulator are days after the first one."""
-    return -1 if mark is None else (decoded(mark).instant - FIRST_DAY).days
+    return (mark.instant - FIRST_DAY).days if isinstance(mark, TimeMark) else -1
 
 
 def day_of(number: int) -> date:
@@ -35,10 +36,10 @@ def day_of(number: int) -> date:
 
 def span_of(window: Window) -> Span:
     """What a window holds; nothing while its end is deferred."""
-    if window.kind == "version":
-        return window.after_version + 1, window.through_version
-    start = value_of(window.start_mark) + 1
-    return start, start - 1 if window.deferred else value_of(window.end_mark)
+    if isinstance(window, VersionWindow):
+        return window.after + 1, window.through
+    start = value_of(window.after_mark) + 1
+    return start, start - 1 if window.deferred else value_of(window.through_mark)
 
 
 def way_of(window: Window) -> Way:

@@ -257,9 +257,9 @@ class Truth:
         windows = {w.upstream: span_of(w) for w in body.windows}
         required = dict(body.required)
         plan = PlanTruth(body.batch_seq, body.scope, windows, required, body.batch_kind)
-        plan.fresh = {w.upstream for w in body.windows if w.after_version < w.through_version}
+        plan.fresh = {w.upstream for w in body.windows if w.after < w.through}
         plan.deferred = {w.upstream for w in body.windows if w.deferred}
-        plan.steps = {w.upstream: w.through_version for w in body.windows}
+        plan.steps = {w.upstream: w.through for w in body.windows}
         plan.reads = dict(required)
         planned_ways = {w.upstream: way_of(w) for w in body.windows}
         plan.ways = {(p, u): [planned_ways[u]] for p, own in required.items() for u in own}

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from floodmark.deltalog import DeltaLog
-from floodmark.model.window import Method, Window
+from floodmark.model.window import Method, VersionWindow
 
 
 def planned_window(
     path: Path, method: Method, after: int, through: int, feed: int | None = None
-) -> Window:
+) -> VersionWindow:
     """The versions after one and through another of a table, which must have the latter."""
     log = DeltaLog(path)
     facts = log.facts()
-    return Window(
+    return VersionWindow(
         upstream=str(path),
         method=method,
-        after_version=after,
-        through_version=through,
+        after=after,
+        through=through,
         reason="",
         table_id=facts.table_id,
         feed_enabled=facts.feed_enabled,

@@ -28,12 +28,14 @@ from floodmark.errors import SinkError, SourceError
 from floodmark.model.clock import Clock
 from floodmark.model.copying import replace
 from floodmark.model.delta import TableFacts, VersionFacts
+from floodmark.model.file_marks import AnyMark
 from floodmark.model.marks import TimeMark
 from floodmark.model.plan import Probe, TimeFacts
+from floodmark.model.query import TimeQuery
 from floodmark.model.receipt import Receipt, WriteResult
 from floodmark.model.state import Holder, Mark, OnLostTarget, SinkDone, State
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import Query, Settlement, Window
+from floodmark.model.window import Settlement, VersionWindow, Window
 from floodmark.model.write import WriteSpec
 from floodmark.run.engine import Engine
 from floodmark.sinks.rules import Target
@@ -48,7 +50,7 @@ TTL_SECONDS = 60.0
 TRACE_LINES = 40
 WITHOUT_VERSIONS = "/u/d"
 """The upstream that has no versions; now and then only a run can look into it."""
-QUERY = Query("day", "orc")
+QUERY = TimeQuery("day", "orc")
 
 
 class LostAnswer(Exception):
@@ -394,7 +396,7 @@ class SimSource:
 
     def settled(self, window: Window, choice: Settlement) -> Window | None:
         self.world.pause("source settle {}", window.upstream)
-        if not self._is_lost(window):
+        if not isinstance(window, VersionWindow) or not self._is_lost(window):
             return None
         if choice == "snapshot":
             return replace(window, method="snapshot", feed_after_version=None)
@@ -405,7 +407,7 @@ class SimSource:
 
     def _is_lost(self, window: Window) -> bool:
         pipeline = self.process.doing[1]
-        if window.kind != "version" or self.world.pipelines[pipeline].is_external:
+        if not isinstance(window, VersionWindow) or self.world.pipelines[pipeline].is_external:
             return False  # a program of its own has its own way out
         first = window.feed_start
         return first is not None and first <= self.world.lost.get(window.upstream, -1)
@@ -418,7 +420,7 @@ class SimSource:
     def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:
         """See `QuerySource.look`."""
         self.world.pause("look into {}", window.upstream)
-        return time_facts(value_of(window.start_mark), self.world.latest[window.upstream])
+        return time_facts(value_of(window.after_mark), self.world.latest[window.upstream])
 
 
 @dataclass(frozen=True)
@@ -629,7 +631,7 @@ class SimProber:
             return Probe(facts, query=QUERY)
         return Probe(facts, tuple(version_of(v) for v in range(after + 1, last + 1)))
 
-    def look(self, upstream: str, start: str | None, options: UpstreamOptions) -> TimeFacts:
+    def look(self, upstream: str, start: AnyMark | None, options: UpstreamOptions) -> TimeFacts:
         self.world.pause("look into {}", upstream)
         return time_facts(value_of(start), self.world.latest[upstream])
 

@@ -20,18 +20,18 @@ from floodmark.control.events import (
 )
 from floodmark.control.fold import apply
 from floodmark.model.state import Holder, SinkDone, State
-from floodmark.model.window import Window
+from floodmark.model.window import VersionWindow, Window
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 HOLDER = Holder("host", "boot", 1, "start")
 
 
-def window(upstream: str, after: int, through: int, **options: Any) -> Window:
-    return Window(
+def window(upstream: str, after: int, through: int, **options: Any) -> VersionWindow:
+    return VersionWindow(
         upstream=upstream,
         method="feed",
-        after_version=after,
-        through_version=through,
+        after=after,
+        through=through,
         reason="",
         table_id=options.get("table_id", f"id of {upstream}"),
         feed_enabled=True,

@@ -59,8 +59,8 @@ def test_a_loss_outweighs_a_snapshot_in_what_is_shown(running: Story) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (amend(replace(SNAPSHOT, through_version=4)), "only the way of reading"),
-        (amend(replace(SNAPSHOT, after_version=2)), "only the way of reading"),
+        (amend(replace(SNAPSHOT, through=4)), "only the way of reading"),
+        (amend(replace(SNAPSHOT, after=2)), "only the way of reading"),
         (amend(replace(SNAPSHOT, table_id="other")), "only the way of reading"),
         (amend(B), "cannot be amended to feed"),
         (amend(replace(LOST, upstream="/u/x")), "does not read"),
@@ -136,9 +136,9 @@ def test_another_table_is_only_taken_as_a_reload_from_its_beginning(done: Story)
     other = window("/u/b", -1, 1, table_id="new")
 
     with pytest.raises(ControlError, match="is not id of /u/b"):
-        done.plan(window("/u/a", 3, 3), replace(other, after_version=5, through_version=6))
+        done.plan(window("/u/a", 3, 3), replace(other, after=5, through=6))
     with pytest.raises(ControlError, match="starts after 0"):
-        done.plan(window("/u/a", 3, 3), replace(other, after_version=0, reload=True))
+        done.plan(window("/u/a", 3, 3), replace(other, after=0, reload=True))
     done.plan(window("/u/a", 3, 3), replace(other, reload=True)).succeed("b2", "P", "Q")
     done.then(Advanced("b2", {"/u/b": 1}))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -22,23 +24,26 @@ from floodmark.control.fold import fold
 from floodmark.control.rules.plans import check_window
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError
+from floodmark.model.cursor_marks import ValueMark
+from floodmark.model.marks import TimeMark, typed
+from floodmark.model.query import CursorQuery, TimeQuery
 from floodmark.model.state import PlannedBatch
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import Query, Window
+from floodmark.model.window import CursorWindow, TimeWindow, Window
 
-AT = Query("at", "parquet")
+AT = TimeQuery("at", "parquet")
 OPTIONS = UpstreamOptions(time_column="at")
 
 
-def mark(day: int | None) -> str | None:
-    return None if day is None else f'{{"type":"date","value":"2026-01-{day:02}"}}'
+def mark(day: int | None) -> TimeMark | None:
+    return None if day is None else TimeMark("date", date(2026, 1, day))
 
 
-def step(after: int, start: int | None, end: int | None, **options: Any) -> Window:
+def step(after: int, start: int | None, end: int | None, **options: Any) -> TimeWindow:
     """The window after `after` steps, from one day to another."""
-    plain = window("u", after, options.pop("through", after + 1))
-    marks: dict[str, Any] = {"start_mark": mark(start), "end_mark": mark(end)}
-    return replace(plain, method="query", kind="time", query=AT, **marks, **options)
+    values: dict[str, Any] = {"through": after + 1, "table_id": "id of u", "query": AT, **options}
+    marks: dict[str, Any] = {"after_mark": mark(start), "through_mark": mark(end)}
+    return TimeWindow(upstream="u", method="query", after=after, reason="", **marks, **values)
 
 
 def story(**options: Any) -> Story:
@@ -73,7 +78,7 @@ def done(told: Story, *pipelines: str) -> Story:
     for pipeline in pipelines:
         epoch = told.state.epochs.get(pipeline, 0) + 1
         leased(told, pipeline, epoch).then(Succeeded(batch.batch_id, pipeline, epoch))
-    through = batch.windows["u"].through_version
+    through = batch.windows["u"].through
     return told.then(Advanced(batch.batch_id, {"u": through}))
 
 
@@ -93,7 +98,7 @@ def test_the_watermark_carries_the_mark_of_its_step() -> None:
         (step(0, 3, 5, through=2), "is one step"),
         (step(0, 3, 5, through=0), "stands at the mark"),
         (step(0, 3, 5, deferred=True), "both deferred and known"),
-        (replace(step(0, 3, 5), query=Query("other", "parquet")), "processed by time"),
+        (replace(step(0, 3, 5), query=TimeQuery("other", "parquet")), "processed by time"),
         (window("u", 0, 1), "processed by time"),
     ],
 )
@@ -139,7 +144,7 @@ def test_an_end_is_frozen_once_for_all_pipelines() -> None:
     leased(told, "q")
 
     batch = newest(told)
-    assert batch.window_for("q", "u").end_mark == mark(4)
+    assert batch.window_for("q", "u").through_mark == mark(4)
     assert "frozen already" in refused(told, freeze(told, step(-1, None, 5)))
     assert "frozen already" in refused(told, freeze(told, step(-1, None, 5), "q"))
 
@@ -157,7 +162,7 @@ def test_only_the_newest_lease_freezes() -> None:
         step(-1, 2, 4),
         step(-1, None, 4, through=1),
         step(-1, None, 4, table_id="another"),
-        replace(step(-1, None, 4), query=Query("other", "parquet")),
+        replace(step(-1, None, 4), query=TimeQuery("other", "parquet")),
     ],
 )
 def test_nothing_but_the_end_is_frozen(window: Window) -> None:
@@ -205,8 +210,8 @@ def test_only_values_that_are_committed_are_processed_again(kind: Any) -> None:
         step(0, 4, 3),
         step(0, 2, None),
         step(0, 2, None, deferred=True),
-        replace(step(0, 2, 4), query=Query("other", "parquet")),
-        replace(step(0, 2, 4), end_mark='{"type":"timestamp_ntz","value":"2026-01-02T00:00:00"}'),
+        replace(step(0, 2, 4), query=TimeQuery("other", "parquet")),
+        replace(step(0, 2, 4), through_mark=typed("timestamp_ntz", "2026-01-02T00:00:00")),
     ):
         assert "not of what is committed" in refused(told, again(wrong))
     told.then(again(step(0, 2, 4)))
@@ -214,11 +219,20 @@ def test_only_values_that_are_committed_are_processed_again(kind: Any) -> None:
     assert told.state.marks["default", "u"].mark == mark(5)
 
 
-def count(after: int, start: int | None, end: int | None) -> Window:
+def count(after: int, start: int | None, end: int | None) -> CursorWindow:
     """A window of a cursor that counts."""
-    marks = [None if n is None else f'{{"type":"int","value":"{n}"}}' for n in (start, end)]
-    plain = replace(step(after, None, None), kind="cursor", query=Query("id", "sql"))
-    return replace(plain, start_mark=marks[0], end_mark=marks[1])
+    marks = [None if n is None else ValueMark("int", n) for n in (start, end)]
+    return CursorWindow(
+        upstream="u",
+        method="query",
+        after=after,
+        through=after + 1,
+        reason="",
+        table_id="id of u",
+        query=CursorQuery("id", "sql"),
+        after_mark=marks[0],
+        through_mark=marks[1],
+    )
 
 
 def test_only_numbers_of_a_cursor_that_are_committed_are_backfilled() -> None:
@@ -231,14 +245,14 @@ def test_only_numbers_of_a_cursor_that_are_committed_are_backfilled() -> None:
         count(-1, 2, 10),
         count(-1, 4, 3),
         count(-1, None, 3),
-        replace(count(-1, 2, 4), query=Query("other", "sql")),
-        replace(count(-1, 2, 4), end_mark='{"type":"decimal","value":"4"}'),
+        replace(count(-1, 2, 4), query=CursorQuery("other", "sql")),
+        replace(count(-1, 2, 4), through_mark=ValueMark("decimal", Decimal(4))),
     ):
         assert "not of what is committed" in refused(told, again(wrong))
     told.then(again(count(-1, 2, 9)))
     told.then(again(count(-1, None, 9), "replay"))
 
-    assert told.state.marks["default", "u"].mark == count(-1, None, 9).end_mark
+    assert told.state.marks["default", "u"].mark == count(-1, None, 9).through_mark
 
 
 def reset_to(day: int | None, version: int, **options: Any) -> Reset:
@@ -250,7 +264,7 @@ def test_a_reset_to_a_value_is_the_next_step() -> None:
 
     assert "not the next" in refused(told, reset_to(2, 1))
     assert "stands at a mark" in refused(told, reset_to(None, 2))
-    other = replace(reset_to(2, 2), query=Query("other", "parquet"))
+    other = replace(reset_to(2, 2), query=TimeQuery("other", "parquet"))
     assert "in another way" in refused(told, other)
     told.then(reset_to(2, 2))
 

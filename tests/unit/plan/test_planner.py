@@ -11,7 +11,7 @@ from floodmark.errors import PlanError
 from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.plan import PlanRequest, Probe
 from floodmark.model.state import Mark, Pipeline, PlannedBatch, State
-from floodmark.model.window import Window
+from floodmark.model.window import VersionWindow, Window
 from floodmark.plan.planner import (
     closure,
     draft_batch,
@@ -55,9 +55,23 @@ def with_mark(state: State, upstream: str, version: int, *readers: str) -> State
     )
 
 
+def window(upstream: str) -> Window:
+    return VersionWindow(
+        upstream=upstream,
+        method="feed",
+        after=-1,
+        through=1,
+        reason="",
+        table_id=upstream,
+        feed_enabled=True,
+        schema_fingerprint="f",
+        latest_version=1,
+    )
+
+
 def with_open_batch(state: State, batch_id: str, seq: int, *upstreams: str) -> State:
     names = [f"/u/{u}" for u in upstreams]
-    windows = {n: Window(n, "feed", -1, 1, "", n, True, "f", 1) for n in names}
+    windows: dict[str, Window] = {n: window(n) for n in names}
     batch = PlannedBatch(batch_id, seq, "default", AT, "t", windows, {})
     opened = {("default", name): batch_id for name in names}
     return replace(

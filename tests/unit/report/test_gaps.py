@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -22,19 +23,22 @@ from floodmark.control.events import (
     Reset,
     Succeeded,
 )
-from floodmark.model.window import Window
+from floodmark.model.cursor_marks import ValueMark
+from floodmark.model.file_marks import AnyMark, FilesMark
+from floodmark.model.query import FILE_LIST, CursorQuery
+from floodmark.model.window import VersionWindow, Window, window_of
 from floodmark.report.gaps import find_gaps
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 REGISTERED = Registered("p", "default", ("/a",), "h")
 
 
-def window(after: int, through: int, **options: Any) -> Window:
-    return Window(
+def window(after: int, through: int, **options: Any) -> VersionWindow:
+    return VersionWindow(
         upstream="/a",
         method=options.pop("method", "feed"),
-        after_version=after,
-        through_version=through,
+        after=after,
+        through=through,
         reason="",
         table_id="id",
         feed_enabled=True,
@@ -49,7 +53,7 @@ def done(number: int, read: Window, *pipelines: str, kind: Any = "forward") -> l
     plan = Planned(f"b{number}", number, "default", (read,), dict.fromkeys(names, ("/a",)), kind)
     finished: list[Body] = [plan, *(Succeeded(f"b{number}", name, number) for name in names)]
     if kind == "forward":
-        finished.append(Advanced(f"b{number}", {"/a": read.through_version}))
+        finished.append(Advanced(f"b{number}", {"/a": read.through}))
     return finished
 
 
@@ -136,14 +140,25 @@ def test_who_left_misses_nothing_and_who_was_renamed_still_does() -> None:
     assert gaps(*SKIPPED, Renamed("p", "new")) == [(4, 9, ("new",))]
 
 
-MARKS = [f'{{"type":"int","value":"{number}"}}' for number in range(4)]
+NUMBERS = [ValueMark("int", number) for number in range(4)]
+LISTS = [FilesMark("list", number) for number in range(4)]
 
 
 def unnumbered(after: int, kind: Any = "cursor", **options: Any) -> Window:
-    start, end = (MARKS[after] if after >= 0 else None), MARKS[after + 1]
-    method = options.pop("method", "query")
-    place = window(after, after + 1, method=method, kind=kind, **options)
-    return replace(place, start_mark=start, end_mark=end)
+    query = CursorQuery("id", "sql") if kind == "cursor" else FILE_LIST
+    marks: Sequence[AnyMark] = LISTS if kind == "files" else NUMBERS
+    return window_of(
+        query,
+        upstream="/a",
+        method=options.pop("method", "query"),
+        after=after,
+        through=after + 1,
+        reason="",
+        table_id="id",
+        after_mark=marks[after] if after >= 0 else None,
+        through_mark=marks[after + 1],
+        **options,
+    )
 
 
 def marks_of(*bodies: Body) -> list[tuple[int, int, str | None, str | None]]:
@@ -152,7 +167,8 @@ def marks_of(*bodies: Body) -> list[tuple[int, int, str | None, str | None]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ends"), [("cursor", (None, MARKS[0])), ("files", (MARKS[0], MARKS[1]))]
+    ("kind", "ends"),
+    [("cursor", (None, NUMBERS[0].encoded())), ("files", (LISTS[0].encoded(), LISTS[1].encoded()))],
 )
 def test_what_was_given_up_of_a_cursor_or_of_files_is_told_by_marks_until_all_is_loaded(
     kind: Any, ends: tuple[str | None, str]

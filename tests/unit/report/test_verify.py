@@ -32,18 +32,18 @@ from floodmark.control.events import (
 from floodmark.control.tables import TABLES
 from floodmark.deltalog import Storage
 from floodmark.model.state import Holder, SinkDone
-from floodmark.model.window import Window
+from floodmark.model.window import VersionWindow, Window
 from floodmark.report.verify import CHECKS, gather
 
 APP = "floodmark/c/p/sink/0"
 
 
 def window(after: int, through: int, upstream: str = "/a") -> Window:
-    return Window(
+    return VersionWindow(
         upstream=upstream,
         method="feed",
-        after_version=after,
-        through_version=through,
+        after=after,
+        through=through,
         reason="",
         table_id="id",
         feed_enabled=True,

@@ -7,7 +7,7 @@ import pytest
 
 from floodmark.errors import SinkError
 from floodmark.model.delta import ChangeKind
-from floodmark.model.window import Window
+from floodmark.model.window import VersionWindow, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.sinks import rules
 from floodmark.sinks.rules import Target
@@ -22,12 +22,12 @@ def spec(mode: Any = "append", **options: Any) -> WriteSpec:
     return WriteSpec(target="/lake/out", mode=mode, name="out", **options)
 
 
-def feed(*changes: ChangeKind, rows: int | None = 5, versions: int = 2) -> Window:
-    return Window(
+def feed(*changes: ChangeKind, rows: int | None = 5, versions: int = 2) -> VersionWindow:
+    return VersionWindow(
         upstream="/lake/up",
         method="feed",
-        after_version=3,
-        through_version=3 + versions,
+        after=3,
+        through=3 + versions,
         reason="",
         table_id="u",
         feed_enabled=True,
@@ -38,10 +38,8 @@ def feed(*changes: ChangeKind, rows: int | None = 5, versions: int = 2) -> Windo
     )
 
 
-def snapshot(rows: int | None = 5, versions: int = 4) -> Window:
-    return replace(
-        feed(rows=rows), method="snapshot", after_version=-1, through_version=versions - 1
-    )
+def snapshot(rows: int | None = 5, versions: int = 4) -> VersionWindow:
+    return replace(feed(rows=rows), method="snapshot", after=-1, through=versions - 1)
 
 
 def refused(

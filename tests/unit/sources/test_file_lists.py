@@ -9,6 +9,7 @@ import pytest
 
 from floodmark.deltalog import Storage
 from floodmark.errors import PlanError, SourceError
+from floodmark.model.cursor_marks import ValueMark
 from floodmark.sources.file_lists import FileFacts, FileLists, listed, new_files, split_pattern
 
 STORAGE = Storage()
@@ -98,10 +99,10 @@ def test_a_sweep_keeps_the_lists_that_marks_name_and_those_that_are_young(tmp_pa
     lists = FileLists(str(tmp_path / "_control"), STORAGE)
     old = lists.keep("files://in/x", {"/in/a": FileFacts(1, 1)})
     new = lists.keep("files://in/x", {"/in/a": FileFacts(1, 1), "/in/b": FileFacts(1, 1)})
-    other = '{"type":"int","value":"3"}'
-    assert lists.sweep([new.encoded(), other], datetime(2000, 1, 1, tzinfo=UTC)) == 0
+    other = ValueMark("int", 3)
+    assert lists.sweep([new, other], datetime(2000, 1, 1, tzinfo=UTC)) == 0
     assert set(lists.read("files://in/x", old)) == {"/in/a"}
-    assert lists.sweep([new.encoded(), other], SOON) == 1
+    assert lists.sweep([new, other], SOON) == 1
     assert set(lists.read("files://in/x", new)) == {"/in/a", "/in/b"}
     with pytest.raises(SourceError):
         lists.read("files://in/x", old)
@@ -125,8 +126,8 @@ def test_how_files_were_corrected_is_kept_with_their_list_and_goes_where_it_goes
 
     assert lists.read("files://in", mark) == {"a": now, "b": now}
     assert lists.read("files://in", other) == {"a": before}
-    assert sum(".corrected." in path for path in lists.named([mark.encoded()])) == 1
-    assert lists.sweep([mark.encoded()], SOON) == 1
+    assert sum(".corrected." in path for path in lists.named([mark])) == 1
+    assert lists.sweep([mark], SOON) == 1
     assert lists.read("files://in", mark) == {"a": now, "b": now}
     lists.sweep([], SOON)
     assert not any(path.is_file() for path in tmp_path.rglob("*"))

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import SourceError
-from floodmark.model.window import Window
+from floodmark.model.window import VersionWindow
 from floodmark.testing.arrow import ArrowSource
 from floodmark.testing.windows import planned_window
 
@@ -34,7 +34,7 @@ def upstream(tmp_lake: Path) -> Path:
     return path
 
 
-def refused(window: Window) -> SourceError:
+def refused(window: VersionWindow) -> SourceError:
     with pytest.raises(SourceError) as caught:
         ArrowSource().check(window)
     error = caught.value
@@ -87,7 +87,7 @@ def test_another_table_in_its_place_is_refused(upstream: Path) -> None:
 
 
 def test_a_range_beyond_the_table_is_refused(upstream: Path) -> None:
-    window = replace(planned_window(upstream, "feed", 1, 3), through_version=4)
+    window = replace(planned_window(upstream, "feed", 1, 3), through=4)
 
     assert refused(window).code == "FM-SOURCE-001"
 

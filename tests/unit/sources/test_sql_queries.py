@@ -19,7 +19,6 @@ from tests.window_queries import window_query
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, mark_of
 from floodmark.model.sql_names import SqlDialect
-from floodmark.model.window import EVERY_ROW
 from floodmark.sources.sql.literals import literal
 from floodmark.sources.sql.parameters import bound, parameters_of
 from floodmark.sources.sql.parts import Parts, cuts_between
@@ -71,9 +70,9 @@ def shown(dialect: SqlDialect) -> Iterator[tuple[str, str]]:
     yield "window of strings", window_query(words, a, b)
     numbers = SqlRelation(dialect, "id", table="orders", overlap=10)
     yield "window of numbers", window_query(numbers, mark_of(5), mark_of(20))
-    whole = SqlRelation(dialect, EVERY_ROW, table="Sales.Orders")
+    whole = SqlRelation(dialect, None, table="Sales.Orders")
     yield "every row of a table", everything_query(whole)
-    plain = SqlRelation(dialect, EVERY_ROW, query="SELECT * FROM orders -- all\n;")
+    plain = SqlRelation(dialect, None, query="SELECT * FROM orders -- all\n;")
     yield "every row of a query", everything_query(plain)
     yield "no row", nothing_query(plain, None)
     parts = Parts("Order_Id", 3)

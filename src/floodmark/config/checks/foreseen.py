@@ -14,7 +14,6 @@ from floodmark.config.project.nodes import Step
 from floodmark.config.project.resolved import ResolvedNode, ResolvedPipeline
 from floodmark.errors import SinkError
 from floodmark.model.names import connection_of
-from floodmark.model.window import ANSWER, EVERY_ROW
 from floodmark.model.write import CHANGE_COLUMNS, DELTA, WriteSpec
 from floodmark.model.write_rules import (
     REPLACING,
@@ -143,7 +142,7 @@ def _is_always_whole(origin: _Origin) -> bool:
         return False
     if origin.node.kind == "delta":
         return upstream.method == "snapshot"
-    return upstream.time_column in (EVERY_ROW, ANSWER)
+    return upstream.reads_whole
 
 
 def _is_whole_above(origin: _Origin | None, pipeline: ResolvedPipeline) -> bool:

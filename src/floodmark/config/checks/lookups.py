@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from floodmark.config.checks.findings import Finding
 from floodmark.config.project.resolved import ResolvedNode, ResolvedPipeline
 from floodmark.config.text.tables import is_inside
-from floodmark.model.file_marks import FILES as LISTED
-from floodmark.model.window import ANSWER, EVERY_ROW
 
 ALL_LOOKUPS, OWN_TABLE, NOT_TOGETHER = "FM-CONFIG-030", "FM-CONFIG-031", "FM-CONFIG-032"
 NO_TABLE, TWO_WAYS, WRITTEN = "FM-CONFIG-033", "FM-CONFIG-034", "FM-CONFIG-035"
@@ -70,8 +68,7 @@ def _is_whole(node: ResolvedNode) -> bool:
     """Whether the read can be of everything: a table, files, an answer, or rows without a cursor."""
     if node.kind == "delta":
         return True
-    upstream = node.upstream
-    return upstream is not None and upstream.time_column in (EVERY_ROW, ANSWER, LISTED)
+    return node.upstream is not None and node.upstream.can_be_looked_up
 
 
 def _tables(pipeline: ResolvedPipeline) -> Iterator[Finding]:

@@ -17,7 +17,6 @@ from floodmark.config.project.resolved import (
 from floodmark.config.project.upstreams import UpstreamSettings
 from floodmark.config.project.writes import WriteSettings
 from floodmark.model.sql_names import name_parts
-from floodmark.model.window import CURSOR_FORMATS
 
 NOT_RUN = "FM-CONFIG-016"
 
@@ -310,7 +309,7 @@ def _two_ways(name: str, differences: str) -> Finding:
 
 def _shared_read(node: ResolvedNode, others: dict[str, ResolvedNode]) -> Iterator[Finding]:
     """Two nodes that read one table of a database share the rows that are put aside."""
-    if node.upstream is None or node.upstream.format not in CURSOR_FORMATS:
+    if node.upstream is None or not node.upstream.has_cursor:
         return
     first = others.setdefault(node.upstream.name, node)
     writes = [each.write for each in (first, node) if each.write is not None]

@@ -36,9 +36,8 @@ from floodmark.config.project.write_specs import spec_of
 from floodmark.config.project.writes import WriteSettings
 from floodmark.config.text.tables import is_inside, table_name
 from floodmark.model import cursor_marks
-from floodmark.model.file_marks import FILES as LISTED
 from floodmark.model.names import DATABASE, FILES, SOURCES
-from floodmark.model.window import ANSWER, EVERY_ROW
+from floodmark.model.query import EVERY_ROW, FILE_LIST, WHOLE_ANSWER
 from floodmark.model.write import WriteSpec
 
 ReadKind = Literal["node", "delta", "files", "database", "source"]
@@ -456,8 +455,8 @@ def _of_files(
     """Files of a folder or glob; known by connection and path, so that a lake may move."""
     return UpstreamSettings.model_construct(
         name=f"{FILES}{read.settings.connection or '.'}/{read.settings.path}",
-        time_column=LISTED,
-        format="files",
+        time_column=FILE_LIST.column,
+        format=FILE_LIST.format,
         baseline="latest" if read.settings.baseline == "latest" else None,
     )
 
@@ -473,7 +472,9 @@ def _of_source(
     name = f"{SOURCES}{read.connection}/{what}"
     cursor = read.incremental
     if cursor is None:
-        answer = UpstreamSettings.model_construct(name=name, time_column=ANSWER, format="files")
+        answer = UpstreamSettings.model_construct(
+            name=name, time_column=WHOLE_ANSWER.column, format=WHOLE_ANSWER.format
+        )
         return answer if connection is not None and connection.type == "http" else None
     try:
         baseline = _baseline(cursor)
@@ -494,7 +495,7 @@ def _of_database(
     read = resolved_read.settings
     cursor = cursor_of(node)
     if cursor is None and not needs_cursor(read.query, own_names(node)):
-        cursor = EVERY_ROW
+        cursor = EVERY_ROW.column
     if cursor is None:
         return None
     is_table = read.query is None and read.table

@@ -17,6 +17,7 @@ from floodmark.config.text.fields import (
     refused,
 )
 from floodmark.errors import ConfigError
+from floodmark.model.query import Query, query_of
 from floodmark.model.upstream import Upstream
 from floodmark.model.window import Format
 
@@ -84,6 +85,33 @@ class UpstreamSettings(DeltaReadSettings):
         """As it is written in a file: the name alone will do."""
         mapping = handler.resolve_ref_schema(handler(schema))
         return {"anyOf": [{"type": "string"}, mapping], "description": mapping["description"]}
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether windows are versions of a table."""
+        return self.time_column is None
+
+    @property
+    def has_cursor(self) -> bool:
+        """Whether rows are put aside before anybody reads them, since no two reads are the same."""
+        return self.query is not None and self.query.has_cursor
+
+    @property
+    def reads_whole(self) -> bool:
+        """Whether every window is all there is."""
+        return self.query is not None and self.query.reads_whole
+
+    @property
+    def can_be_looked_up(self) -> bool:
+        """Whether a read can be of everything, where there are no versions."""
+        return self.query is not None and self.query.can_be_looked_up
+
+    @property
+    def query(self) -> Query | None:
+        """How rows are found; None by versions."""
+        if self.time_column is None:
+            return None
+        return query_of(self.time_column, self.format or "parquet")  # type: ignore[arg-type]  # `one_of` says so
 
     def upstream(self) -> Upstream:
         """The same as the API takes it."""

@@ -9,7 +9,7 @@ from floodmark.control.events import (
 )
 from floodmark.control.rules.parts import with_batch, with_progress
 from floodmark.model.copying import replace
-from floodmark.model.marks import decoded
+from floodmark.model.marks import TimeMark
 from floodmark.model.state import Advance, Mark, PlannedBatch, State
 from floodmark.model.window import NOTHING_PROCESSED
 
@@ -32,7 +32,7 @@ def check_advanced(state: State, body: Advanced) -> str | None:
 def _check_advance(batch: PlannedBatch, upstream: str, version: int) -> str | None:
     if not batch.is_pending(upstream):
         return "it is not pending in this batch"
-    if version != batch.windows[upstream].through_version:
+    if version != batch.windows[upstream].through:
         return f"version {version} is not the planned end"
     return batch.held_because(upstream)
 
@@ -51,9 +51,8 @@ def advanced(state: State, event: Event) -> State:
             batch_id=batch.batch_id,
             advanced_at=event.at,
             advanced_by=event.actor,
-            kind=batch.windows[upstream].kind,
             query=batch.windows[upstream].query,
-            mark=batch.windows[upstream].end_mark,
+            mark=batch.windows[upstream].through_mark,
         )
         for upstream, version in body.upstreams.items()
     }
@@ -63,7 +62,7 @@ def advanced(state: State, event: Event) -> State:
         for pipeline, upstreams in batch.required.items()
         if upstream in upstreams and pipeline in state.pipelines
     }
-    state = with_progress(state, seeded, {u: w.end_mark for u, w in batch.windows.items()})
+    state = with_progress(state, seeded, {u: w.through_mark for u, w in batch.windows.items()})
     state = with_progress(state, _left_behind(state, batch, body), {})
     moved = {upstream: Advance(event.at, event.actor) for upstream in body.upstreams}
     batch = replace(batch, advanced={**batch.advanced, **moved})
@@ -122,7 +121,6 @@ def reset(state: State, event: Event) -> State:
             batch_id=before.batch_id if before else "",
             advanced_at=event.at,
             advanced_by=event.actor,
-            kind="time" if body.query else "version",
             query=body.query,
             mark=body.mark,
         )
@@ -143,4 +141,6 @@ def _goes_along(state: State, pipeline: str, body: Reset, before: Mark | None) -
     if stands_at >= committed or body.mark is None:
         return stands_at >= min(body.version, committed)
     mark = state.mark_of(pipeline, body.upstream, body.mark)
-    return mark is not None and decoded(mark).number >= decoded(body.mark).number
+    if not isinstance(mark, TimeMark) or not isinstance(body.mark, TimeMark):
+        return False
+    return mark.number >= body.mark.number

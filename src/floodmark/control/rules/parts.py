@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from floodmark.model.copying import replace
+from floodmark.model.file_marks import AnyMark
 from floodmark.model.state import PlannedBatch, Run, State
 from floodmark.model.window import Window
 
@@ -26,7 +27,7 @@ def with_run(state: State, run: Run, **more: Any) -> State:
 
 
 def with_progress(
-    state: State, reached: Mapping[tuple[str, str], int], marks: Mapping[str, str | None]
+    state: State, reached: Mapping[tuple[str, str], int], marks: Mapping[str, AnyMark | None]
 ) -> State:
     """The state with (pipeline, upstream) at these versions; `marks` by upstream says what they
     stand for where those are counted windows.

@@ -8,12 +8,11 @@ from floodmark.control.events import (
     Planned,
 )
 from floodmark.control.rules.parts import located, with_batch
-from floodmark.model import cursor_marks
 from floodmark.model.copying import replace
-from floodmark.model.cursor_marks import is_after
-from floodmark.model.marks import decoded_if_any
 from floodmark.model.state import Mark, PlannedBatch, State
 from floodmark.model.window import NOTHING_PROCESSED, Window
+
+_OTHER_MARKS = "its marks are not of what is committed"
 
 
 def check_planned(state: State, body: Planned) -> str | None:
@@ -55,37 +54,35 @@ def check_window(state: State, scope: str, window: Window) -> str | None:
         begins = {NOTHING_PROCESSED}
     elif mark and mark.table_id != window.table_id:
         return f"table id {window.table_id} is not {mark.table_id}, which was processed before"
-    if window.after_version not in begins:
-        return f"the window starts after {window.after_version}, the watermark is {max(begins)}"
-    if window.kind == "version" and (mark is None or mark.kind == "version"):
-        return None
+    if window.after not in begins:
+        return f"the window starts after {window.after}, the watermark is {max(begins)}"
     return _check_marks(window, None if window.reload else mark) or _check_step(
         state, scope, window, mark
     )
 
 
 def _check_marks(window: Window, mark: Mark | None) -> str | None:
-    """An upstream without versions goes on by the same query from the very mark it stands at."""
-    if mark and (mark.kind, mark.query) != (window.kind, window.query):
+    """An upstream goes on by the same query, from the very mark it stands at if it has one."""
+    if mark and mark.query != window.query:
         return f"it was processed by {mark.kind}, not by this {window.kind}"
-    if mark and mark.mark != window.start_mark:
-        return f"the window starts after {window.start_mark}, the watermark is {mark.mark}"
-    if window.deferred and window.end_mark is not None:
+    if mark and mark.mark != window.after_mark:
+        return f"the window starts after {window.start_mark}, the watermark is {mark.shown_mark}"
+    if window.deferred and window.through_mark is not None:
         return "an end cannot be both deferred and known"
-    if not window.has_news and (window.deferred or window.end_mark != window.start_mark):
+    if not window.has_news and (window.deferred or window.through_mark != window.after_mark):
         return "a window without news stands at the mark"
     return None
 
 
 def _check_step(state: State, scope: str, window: Window, mark: Mark | None) -> str | None:
     """One window is one step; the first begins at the beginning or at a baseline that was said."""
-    if window.kind != "version" and window.versions > 1:
+    if window.covers_one_step and window.versions > 1:
         return "a window without versions is one step"
-    if mark or window.start_mark is None or window.reload:
+    if mark or window.after_mark is None or window.reload:
         return None
     readers = [p.options_of(window.upstream) for p in state.pipelines_in(scope)]
-    begins = [options.first_mark(window.start_mark) for options in readers]
-    return None if window.start_mark in begins else f"nobody said to start at {window.start_mark}"
+    begins = [options.first_mark(window.after_mark) for options in readers]
+    return None if window.after_mark in begins else f"nobody said to start at {window.start_mark}"
 
 
 def _check_required(state: State, body: Planned) -> str | None:
@@ -101,7 +98,7 @@ def _check_required(state: State, body: Planned) -> str | None:
 
 def _check_seeded(state: State, body: Planned) -> str | None:
     """G4: a pipeline is listed for a window only if it has processed, or has to, all before it."""
-    after = {window.upstream: window.after_version for window in body.windows}
+    after = {window.upstream: window.after for window in body.windows}
     reloads = {window.upstream for window in body.windows if window.reload}
     for pipeline, upstreams in body.required.items():
         for upstream in upstreams:
@@ -138,21 +135,19 @@ def check_seed_window(state: State, scope: str, pipeline: str, window: Window) -
     committed = mark.version if mark else state.processed_through(pipeline, window.upstream)
     if (scope, window.upstream) in state.open_windows:
         return "a window is open there: its end would be missed"
-    if window.after_version != state.processed_through(pipeline, window.upstream):
-        return f"the window starts after {window.after_version}, not where the pipeline stands"
-    if window.through_version != committed:
-        return f"the window ends at {window.through_version}, the watermark is {committed}"
+    if window.after != state.processed_through(pipeline, window.upstream):
+        return f"the window starts after {window.after}, not where the pipeline stands"
+    if window.through != committed:
+        return f"the window ends at {window.through}, the watermark is {committed}"
     if mark and mark.table_id != window.table_id:
         return f"table id {window.table_id} is not {mark.table_id}, which was processed before"
     return _check_seed_marks(state, pipeline, window, mark) if mark else None
 
 
 def _check_seed_marks(state: State, pipeline: str, window: Window, mark: Mark) -> str | None:
-    if mark.kind == window.kind == "version":
-        return None
     begin = state.mark_of(pipeline, window.upstream, mark.mark)
-    expected = (mark.kind, mark.query, begin, mark.mark)
-    found = (window.kind, window.query, window.start_mark, window.end_mark)
+    expected = (mark.query, begin, mark.mark)
+    found = (window.query, window.after_mark, window.through_mark)
     return None if found == expected else "its marks are not those of the pipeline and the scope"
 
 
@@ -170,48 +165,21 @@ def _check_again(state: State, body: Planned) -> str | None:
     for window in body.windows:
         mark = state.marks.get((body.scope, window.upstream))
         problem = _check_committed(window, mark)
-        if problem is None and body.batch_kind == "backfill" and mark and window.kind == "cursor":
-            problem = _check_range(window, mark)
+        if problem is None and body.batch_kind == "backfill" and mark:
+            problem = None if window.is_range_of(mark) else _OTHER_MARKS
         if problem:
             return f"{window.upstream}: {problem}"
     return None
 
 
-def _check_range(window: Window, mark: Mark) -> str | None:
-    """A range of cursor values has two ends of the column's type, the last one committed."""
-    ends = (window.start_mark, window.end_mark, mark.mark)
-    begin, end, committed = map(cursor_marks.decoded_if_any, ends)
-    if not window.has_news:
-        return None
-    if begin is None or end is None or committed is None or window.query != mark.query:
-        return "its marks are not of what is committed"
-    is_one_type = begin.type == end.type == committed.type
-    if not is_one_type or is_after(begin, end) or is_after(end, committed):
-        return "its marks are not of what is committed"
-    return None
-
-
 def _check_committed(window: Window, mark: Mark | None) -> str | None:
-    if window.has_news and (mark is None or window.through_version > mark.version):
+    if window.has_news and (mark is None or window.through > mark.version):
         return "only what is committed can be processed again"
     if mark and mark.table_id != window.table_id:
         return f"table id {window.table_id} is not {mark.table_id}"
-    if mark and window.has_news and not _is_committed_span(window, mark):
-        return "its marks are not of what is committed"
+    if mark and window.has_news and not window.is_committed_span(mark):
+        return _OTHER_MARKS
     return None
-
-
-def _is_committed_span(window: Window, mark: Mark) -> bool:
-    """Whether a window of values lies within what is committed, in the same way."""
-    if window.kind == mark.kind != "time":
-        return True
-    begin, end, committed = map(decoded_if_any, (window.start_mark, window.end_mark, mark.mark))
-    if (window.kind, window.query) != (mark.kind, mark.query) or window.deferred:
-        return False
-    if end is None or committed is None:  # a step of no rows, at the beginning
-        return begin == end
-    is_one_type = {end.type} == {one.type for one in (begin or end, committed)}
-    return is_one_type and (begin or end).number <= end.number <= committed.number
 
 
 def planned(state: State, event: Event) -> State:

@@ -167,14 +167,13 @@ def check_amended(state: State, body: Amended) -> str | None:
 
 def _range(window: Window) -> tuple[object, ...]:
     return (
-        window.after_version,
-        window.through_version,
+        window.after,
+        window.through,
         window.table_id,
         window.reload,
-        window.kind,
         window.query,
-        window.start_mark,
-        window.end_mark,
+        window.after_mark,
+        window.through_mark,
     )
 
 
@@ -215,11 +214,11 @@ def _caught_up(state: State, body: Succeeded) -> State:
     if not is_at_once or body.pipeline not in state.pipelines:
         return state
     reached = {
-        (body.pipeline, upstream): batch.windows[upstream].through_version
+        (body.pipeline, upstream): batch.windows[upstream].through
         for upstream in batch.upstreams_of(body.pipeline)
         if batch.windows[upstream].has_news
     }
-    return with_progress(state, reached, {u: w.end_mark for u, w in batch.windows.items()})
+    return with_progress(state, reached, {u: w.through_mark for u, w in batch.windows.items()})
 
 
 def failed(state: State, event: Event) -> State:

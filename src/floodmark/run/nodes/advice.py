@@ -61,7 +61,7 @@ def advice(pipelines: Sequence[ResolvedPipeline]) -> dict[str, Caution]:
             if upstream is None or node.is_lookup:
                 continue
             joiners = list(dict.fromkeys(_joiners(name, pipeline)))
-            is_by_version = node.kind == "delta" and upstream.time_column is None
+            is_by_version = node.kind == "delta" and upstream.has_versions
             if joiners and is_by_version and _is_only_joined(name, pipeline):
                 is_whole = upstream.method == "snapshot"
                 found[upstream.name] = _told(name, joiners, is_whole=is_whole)

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from floodmark.model.cursor_marks import CursorMark, decoded, decoded_if_any, is_after
-from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.cursor_marks import CursorMark, is_after
+from floodmark.model.window import CursorWindow
 from floodmark.sources.sql.queries import Beginning, Bounds
 
 
@@ -33,11 +33,11 @@ class Cursor(Protocol):
 
 
 def landed_bounds(
-    window: Window,
+    window: CursorWindow,
     cursor: Cursor,
     *,
     edge: Beginning | None,
-    baseline: str | None,
+    baseline: CursorMark | None,
     is_first_run: bool,
     is_ordered: bool,
 ) -> Bounds:
@@ -46,30 +46,28 @@ def landed_bounds(
     `edge` is where the edge before the window begins; None if the window meets no row again. An
     overlap that was made longer reaches further only once windows have read so far.
     """
-    high = decoded(str(window.end_mark))
+    high = window.through_mark
+    assert high is not None  # noqa: S101  (only windows whose end is known are read)
     has_nulls = cursor.includes_nulls and is_ordered
-    is_first = window.after_version == NOTHING_PROCESSED
-    if window.start_mark is None or (is_first and is_first_run):
+    if window.after_mark is None or (window.is_first and is_first_run):
         return Bounds(None, high, has_nulls=has_nulls)
-    start = cursor.typed(decoded(window.start_mark), high)
-    if not is_ordered or is_first:
+    start = cursor.typed(window.after_mark, high)
+    if not is_ordered or window.is_first:
         return Bounds(start, high, excludes_low=True, has_nulls=has_nulls)
     begin = Beginning(cursor.reach(start))
     if edge is not None:
         begin = _later(begin, _typed(edge, cursor, high))
-    floor = decoded_if_any(baseline)
-    if floor is not None:
-        begin = _later(begin, Beginning(cursor.typed(floor, high), is_excluded=True))
+    if baseline is not None:
+        begin = _later(begin, Beginning(cursor.typed(baseline, high), is_excluded=True))
     return Bounds(begin.mark, high, excludes_low=begin.is_excluded, has_nulls=has_nulls)
 
 
-def older_bounds(cursor: Cursor, part: Bounds, baseline: str | None) -> Bounds | None:
+def older_bounds(cursor: Cursor, part: Bounds, baseline: CursorMark | None) -> Bounds | None:
     """What lies before the landed rows, or those near the mark; None where nothing does."""
     if part.low is None:
         return None
-    floor = decoded_if_any(baseline)
     return Bounds(
-        None if floor is None else cursor.typed(floor, part.high),
+        None if baseline is None else cursor.typed(baseline, part.high),
         part.low,
         excludes_low=True,
         excludes_high=not part.excludes_low,

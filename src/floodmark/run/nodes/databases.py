@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from floodmark import failpoints
 from floodmark.errors import SourceError
-from floodmark.model.cursor_marks import CursorMark, decoded, decoded_if_any
+from floodmark.model.cursor_marks import CursorMark
+from floodmark.model.file_marks import cursor_mark
 from floodmark.model.names import short_hash
 from floodmark.model.receipt import WriteResult
-from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model.window import CursorWindow, Window
 from floodmark.model.write import Strategy, WriteSpec
 from floodmark.run.context import Run
-from floodmark.run.edges import meets_again
-from floodmark.run.lost_targets import whole_window
 from floodmark.run.nodes.cursor_ranges import (
     edge_beginning,
     landed_bounds,
@@ -37,13 +36,14 @@ FIRST_RUN, LATER_RUN = "first", "later"
 
 
 def read_database(
-    run: Run, window: Window, readers: Sequence[WriteSpec], *, first_run: bool
+    run: Run, planned: Window, readers: Sequence[WriteSpec], *, first_run: bool
 ) -> Output:
     """The rows of a window that no window before has applied.
 
     1 the rows that the window's bounds give are landed, 2 those that the next window will meet
     again are kept as its edge, 3 only then does anybody read them: a retry finds both as they were.
     """
+    window = CursorWindow.of(planned)
     reader = reader_of(run.readers, window.upstream, run.pipeline)
     # Without a query of its own a first run reads what all runs read. Nodes that share the upstream
     # may differ in what their writes replace: they must not differ in how its rows are read.
@@ -51,11 +51,11 @@ def read_database(
     rows = DatabaseRows(run, reader, window, readers, by_own_query)
     rows.put_aside()
 
-    def output(make: Make, given: Window) -> Output:
+    def output(make: Make, given: CursorWindow) -> Output:
         return Output(make, (given,), is_replayable=True, has_news=given.has_news)
 
-    is_read_whole = window.query is not None and window.query.is_whole
-    standing = output(rows.everything, whole_window(window)) if is_read_whole else None
+    is_read_whole = window.reads_every_row
+    standing = output(rows.everything, window.whole()) if is_read_whole else None
     first = run.first_window(window)
     if run.rebuilds:
         now = output(lambda: rows.whole(window), window)
@@ -85,7 +85,7 @@ def look_up_database(run: Run, window: Window, readers: Sequence[WriteSpec]) -> 
         frame: DataFrame = table.load(landed.target)
         return frame
 
-    given = whole_window(window)
+    given = window.whole()
     rows = Output(make, (given,), is_replayable=True, has_news=False)
     return replace(rows, windows=(), standing=rows, is_read_whole=True)
 
@@ -127,20 +127,21 @@ class DatabaseRows:
 
     run: Run
     reader: CursorReader
-    window: Window
+    window: CursorWindow
     """As this pass sees it: a rebuild begins at the beginning."""
     readers: Sequence[WriteSpec]
     first_run: bool
     """Whether the `first_run_query` is read: only a node that has the upstream alone has one."""
 
     @property
-    def planned(self) -> Window:
+    def planned(self) -> CursorWindow:
         """The window of the batch."""
-        return self.run.batch.window_for(self.run.pipeline, self.window.upstream)
+        window = self.run.batch.window_for(self.run.pipeline, self.window.upstream)
+        return CursorWindow.of(window)
 
     def put_aside(self) -> None:
         """Land the rows of the planned window, and keep its edge; twice is once."""
-        if self.planned.has_news and self.planned.end_mark is not None:
+        if self.planned.has_news and self.planned.is_frozen:
             landed = self._landed
             if self.run.batch.is_ordered and self._has_cursor:
                 self._keep_edge(landed)
@@ -150,25 +151,26 @@ class DatabaseRows:
     def fresh(self) -> DataFrame:
         """The rows of the window, without those that were applied before; with change columns."""
         window = self.planned
-        if not window.has_news or window.end_mark is None:
+        if not window.has_news or not window.is_frozen:
             return self._shown(self._empty())
         frame = self._rows()
         if self._meets_again and window.method == "lost":
             # What is near the mark is given up; the edge takes it for applied.
             cursor = self.reader.identity(frame.columns).cursor
-            frame = frame.where(compared(cursor, decoded(str(window.start_mark)), "after"))
+            assert window.after_mark is not None  # noqa: S101  (what meets rows again begins somewhere)
+            frame = frame.where(compared(cursor, window.after_mark, "after"))
         elif self._meets_again:
             from floodmark.sources.sql.edge_frames import fresh_rows
 
-            frame = fresh_rows(frame, self._edge(window.after_version), self._where)
+            frame = fresh_rows(frame, self._edge(window.after), self._where)
         return self._shown(frame)
 
-    def whole(self, first: Window) -> DataFrame:
+    def whole(self, first: CursorWindow) -> DataFrame:
         """All rows up to the end of the window, as the window of a first run has them.
 
         Those of the planned window are the landed ones: so the edge is true for both.
         """
-        end = decoded_if_any(self.planned.end_mark)
+        end = self.planned.through_mark
         if end is None:
             return self._shown(self._empty())
         if self._is_first or not self._has_cursor:
@@ -177,7 +179,7 @@ class DatabaseRows:
             frame, part, after = self._rows(), self._bounds, self._landed.target.rpartition("/")[2]
         else:
             frame, part, after = self._applied(end), self._near(end), ""
-        older = older_bounds(self.reader, part, first.start_mark)
+        older = older_bounds(self.reader, part, first.after_mark)
         if older is None:
             return self._shown(frame)
         rows = self._older(older, after)
@@ -205,16 +207,16 @@ class DatabaseRows:
 
         def make() -> DataFrame:
             frame = self.reader.frame(self.run.spark, self._near(end))
-            return applied_rows(frame, self._edge(self.planned.through_version), self._where)
+            return applied_rows(frame, self._edge(self.planned.through), self._where)
 
         return self._at(self._land("near", make))
 
     def _near(self, end: CursorMark) -> Bounds:
-        return near_bounds(self.reader, end, self._edge_beginning(self.planned.through_version))
+        return near_bounds(self.reader, end, self._edge_beginning(self.planned.through))
 
     def _empty(self) -> DataFrame:
         """No rows, with their columns."""
-        mark = decoded_if_any(self.planned.start_mark)
+        mark = self.planned.after_mark
         has_own = self._is_first and self.reader.has_first_run_query
         return self.reader.no_rows(self.run.spark, mark, first_run=has_own)
 
@@ -227,7 +229,7 @@ class DatabaseRows:
 
     @property
     def _is_first(self) -> bool:
-        return self.planned.after_version == NOTHING_PROCESSED
+        return self.planned.is_first
 
     @property
     def _by_first_query(self) -> bool:
@@ -238,17 +240,17 @@ class DatabaseRows:
         """
         if self.first_run or self.run.batch.is_ordered:
             return self.first_run
-        return self.reader.reads_again_by_first_query(has_start=self.planned.start_mark is not None)
+        return self.reader.reads_again_by_first_query(has_start=self.planned.after_mark is not None)
 
     @property
     def _has_cursor(self) -> bool:
         """Without one every window is all rows, and no later window has to know which they were."""
-        return self.planned.query is None or not self.planned.query.is_whole
+        return not self.planned.reads_every_row
 
     @property
     def _meets_again(self) -> bool:
         """Whether the window reads rows that windows before it have read."""
-        return meets_again(self.planned) and self.run.batch.is_ordered
+        return self.planned.meets_again and self.run.batch.is_ordered
 
     @cached_property
     def _bounds(self) -> Bounds:
@@ -263,8 +265,8 @@ class DatabaseRows:
         return landed_bounds(
             window,
             self.reader,
-            edge=self._edge_beginning(window.after_version) if is_after_edge else None,
-            baseline=self.run.baseline_of(window),
+            edge=self._edge_beginning(window.after) if is_after_edge else None,
+            baseline=cursor_mark(self.run.baseline_of(window)),
             is_first_run=self.first_run,
             is_ordered=self.run.batch.is_ordered,
         )
@@ -293,7 +295,7 @@ class DatabaseRows:
         if self._meets_again and self.planned.method != "lost":
             from floodmark.sources.sql.edge_frames import refuse_unknowable
 
-            refuse_unknowable(frame, self._edge(self.planned.after_version), self._where)
+            refuse_unknowable(frame, self._edge(self.planned.after), self._where)
 
     def _land(
         self, part: str, make: Callable[[], DataFrame], bounds: Callable[[], str] = str
@@ -320,7 +322,7 @@ class DatabaseRows:
             is_near = compared(identity.cursor, begin.mark)
             return edge_left_by(frame, identity, is_near, begin).coalesce(1)
 
-        step = self.planned.through_version
+        step = self.planned.through
         # One write for each landing: a step may be written again, by a batch that loads all anew.
         made_from = f"{self.run.batch.seq}.{landed.target.rpartition('/')[2]}"
         upstream = self.planned.upstream

@@ -13,7 +13,6 @@ from floodmark.config.project import NodeSettings
 from floodmark.errors import RunError
 from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import WriteResult
-from floodmark.model.window import CURSOR_FORMATS, NOTHING_PROCESSED, Window
 from floodmark.model.write import WriteSpec
 from floodmark.model.write_rules import REPLACING
 from floodmark.run.context import Run
@@ -111,12 +110,12 @@ class NodeRun:
         """
         upstream = self.node.upstream
         spec = self.node.spec
-        if upstream is None or upstream.format not in CURSOR_FORMATS or spec is None:
+        if upstream is None or not upstream.has_cursor or spec is None:
             return False
         planned = self.run.batch.window_for(
             self.run.pipeline, self.run.window(upstream.name).upstream
         )
-        if planned.after_version != NOTHING_PROCESSED or not self.run.batch.is_ordered:
+        if not planned.is_first or not self.run.batch.is_ordered:
             return False
         write = self.node.settings.write
         has_query = write is not None and write.first_run_query
@@ -133,7 +132,7 @@ class NodeRun:
         if not run.loads_anew or not run.batch.is_ordered or run.rebuilds:
             return False
         # An upstream that has no news now may have filled the target before.
-        begins = all(window.after_version == NOTHING_PROCESSED for window in run.windows)
+        begins = all(window.is_first for window in run.windows)
         return begins and all(window.is_whole for window in made.windows if window.has_news)
 
     def _enough_to_replace(self, spec: WriteSpec, made: Output) -> Output:
@@ -153,7 +152,7 @@ class NodeRun:
             return made  # refused by the rules of the write
         if made.whole is not None:
             return _with_rows_of(made.whole, made)
-        if any(window.after_version != NOTHING_PROCESSED for window in made.windows):
+        if any(not window.is_first for window in made.windows):
             raise self._would_be_emptied(spec)
         return made
 
@@ -181,9 +180,11 @@ class NodeRun:
         if self.node.is_lookup:
             return self._looked_up(upstream.name)
         window = self.run.window(upstream.name)
-        if window.kind == "cursor":
+        if window.is_landed:
             return read_database(self.run, window, self.sharers, first_run=self.is_first_run)
-        is_read_whole = self._is_read_whole(window)
+        read = self.node.settings.read
+        is_asked_for = read is not None and read.method == "snapshot"
+        is_read_whole = window.is_read_whole(as_asked=is_asked_for)
         name = upstream.name
         return read_by(
             self.run,
@@ -199,14 +200,14 @@ class NodeRun:
         window = run.lookups.get(name) or run.lookups.get(run.stored_name(name))
         if window is None:
             raise not_frozen(run, name)
-        if window.kind == "cursor":
+        if window.is_landed:
             return look_up_database(run, window, self.readers)
         return looked_up(run, window)
 
     def _notes(self) -> dict[str, str]:
         """How the rows of a web API were come by: nobody takes an old answer for a new one."""
         upstream = self.node.upstream
-        if upstream is None or upstream.format != "source":
+        if upstream is None or not upstream.has_cursor:
             return {}
         reader = reader_of(self.run.readers, upstream.name, self.run.pipeline)
         note = getattr(reader, "note", None)
@@ -230,15 +231,6 @@ class NodeRun:
 
     def _applied(self, frame: Any, others: Mapping[str, Any]) -> Any:
         return self.run.transformed(self.steps, frame, others, self.root)
-
-    def _is_read_whole(self, window: Window) -> bool:
-        """Whether every batch that has news of an upstream reads all of it."""
-        read = self.node.settings.read
-        if window.kind == "version":
-            is_asked_for = read is not None and read.method == "snapshot"
-            has_no_feed = not window.feed_enabled and window.method != "lost"
-            return is_asked_for or has_no_feed
-        return window.query is not None and window.query.is_answer
 
     # Output ---------------------------------------------------------------------------------------
 

@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 from floodmark.errors import FloodmarkError, RunError, SourceError
 from floodmark.model.delta import VersionFacts, enable_feed_command
 from floodmark.model.receipt import WriteResult, metadata_of
-from floodmark.model.window import NOTHING_PROCESSED, Method, Window
+from floodmark.model.window import NOTHING_PROCESSED, Method, VersionWindow, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.landed import UNREADABLE
-from floodmark.run.lost_targets import whole_window
 from floodmark.sources.counts import RowCount
 
 T = TypeVar("T")
@@ -57,14 +56,14 @@ def read_by(
 ) -> Output:
     """What a node reads of an upstream; its rows are counted as they are read, or before it."""
     count = RowCount(window, make, is_observed=is_observed)
-    first, standing = run.first_window(window), whole_window(window)
-    is_replayable = window.kind in ("version", "files")
+    first, standing = run.first_window(window), window.whole()
+    is_replayable = window.is_replayable
 
     def all_of(given: Window) -> Output:
         def make_all() -> Any:
             if given is standing:
                 count.frame()  # all of it is what is new, where a table is read whole
-            if given.kind != "version" and given.end_mark is None:
+            if not given.is_frozen:
                 raise _not_frozen(run, given)
             return run.read(given)
 
@@ -84,7 +83,7 @@ def read_by(
 
 def looked_up(run: Run, window: Window) -> Output:
     """All of a table as the batch has frozen it; it has no news, and no rule of a write asks for it."""
-    given = whole_window(window)
+    given = window.whole()
     rows = Output(lambda: run.read(given), (given,), is_replayable=True, has_news=False)
     return replace(rows, windows=(), standing=rows, is_read_whole=True)
 
@@ -127,7 +126,7 @@ def committed(run: Run, node: str, result: WriteResult, made: Output) -> Output:
         raise commit_gone(run, node, result, f"{error.title}: {error.found}") from error
     is_whole = window.method == "snapshot"
     table = output(replace(window, method="snapshot", rows=None, changes=frozenset()))
-    none = replace(window, after_version=window.through_version, rows=0, bytes=0)
+    none = replace(window, after=window.through, rows=0, bytes=0)
     news = output(window if made.has_news else none)
     return replace(
         news,
@@ -138,18 +137,18 @@ def committed(run: Run, node: str, result: WriteResult, made: Output) -> Output:
     )
 
 
-def committed_window(run: Run, node: str, result: WriteResult) -> Window:
+def committed_window(run: Run, node: str, result: WriteResult) -> VersionWindow:
     """The version of a target that holds a node's rows, as a window."""
     log, version = run.log_of(result.target), result.version
     facts, commit = log.facts(), log.versions(version, version)[0]
     is_whole = run.rebuilds or replaces_all_rows(commit)
     method: Method = "snapshot" if is_whole else "feed"
     _, fingerprint = log.schema_at(version)
-    return Window(
+    return VersionWindow(
         upstream=result.target,
         method=method,
-        after_version=version - 1,
-        through_version=version,
+        after=version - 1,
+        through=version,
         reason=f"what node {node} committed in this batch",
         table_id=facts.table_id,
         feed_enabled=log.feed_enabled_at(version),
@@ -203,15 +202,15 @@ def commit_gone(run: Run, node: str, result: WriteResult, why: str) -> RunError:
     )
 
 
-def landed_window(run: Run, node: str, landed: WriteResult) -> Window:
+def landed_window(run: Run, node: str, landed: WriteResult) -> VersionWindow:
     """The table with the rows of a landing as a window: all there is, wherever its files are now."""
     version, log = run.landed_version(landed), run.log_of(landed.target)
     facts = log.facts()
-    return Window(
+    return VersionWindow(
         upstream=landed.target,
         method="snapshot",
-        after_version=NOTHING_PROCESSED,
-        through_version=version,
+        after=NOTHING_PROCESSED,
+        through=version,
         reason=f"what node {node} put aside in this batch",
         table_id=facts.table_id,
         feed_enabled=facts.feed_enabled,
@@ -245,7 +244,7 @@ def refuse_without_feed(run: Run, node: str, target: str, children: list[str]) -
 def landed(run: Run, name: str, output: Output, readers: Sequence[WriteSpec]) -> Output:
     """The same rows, computed once and put aside for the writes that read them."""
 
-    def land() -> Window:
+    def land() -> VersionWindow:
         rows = run.land(name, lambda: stored(output.make()), output.windows, readers)
         # No target has them yet. Rows that an earlier attempt put aside were compared by it.
         for count in output.counts:

@@ -23,7 +23,6 @@ from floodmark.model.cursor_marks import (
 )
 from floodmark.model.marks import TimeMark
 from floodmark.model.sql_names import SqlDialect, column_name, name_parts, qualified, quoted_for
-from floodmark.model.window import EVERY_ROW
 from floodmark.sources.sql.literals import FINER, last_literal, literal
 from floodmark.sources.sql.parameters import Parameter, bound, tokens_of, unbound
 
@@ -44,8 +43,8 @@ class SqlRelation:
     """What is read: a table, or the rows of a query, and the column that tells what is new."""
 
     dialect: SqlDialect
-    cursor: str
-    """Written as in SQL: a plain name is folded as the database folds it. EVERY_ROW for none."""
+    cursor: str | None
+    """Written as in SQL: a plain name is folded as the database folds it; None for none."""
     table: str | None = None
     query: str | None = None
     overlap: Overlap | None = None
@@ -57,12 +56,12 @@ class SqlRelation:
     @property
     def has_cursor(self) -> bool:
         """Whether a column tells what is new."""
-        return self.cursor != EVERY_ROW
+        return self.cursor is not None
 
     @property
     def column(self) -> str:
         """The quoted cursor column."""
-        return quoted_for(self.dialect, column_name(self.dialect, self.cursor))
+        return quoted_for(self.dialect, column_name(self.dialect, self.cursor or ""))
 
     @property
     def ordered(self) -> str:

@@ -15,7 +15,6 @@ from floodmark.model.cursor_marks import (
     CursorMark,
     ValueMark,
     as_type_of,
-    decoded_if_any,
     highest,
     is_after,
     lowered,
@@ -24,8 +23,9 @@ from floodmark.model.delta import TableFacts
 from floodmark.model.marks import TimeMark
 from floodmark.model.names import matching
 from floodmark.model.plan import TimeFacts
+from floodmark.model.query import EVERY_ROW
 from floodmark.model.sql_names import column_name
-from floodmark.model.window import NO_VERSION, NOTHING_PROCESSED, Window
+from floodmark.model.window import NOTHING_PROCESSED, CursorWindow
 from floodmark.sources.jdbc import JdbcConnection, asked, probe, read, read_in_parts
 from floodmark.sources.keeping import Scratch
 from floodmark.sources.sql.edge_frames import Identity
@@ -105,7 +105,7 @@ class SqlReader:
         return TableFacts(
             path=self.upstream,
             table_id=self._table_id(),
-            latest_version=NO_VERSION,
+            latest_version=NOTHING_PROCESSED,
             latest_at=_EPOCH,
             earliest_version=0,
             feed_enabled=False,
@@ -126,14 +126,15 @@ class SqlReader:
     def fingerprint(self, *, first_run: bool) -> str:
         """Changes with what is read, not with when."""
         relation = self._chosen(first_run=first_run)
-        text = "\n".join(map(str, (relation.table, relation.query, relation.cursor, self.keys)))
+        cursor = relation.cursor or EVERY_ROW.column
+        text = "\n".join(map(str, (relation.table, relation.query, cursor, self.keys)))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     # What is new ----------------------------------------------------------------------------------
 
     def look(
         self,
-        window: Window,
+        window: CursorWindow,
         now: datetime,
         spark: SparkSession | None,
         scratch: Scratch | None = None,  # noqa: ARG002 a look into a database keeps nothing
@@ -143,12 +144,12 @@ class SqlReader:
         Raises FM-SOURCE-030 to -034.
         """
         if not self.relation.has_cursor:
-            return TimeFacts("timestamp", _later(now, window.start_mark))
-        is_first = window.after_version == NOTHING_PROCESSED
+            return TimeFacts("timestamp", _later(now, window.after_mark))
+        is_first = window.is_first
         relation = self._bound(self._chosen(first_run=is_first), spark)
         if relation is None or (self.connect is None and spark is None):
             return None
-        start = decoded_if_any(window.start_mark)
+        start = window.after_mark
         newest = self._settled_newest(relation, start, now, spark)
         if newest is None:
             return TimeFacts("string" if start is None else start.type, None)
@@ -285,7 +286,7 @@ class SqlReader:
     def identity(self, columns: list[str]) -> Identity:
         """What tells rows apart, by the columns as the frame spells them; raises FM-SOURCE-034."""
         dialect = self.relation.dialect
-        named = [column_name(dialect, name) for name in (self.relation.cursor, *self.keys)]
+        named = [column_name(dialect, name) for name in (self.relation.cursor or "", *self.keys)]
         found = [matching(name, columns) for name in named]
         for name, column in zip(named, found, strict=True):
             if column is None:
@@ -307,9 +308,9 @@ class SqlReader:
         return None if query is None else replace(relation, query=query)
 
 
-def _later(now: datetime, start: str | None) -> TimeMark:
+def _later(now: datetime, before: CursorMark | None) -> TimeMark:
     """The mark of a window of all rows: when it was planned, and after the one before it."""
-    mark, before = TimeMark("timestamp", now), decoded_if_any(start)
+    mark = TimeMark("timestamp", now)
     if before is None or is_after(mark, before):
         return mark
     assert isinstance(before, TimeMark)  # noqa: S101  (another way of reading was refused before)

@@ -105,7 +105,7 @@ def test_a_plan_shows_the_version_and_the_table_of_each_lookup(
     (batch,) = make_project(SHOP % ("left", APPEND)).freeze()
 
     frozen = {Path(w.upstream).name: w for w in batch.lookups}
-    assert {name: w.through_version for name, w in frozen.items()} == {
+    assert {name: w.through for name, w in frozen.items()} == {
         "countries": 1,
         "customers": 0,
     }
@@ -139,14 +139,14 @@ def test_a_replay_looks_up_what_its_batch_has_and_a_backfill_what_is_there_now(
     coordinator = project.coordinator
 
     replay = coordinator.replay(str(first.batch_id), allow_stale=True)
-    assert [window.through_version for window in replay.lookups] == [0, 0]
+    assert [window.through for window in replay.lookups] == [0, 0]
     raised(project.retry(str(replay.batch_id)))
     assert rows(lake / "facts") == [(1, "CH")]
 
     backfill = coordinator.backfill(
         str(lake / "orders"), start=0, end=0, pipelines=["orders"], scope="orders", allow_stale=True
     )
-    assert sorted(window.through_version for window in backfill.lookups) == [0, 1]
+    assert sorted(window.through for window in backfill.lookups) == [0, 1]
     raised(project.retry(str(backfill.batch_id)))
     assert rows(lake / "facts") == [(1, "Swiss")]
 
@@ -188,7 +188,7 @@ def test_a_frozen_version_that_is_gone_is_told_and_only_a_newer_one_takes_its_pl
     assert rows(lake / "more") == rows(lake / "facts") == [(1, "CH")]
     (batch,) = project.coordinator.status(batch_id)
     amended = batch.amended["orders"][str(lake / "countries")]
-    assert amended.through_version > 0
+    assert amended.through > 0
     assert "already written with version 0: facts" in amended.reason
 
 
