@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.harness import Figure, median, spread, step
 from bench.streams_load import SERVER, append_by_jdbc, append_by_seed
-from floodmark.config.stream.files import load_stream
+from floodmark.config import load_stream
 from floodmark.engines.kafka import KafkaAdmin
 from floodmark.engines.kafka_server import KafkaServer
 from floodmark.engines.kafka_server import running as broker_running

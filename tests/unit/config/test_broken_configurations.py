@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -509,6 +509,24 @@ HAND_MADE = list(hand_made())
 @pytest.mark.parametrize("case", HAND_MADE, ids=lambda case: case.name)
 def test_a_mistake_made_by_hand_is_found_at_its_place(case: Broken, tmp_path: Path) -> None:
     check(case, tmp_path)
+
+
+MORE_MISTAKES = (
+    ("lease_ttl: 60s", "lease_ttl: soon"),
+    ("baseline: 5", "baseline: [5]"),
+    ('- cast_columns: {columns: {amount: "decimal(12,2)"}}', "- 5"),
+    ("- not_null: order_id", "- {}"),
+)
+"""Values of other parts of the project, and what they are broken into: no line comes or goes."""
+
+
+@pytest.mark.parametrize("case", HAND_MADE, ids=lambda case: case.name)
+def test_mistakes_elsewhere_hide_no_mistake(case: Broken, tmp_path: Path) -> None:
+    files = dict(case.files)
+    for whole, broken_value in MORE_MISTAKES:
+        files = {name: text.replace(whole, broken_value, 1) for name, text in files.items()}
+
+    check(replace(case, files=files), tmp_path)
 
 
 def written(files: dict[str, str], root: Path) -> None:
