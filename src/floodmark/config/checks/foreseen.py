@@ -55,8 +55,11 @@ def foreseen_refusals(
 ) -> Iterator[Finding]:
     """Every refusal that the nodes of a pipeline will meet, with the path of its key."""
     for position, node in enumerate(pipeline.nodes):
-        found = [*_unsaid_nodes(node, pipeline, sql), *_refused_write(node, pipeline, project, sql)]
-        yield from (each.below("nodes", position) for each in found)
+        findings = [
+            *_unsaid_nodes(node, pipeline, sql),
+            *_refused_write(node, pipeline, project, sql),
+        ]
+        yield from (each.below("nodes", position) for each in findings)
 
 
 def _unsaid_nodes(
@@ -278,8 +281,8 @@ def _loses_changes(step: Step, sql: StepSql) -> bool:
 
 
 def _columns_of(step: Step) -> set[str]:
-    said = step.params.get("columns") if isinstance(step.params, dict) else step.params
-    return {name.lower() for name in _texts(said)}
+    columns = step.params.get("columns") if isinstance(step.params, dict) else step.params
+    return {name.lower() for name in _texts(columns)}
 
 
 def _texts(value: object) -> list[str]:

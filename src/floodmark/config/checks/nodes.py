@@ -185,10 +185,10 @@ def _read(resolved: ResolvedRead, around: Surroundings) -> Iterator[Finding]:
     yield from _connection(read.connection, around)
     yield from _format(resolved, around)
     family = "sql" if name in SQL_FORMATS else name
-    wanted = _SOURCES.get(family, ("path",) if is_of_files(name) else ())
-    if wanted and all(getattr(read, key) is None for key in wanted):
+    sources = _SOURCES.get(family, ("path",) if is_of_files(name) else ())
+    if sources and all(getattr(read, key) is None for key in sources):
         title = f"nothing says what is read from {name}"
-        yield Finding((), MISSING, title, "", " or ".join(wanted))
+        yield Finding((), MISSING, title, "", " or ".join(sources))
     if read.query is not None and (is_of_files(name) or family in ("kafka", "http")):
         title = f'"query" does not go with format {name}'
         yield Finding(("query",), CONFLICT, title, "", "query with sql or delta")
@@ -202,12 +202,12 @@ def _read(resolved: ResolvedRead, around: Surroundings) -> Iterator[Finding]:
 
 
 def _only_of_web_apis(read: ReadSettings) -> Iterator[Finding]:
-    said = {
+    of_web_apis = {
         ("records",): read.records,
         ("pagination",): read.pagination,
         ("incremental", "parameter"): read.incremental and read.incremental.parameter,
     }
-    for path, value in said.items():
+    for path, value in of_web_apis.items():
         if value is not None:
             title = f'"{path[-1]}" goes only with a web API'
             yield Finding(path, CONFLICT, title, "", "a connection of type http")

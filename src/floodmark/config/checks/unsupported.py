@@ -29,13 +29,13 @@ def unsupported_keys(
     tables: dict[str, UpstreamSettings] = {}
     databases: dict[str, ResolvedNode] = {}
     for position, node in enumerate(pipeline.nodes):
-        found = [
+        findings = [
             *_node(node, project),
             *_other_words(node.upstream, tables),
             *_shared_read(node, databases),
             *_shared_name(node, pipeline, project),
         ]
-        yield from (each.below("nodes", position) for each in found)
+        yield from (each.below("nodes", position) for each in findings)
 
 
 def _node(node: ResolvedNode, project: Sequence[ResolvedPipeline]) -> Iterator[Finding]:
@@ -275,14 +275,14 @@ def _lake(resolved: ResolvedRead | ResolvedWrite) -> Iterator[Finding]:
 
 
 def _other_words(
-    found: UpstreamSettings | None, tables: dict[str, UpstreamSettings]
+    upstream: UpstreamSettings | None, tables: dict[str, UpstreamSettings]
 ) -> Iterator[Finding]:
     """Two nodes that read one table share its windows, so they must use the same read options."""
-    if found is None:
+    if upstream is None:
         return
-    first = tables.setdefault(found.name, found)
-    if first != found:
-        yield _two_ways(found.name, _differences(first, found))
+    first = tables.setdefault(upstream.name, upstream)
+    if first != upstream:
+        yield _two_ways(upstream.name, _differences(first, upstream))
 
 
 def _differences(first: UpstreamSettings, second: UpstreamSettings) -> str:

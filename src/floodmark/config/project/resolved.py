@@ -429,21 +429,21 @@ def _of_table(
     _node: NodeSettings, read: ResolvedRead, _pipeline: PipelineSettings
 ) -> UpstreamSettings | None:
     """A Delta table, by versions or by a time column."""
-    said: dict[str, Any] = {name: getattr(read.settings, name) for name in _SHARED}
+    options: dict[str, Any] = {name: getattr(read.settings, name) for name in _SHARED}
     cursor = read.settings.incremental
     if cursor is None:
         # Checked already, as keys of the read: a second time takes half as long as all the rest.
-        return UpstreamSettings.model_construct(name=str(read.table), **said)
-    said |= {
+        return UpstreamSettings.model_construct(name=str(read.table), **options)
+    options |= {
         "name": read.table,
         "time_column": cursor.cursor,
-        "baseline": said["baseline"] if cursor.baseline is None else cursor.baseline,
+        "baseline": options["baseline"] if cursor.baseline is None else cursor.baseline,
         "settle": cursor.settle or None,
         "on_null_time": "ignore" if cursor.on_null_cursor == "skip" else "fail",
     }
     try:
         return UpstreamSettings(
-            **{name: value for name, value in said.items() if value is not None}
+            **{name: value for name, value in options.items() if value is not None}
         )
     except ValidationError:
         return None
@@ -515,10 +515,10 @@ def _of_database(
 
 def _baseline(incremental: IncrementalSettings) -> str | None:
     """The baseline as a mark; raises ValueError if it is not of the declared type."""
-    said = incremental.baseline
-    if said is None or said == "latest":
-        return None if said is None else "latest"
-    return cursor_marks.guessed(said, incremental.type).encoded()
+    baseline = incremental.baseline
+    if baseline is None or baseline == "latest":
+        return None if baseline is None else "latest"
+    return cursor_marks.guessed(baseline, incremental.type).encoded()
 
 
 _Windows = Callable[[NodeSettings, ResolvedRead, PipelineSettings], UpstreamSettings | None]
