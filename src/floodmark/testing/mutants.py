@@ -34,7 +34,7 @@ from floodmark.model.results import Finalized, Metrics
 from floodmark.model.state import PlannedBatch, State
 from floodmark.model.times import with_end
 from floodmark.model.upstream import DEFAULT_OPTIONS
-from floodmark.model.window import VersionWindow, Window
+from floodmark.model.window import TimeWindow, VersionWindow, Window
 from floodmark.model.write import WriteSpec
 from floodmark.plan import planner, seeds
 from floodmark.plan.windows import next_window as next_window_as_it_is
@@ -326,7 +326,7 @@ def reset_takes_newcomers_along() -> list[Patch]:
 
 @mutant
 def values_beyond_the_mark_are_processed_again() -> list[Patch]:
-    return [(plans, "_is_committed_span", lambda *_: True)]
+    return [(TimeWindow, "is_committed_span", lambda *_: True)]
 
 
 @mutant
