@@ -48,7 +48,7 @@ from bench.harness import own_peak_mb
 from floodmark.deltalog import Storage
 from floodmark.sources import arrow_feed
 from floodmark.sources.spool import Spool
-from floodmark.testing.windows import planned_window
+from tests.support.windows import planned_window
 table, folder = sys.argv[1:]
 window = planned_window(Path(table), "feed", -1, int(Path(table, "last").read_text()))
 started = time.perf_counter()

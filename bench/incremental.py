@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.jvm import java_context
+
 import floodmark as fm
 from bench.harness import Figure, median, seconds, spread, step
-from floodmark.testing.jvm import java_context
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

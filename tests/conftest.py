@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.sessions import SMALL
 
 from floodmark import secrecy
 from floodmark.engines import kafka_server
 from floodmark.engines.java import SHORT_RUN
 from floodmark.engines.kafka_server import KafkaServer
 from floodmark.engines.postgres_server import PostgresServer, running
-from floodmark.testing.sessions import SMALL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

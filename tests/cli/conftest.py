@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from tests.support.outsides import ON_ARROW
 
 from floodmark.cli.call import Call, Opening
 from floodmark.cli.main import main
-from floodmark.testing.outsides import ON_ARROW
 
 GOLDEN = Path(__file__).parent / "golden"
 

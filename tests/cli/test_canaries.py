@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from tests.cli.conftest import ON_DELTA_RS
+from tests.support.web import Asked, Said, WebServer
 
 from floodmark import secrecy
 from floodmark.cli.call import Opening
@@ -27,8 +28,7 @@ from floodmark.coordinator import Outside
 from floodmark.errors import FloodmarkError, SinkError
 from floodmark.observe.logs import JsonLines, PlainLines
 from floodmark.streaming.batches import DeadLetter
-from floodmark.testing.crash import ArrowEngine
-from floodmark.testing.web import Asked, Said, WebServer
+from floodmark.testing import ArrowEngine
 
 NAMES = ("password", "token", "header", "param", "plugin", "database", "jdbc")
 """Where the project has a secret."""

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import crash
+from tests.support.node_projects import open_project
 
 from floodmark.cli import work
 from floodmark.cli.call import Call
-from floodmark.testing import crash
-from floodmark.testing.node_projects import open_project
 
 Command = Callable[..., Any]
 

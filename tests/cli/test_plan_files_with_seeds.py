@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from tests.support.outsides import ON_ARROW
 
 from floodmark.project import Project
-from floodmark.testing.outsides import ON_ARROW
 
 PIPELINE = """\
   - pipeline: {name}

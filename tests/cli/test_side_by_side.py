@@ -24,7 +24,7 @@ from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.project import Project, RunSummary
 from floodmark.run.engine import Engine
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing import ArrowEngine
 
 MakeCall = Callable[..., Call]
 

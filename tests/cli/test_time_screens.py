@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from tests.support.outsides import ON_ARROW
 
 from floodmark.cli.call import Opening
 from floodmark.model.clock import FrozenClock
-from floodmark.testing.outsides import ON_ARROW
 
 Command = Callable[..., Any]
 Golden = Callable[[str, str], None]

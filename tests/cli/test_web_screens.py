@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.web import Asked, Said, WebServer
 
 from floodmark.cli.main import main
 from floodmark.sources import http
-from floodmark.testing.web import Asked, Said, WebServer
 
 PROJECT = """\
 project: money

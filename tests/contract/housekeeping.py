@@ -16,6 +16,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from tests.support.crash import armed
+from tests.support.node_projects import open_project
+from tests.support.outsides import ALONE, ON_ARROW
 
 import floodmark as fm
 from floodmark.control.reading import read_published
@@ -33,9 +36,6 @@ from floodmark.streaming.batches import Claim, ClaimFacts, LoadCounts, StreamBat
 from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS, DeltaLedger
 from floodmark.streaming.delta_letters import LetterTable
 from floodmark.testing.arrow import ArrowSink
-from floodmark.testing.crash import armed
-from floodmark.testing.node_projects import open_project
-from floodmark.testing.outsides import ALONE, ON_ARROW
 
 Operation = Callable[[str], None]
 Work = Callable[[], None]

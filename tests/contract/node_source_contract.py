@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from tests.support import crash
 
 from floodmark.errors import FloodmarkError
 from floodmark.failpoints import FailpointReached
 from floodmark.project import Project, RunSummary
-from floodmark.testing import crash
 
 Row = tuple[int, int | None]
 """(id, number): numbers stand for values of the cursor, in their order; None for NULL."""

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.support.windows import planned_window
 
 from floodmark.errors import SourceError
 from floodmark.model.window import VersionWindow
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources import KindSource
-from floodmark.testing.windows import planned_window
 
 Row = dict[str, Any]
 

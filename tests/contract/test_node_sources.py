@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from tests.contract.node_source_contract import Door, NodeSourceContract, Row, Story
+from tests.support.node_projects import open_project
+from tests.support.outsides import ALONE
 
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.project import Project
-from floodmark.testing.node_projects import open_project
-from floodmark.testing.outsides import ALONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

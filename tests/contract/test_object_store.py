@@ -26,9 +26,8 @@ from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.sources.kinds import SourceOfAllKinds
-from floodmark.testing.arrow import ArrowSink, ArrowSource
-from floodmark.testing.arrow_times import ArrowTimeSource
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing import ArrowEngine
+from floodmark.testing.arrow import ArrowSink, ArrowSource, ArrowTimeSource
 
 SERVER = Path(__file__).with_name("s3_server.py")
 NOBODY = "http://127.0.0.1:9"

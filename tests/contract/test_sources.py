@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from tests.contract.source_contract import Harness, Row, SourceContract
+from tests.support.windows import planned_window
 
 from floodmark.errors import SourceError
 from floodmark.model.delta import TableFacts
 from floodmark.model.window import Settlement, VersionWindow
 from floodmark.sources import KindSource
 from floodmark.testing.arrow import ArrowSource
-from floodmark.testing.windows import planned_window
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,7 @@ from tests.contract.time_contract import Change, Harness, TimeSourceContract
 
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources.kinds import SourceOfAllKinds
-from floodmark.testing.arrow import ArrowSource
-from floodmark.testing.arrow_times import ArrowTimeSource
+from floodmark.testing.arrow import ArrowSource, ArrowTimeSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from floodmark.testing import crash
+from tests.support import crash
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from tests.support import crash
+from tests.support.node_projects import table_rows
 
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.project import Project
-from floodmark.testing import crash
-from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import crash
 
 import floodmark as fm
 from floodmark.model.write import WriteMode
-from floodmark.testing import crash
 
 REFUSED, DONE = 4, 0
 PAGE = 4096

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.support import crash
 
 from floodmark import failpoints
 from floodmark.model.write import WriteMode
-from floodmark.testing import crash
 
 KILLED = -signal.SIGKILL
 PASSES = (1, 2)

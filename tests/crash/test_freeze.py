@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import orc
+from tests.support import crash
+from tests.support.outsides import ON_ARROW
 
 import floodmark as fm
 from floodmark import failpoints
 from floodmark.control.reading import read_published
 from floodmark.deltalog import Storage
-from floodmark.testing import crash
-from floodmark.testing.outsides import ON_ARROW
 
 KILLED = -signal.SIGKILL
 PIPELINES = ("first", "second")

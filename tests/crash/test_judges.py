@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
+from tests.support import crash, soak, soak_judges
 
 from floodmark.control.events import Advanced, Event, Succeeded
 from floodmark.coordinator import Coordinator, Outside
@@ -20,7 +21,7 @@ from floodmark.model.receipt import Receipt
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteMode, WriteSpec
-from floodmark.testing import crash, soak, soak_judges
+from floodmark.testing import ArrowEngine
 from floodmark.testing.arrow import ArrowSink
 
 SPAN = (0.0, 100.0)
@@ -44,7 +45,7 @@ class Forgetful(ArrowSink):
         """Whatever is there."""
 
 
-class ForgetfulEngine(crash.ArrowEngine):
+class ForgetfulEngine(ArrowEngine):
     def sink(
         self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None
     ) -> Forgetful:

@@ -12,12 +12,12 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.support import crash
+from tests.support.outsides import Alone
 
 from floodmark.coordinator import Outside
 from floodmark.model.state import Holder
 from floodmark.model.write import WriteMode
-from floodmark.testing import crash
-from floodmark.testing.outsides import Alone
 
 FENCED_EXIT = HELD_EXIT = 4
 ELSEWHERE = Holder("another-host", "another-boot", 1, "1")

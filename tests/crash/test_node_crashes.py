@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import crash, node_projects
+from tests.support.streams import until
 
 from floodmark import failpoints
-from floodmark.testing import crash, node_projects
-from floodmark.testing.streams import until
 
 KILLED = -signal.SIGKILL
 ONCE = ("plan.after_discover", "journal.after_commit", "project.between_tables")

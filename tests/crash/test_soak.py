@@ -7,8 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-
-from floodmark.testing.soak import Soak
+from tests.support.soak import Soak
 
 
 @pytest.mark.soak

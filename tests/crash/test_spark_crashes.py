@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support import crash
+from tests.support.jvm import gateway
+from tests.support.sessions import SMALL
 
 from floodmark.failpoints import FailpointReached
 from floodmark.model.write import WriteMode
 from floodmark.run.context import Run
-from floodmark.testing import crash
-from floodmark.testing.jvm import gateway
-from floodmark.testing.sessions import SMALL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,10 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-
-from floodmark.model.offsets import Offsets
-from floodmark.streaming.batches import LoadCounts
-from floodmark.testing.stream_judge import (
+from tests.support.stream_judge import (
     EPOCH,
     Found,
     Sent,
@@ -20,6 +17,9 @@ from floodmark.testing.stream_judge import (
     windows_of,
     without_repeated,
 )
+
+from floodmark.model.offsets import Offsets
+from floodmark.streaming.batches import LoadCounts
 
 
 def at(first: int, second: int) -> Offsets:

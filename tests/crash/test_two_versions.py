@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from tests.support import crash
 
 from floodmark import failpoints
 from floodmark.model.write import WriteMode
-from floodmark.testing import crash
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCHIVE = ROOT / "tests/fixtures/version-0.1/floodmark.zip"
@@ -30,7 +30,7 @@ TELL = """
 import sys
 from pathlib import Path
 from floodmark.control import upkeep
-from floodmark.testing import crash
+from tests.support import crash
 assert Path(crash.__file__).is_relative_to(sys.argv[1]), crash.__file__
 upkeep.COMPACT_AFTER_FILES = crash.COMPACT_AFTER_FILES
 crash.tell(sys.argv[2], sys.argv[3])

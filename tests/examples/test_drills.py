@@ -21,7 +21,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import floodmark as fm
 from floodmark.cli.main import main
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing import ArrowEngine
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "operations"
 
@@ -58,7 +58,7 @@ def ledger(inputs, run):
 ON_DELTA_RS = """\
 import floodmark.coordinator, floodmark.engines.spark
 from floodmark.cli.main import main
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing import ArrowEngine
 floodmark.coordinator.running.spark_engine = lambda *_: ArrowEngine()
 floodmark.engines.spark.local_session = lambda *_: None
 main(["run"])

@@ -28,7 +28,7 @@ import yaml
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from floodmark.cli.main import build_app
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing import ArrowEngine
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "orchestrators"
@@ -60,7 +60,7 @@ ON_DELTA_RS = """\
 import sys
 import floodmark.coordinator, floodmark.engines.spark
 from floodmark.cli.main import main
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing import ArrowEngine
 floodmark.coordinator.running.spark_engine = lambda *_: ArrowEngine()
 floodmark.engines.spark.local_session = lambda *_: None
 sys.exit(main(sys.argv[1:]))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from floodmark.testing.mutants import MUTANTS, mutated
-from floodmark.testing.rows import SinkTruth
-from floodmark.testing.simulator import Schedule, campaign, first_failure, play
+from tests.support.mutants import MUTANTS, mutated
+from tests.support.rows import SinkTruth
+from tests.support.simulator import Schedule, campaign, first_failure, play
 
 SCHEDULES = 20_000
 SCHEDULES_FULL = 1_000_000

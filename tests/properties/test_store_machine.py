@@ -29,6 +29,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.support.outsides import Alone, fold_journal
 
 import floodmark as fm
 from floodmark import failpoints
@@ -43,8 +44,7 @@ from floodmark.coordinator import Outside
 from floodmark.deltalog import Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.state import Holder, PlannedBatch, State
-from floodmark.testing.crash import ArrowEngine
-from floodmark.testing.outsides import Alone, fold_journal
+from floodmark.testing import ArrowEngine
 
 pytestmark = pytest.mark.slow
 

@@ -17,10 +17,10 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from tests.support import crash
+from tests.support.node_projects import open_project, table_rows
 
 from floodmark import failpoints
-from floodmark.testing import crash
-from floodmark.testing.node_projects import open_project, table_rows
 
 pytestmark = pytest.mark.slow
 

@@ -12,14 +12,14 @@ from typing import Any
 import psycopg
 import pytest
 from tests.contract.postgres_places import PgLake, PgPlace
+from tests.support import crash
+from tests.support.node_projects import open_project, table_rows
 
 from floodmark import failpoints
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project
 from floodmark.run.context import Run
-from floodmark.testing import crash
-from floodmark.testing.node_projects import open_project, table_rows
 
 pytestmark = pytest.mark.postgres
 
@@ -388,8 +388,7 @@ def test_dependents_of_a_database_read_the_rows_that_were_written_there(
     postgres: PostgresServer, lake: PgLake, tmp_path: Path
 ) -> None:
     from deltalake import DeltaTable
-
-    from floodmark.testing.node_projects import add_events
+    from tests.support.node_projects import add_events
 
     add_events(tmp_path, 1, 2, 3)
     project = open_project(tmp_path, project_text(postgres, lake, MOVING))

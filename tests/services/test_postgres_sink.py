@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.contract.postgres_places import PgLake, PgPlace
 from tests.contract.sink_contract import receipt, window
+from tests.support import crash
 
 from floodmark import failpoints
 from floodmark.engines.postgres import connector
@@ -25,7 +26,6 @@ from floodmark.model.state import SinkDone
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.sinks import postgres as module
 from floodmark.sinks.postgres import PostgresSink
-from floodmark.testing import crash
 from floodmark.testing.arrow import last_changes
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from tests.services.stream_places import ME, StreamPlace, at, batch, committed, put
+from tests.support import crash
 
 from floodmark import failpoints
 from floodmark.engines.postgres import connector
@@ -36,7 +37,6 @@ from floodmark.streaming.ledger import (
     StreamBatch,
 )
 from floodmark.streaming.tables import TABLES, TRACKER, grants
-from floodmark.testing import crash
 
 if TYPE_CHECKING:
     from floodmark.engines.postgres import Connection, Cursor

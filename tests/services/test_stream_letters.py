@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.support import crash
 
 from floodmark import failpoints
 from floodmark.engines.postgres_server import PostgresServer
@@ -18,7 +19,6 @@ from floodmark.errors import StreamError
 from floodmark.streaming.batches import DeadLetter
 from floodmark.streaming.delta_ledger import DEAD_LETTERS, DeltaLedger
 from floodmark.streaming.ledger import Ledger
-from floodmark.testing import crash
 
 from .stream_places import StreamPlace, letter_table
 

@@ -17,6 +17,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from tests.services.stream_places import ME, StreamPlace, at, batch
+from tests.support import crash
 
 from floodmark import failpoints
 from floodmark.engines.postgres_server import PostgresServer
@@ -26,7 +27,6 @@ from floodmark.streaming.ledger import AlreadyApplied, Applied, Claim, Ledger
 from floodmark.streaming.load import PostgresLoad
 from floodmark.streaming.tables import RESET, grants, written_query
 from floodmark.streaming.target import TargetSpec
-from floodmark.testing import crash
 
 if TYPE_CHECKING:
     from floodmark.engines.postgres import Cursor

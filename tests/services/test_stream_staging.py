@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.services.stream_places import ME, StreamPlace, batch
 from tests.services.test_stream_load import AT, BAD, FAULTS, ROWS, records
+from tests.support import crash
 
 from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer, running
@@ -23,7 +24,6 @@ from floodmark.streaming.late import LateRule
 from floodmark.streaming.ledger import Applied, Claim, Ledger
 from floodmark.streaming.staging import Staged, Staging
 from floodmark.streaming.target import TargetSpec
-from floodmark.testing import crash
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from tests.support.node_projects import table_rows
+from tests.support.outsides import ALONE
 
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.project import Project, RunSummary
-from floodmark.testing.node_projects import table_rows
-from floodmark.testing.outsides import ALONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.outsides import fold_journal
 
 import floodmark as fm
-from floodmark.testing.outsides import fold_journal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.cli.conftest import add_version
+from tests.support import crash
+from tests.support.outsides import ALONE
 
 import floodmark as fm
 from floodmark import failpoints
 from floodmark.coordinator import Outside
 from floodmark.coordinator.store import Store
-from floodmark.testing import crash
-from floodmark.testing.outsides import ALONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

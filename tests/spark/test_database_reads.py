@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 from tests.spark.database_shop import Shop, shop
+from tests.support import crash
 
 from floodmark.errors import FloodmarkError
 from floodmark.failpoints import FailpointReached
 from floodmark.project import Project
-from floodmark.testing import crash
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 __all__ = ["shop"]

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
+from tests.support.windows import planned_window
 
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import SourceError
 from floodmark.model.window import Method
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources.delta import DeltaSource, lost_files
-from floodmark.testing.windows import planned_window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.jvm import java
 
 from floodmark.engines import jars
 from floodmark.model.cursor_marks import CursorMark, mark_of
@@ -17,7 +18,6 @@ from floodmark.sources.sql.literals import last_literal
 from floodmark.sources.sql.parts import Parts
 from floodmark.sources.sql.queries import Bounds, SqlRelation
 from floodmark.sources.sql.reader import SqlReader
-from floodmark.testing.jvm import java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

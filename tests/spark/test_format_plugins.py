@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.node_projects import table_rows
 
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project, RunSummary
-from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,11 +16,11 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from tests.support import crash
 
 from floodmark.failpoints import FailpointReached
 from floodmark.project import Project
 from floodmark.project.outcomes import RunSummary
-from floodmark.testing import crash
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

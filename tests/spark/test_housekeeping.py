@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 from tests.contract.housekeeping import WORKS, Coordinated, Streamed, outcome
+from tests.support.jvm import java, java_session
 
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import FloodmarkError
-from floodmark.testing.jvm import java, java_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support import crash
+from tests.support.node_projects import table_rows
+from tests.support.outsides import ALONE
+from tests.support.web import Asked, Said, WebServer
 
 from floodmark import failpoints
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project, RunSummary
-from floodmark.testing import crash
-from floodmark.testing.node_projects import table_rows
-from floodmark.testing.outsides import ALONE
-from floodmark.testing.web import Asked, Said, WebServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 from tests.spark.database_shop import Shop, shop
+from tests.support import crash
 
 from floodmark.errors import FloodmarkError
 from floodmark.failpoints import FailpointReached
-from floodmark.testing import crash
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 __all__ = ["shop"]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
-
-from floodmark.testing.jvm import java, java_context, java_pid
+from tests.support.jvm import java, java_context, java_pid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

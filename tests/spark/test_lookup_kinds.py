@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from tests.support import crash
+from tests.support.node_projects import table_rows
+from tests.support.outsides import ALONE
+from tests.support.web import Asked, Said, WebServer
 
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.failpoints import FailpointReached
 from floodmark.project import Project
-from floodmark.testing import crash
-from floodmark.testing.node_projects import table_rows
-from floodmark.testing.outsides import ALONE
-from floodmark.testing.web import Asked, Said, WebServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

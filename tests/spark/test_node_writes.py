@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.contract.postgres_places import PgLake
+from tests.support import crash
+from tests.support.node_projects import table_rows
 
 from floodmark import failpoints
 from floodmark.deltalog import DeltaLog
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.project import Project
 from floodmark.run.nodes.side_by_side import in_order
-from floodmark.testing import crash
-from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

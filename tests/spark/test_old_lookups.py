@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from tests.spark.test_old_ranges import aged
+from tests.support.node_projects import table_rows
 
 from floodmark.project import Project
 from floodmark.project.outcomes import RunSummary
 from floodmark.sources import old_versions
-from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,12 +13,12 @@ import pytest
 from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
 from tests.spark.test_source_faults import Stage
+from tests.support.windows import planned_window
 
 from floodmark.errors import SourceError
 from floodmark.model.window import VersionWindow
 from floodmark.sources import old_versions
 from floodmark.sources.delta import DeltaSource
-from floodmark.testing.windows import planned_window
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,15 +16,15 @@ import psutil
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.support import crash
+from tests.support.node_projects import table_rows
+from tests.support.sessions import SMALL
 
 import floodmark as fm
 from floodmark.deltalog import DeltaLog
 from floodmark.failpoints import FailpointReached
 from floodmark.model.state import OnLostTarget
 from floodmark.model.write import WriteMode
-from floodmark.testing import crash
-from floodmark.testing.node_projects import table_rows
-from floodmark.testing.sessions import SMALL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

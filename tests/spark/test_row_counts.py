@@ -12,14 +12,14 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.jvm import java, java_session
+from tests.support.node_projects import table_rows
 from tests.unit.run.nodes.test_row_counts import batch_of, error_of
 
 from floodmark.engines.jvm import observed_rows
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.project import Project
 from floodmark.sources import counts
-from floodmark.testing.jvm import java, java_session
-from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.support.jvm import java_pid
+from tests.support.sessions import SMALL
 
 from floodmark.engines import class_archive
 from floodmark.engines.jvm import child_session, file_lock, is_connect
@@ -21,8 +23,6 @@ from floodmark.engines.spark import (
 )
 from floodmark.errors import SetupError, SinkError
 from floodmark.run.limits import Limits, SparkJobs, call_within
-from floodmark.testing.jvm import java_pid
-from floodmark.testing.sessions import SMALL
 
 pytestmark = pytest.mark.spark
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support import crash
+from tests.support.outsides import ALONE
 
 from floodmark import failpoints
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project
-from floodmark.testing import crash
-from floodmark.testing.outsides import ALONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,6 +15,9 @@ import pytest
 from deltalake import DeltaTable
 from tests.contract import receipt_contract as attacks
 from tests.contract.receipt_contract import Attack, DeltaFolder, ReceiptContract
+from tests.support import crash
+from tests.support.jvm import java
+from tests.support.node_projects import table_rows
 
 import floodmark as fm
 from floodmark.deltalog import DeltaLog, Storage
@@ -23,10 +26,7 @@ from floodmark.model.receipt import Receipt
 from floodmark.model.write import WriteSpec
 from floodmark.sinks.delta import DeltaSink, refuse_unsafe_log
 from floodmark.sinks.streams import QUERY_ID, _metadata, last_write
-from floodmark.testing import crash
 from floodmark.testing.arrow import ArrowSink
-from floodmark.testing.jvm import java
-from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

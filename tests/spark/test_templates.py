@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.node_projects import table_rows
 
 from floodmark.errors import ConfigError
 from floodmark.project import Project
 from floodmark.templates import TEMPLATES, create
-from floodmark.testing.node_projects import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

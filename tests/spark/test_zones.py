@@ -7,9 +7,9 @@ from pathlib import Path
 import psycopg
 import pytest
 from tests.spark import zone_story
+from tests.support import crash
 
 from floodmark.engines.postgres_server import PostgresServer
-from floodmark.testing import crash
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.support.sessions import SMALL
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
@@ -22,7 +23,6 @@ from floodmark.sources.files import FileReader
 from floodmark.sources.sql.parts import Parts
 from floodmark.sources.sql.queries import Bounds, SqlRelation
 from floodmark.sources.sql.reader import SqlReader
-from floodmark.testing.sessions import SMALL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

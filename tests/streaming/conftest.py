@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.streams import Place, Run
 
 from floodmark.cli.main import main
-from floodmark.testing.streams import Place, Run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

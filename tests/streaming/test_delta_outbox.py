@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from tests.services.stream_places import letter_table
+from tests.support import crash
 
 from floodmark.deltalog import is_delta_table
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, records_at
@@ -26,7 +27,6 @@ from floodmark.streaming.batches import Claim, ClaimFacts, DeadLetter, LoadCount
 from floodmark.streaming.delta_ledger import OUTBOX, DeltaLedger
 from floodmark.streaming.delta_outbox import PIECE, DeltaOutbox, queried
 from floodmark.streaming.outbox import Relay
-from floodmark.testing import crash
 
 pytestmark = pytest.mark.kafka
 

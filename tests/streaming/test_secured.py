@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from tests.support.certificates import Authority
 
 from floodmark.cli.main import main
 from floodmark.engines import kafka_server, postgres_server
@@ -19,7 +20,6 @@ from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
 from floodmark.engines.kafka_refusals import is_login_refused
 from floodmark.engines.postgres import connector
 from floodmark.errors import StreamError
-from floodmark.testing.certificates import Authority
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,11 +6,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.jvm import gateway, java
 
 from floodmark.errors import StreamError
 from floodmark.streaming.limits import jobs_within
 from floodmark.streaming.spark_faults import may_pass, unread
-from floodmark.testing.jvm import gateway, java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.support.streams import Place, event, until
 
 from floodmark.config import load_stream
 from floodmark.engines.postgres_server import OwnServer, running
@@ -19,7 +20,6 @@ from floodmark.streaming.crew import Told
 from floodmark.streaming.health import served
 from floodmark.streaming.metrics import StreamNumbers
 from floodmark.streaming.parts import access_of, notes_of, runner_of
-from floodmark.testing.streams import Place, event, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 

@@ -10,6 +10,7 @@ import threading
 from dataclasses import dataclass, field
 
 import pytest
+from tests.support.streams import Place, Run, event, kept_in, until
 
 from floodmark import failpoints
 from floodmark.config import load_stream
@@ -17,7 +18,6 @@ from floodmark.engines.spark import local_session
 from floodmark.errors import StreamError
 from floodmark.streaming.parts import access_of, runner_of
 from floodmark.streaming.watching import Nobody
-from floodmark.testing.streams import Place, Run, event, kept_in, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 

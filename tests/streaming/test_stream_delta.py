@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.streams import Place, Run, event, largest_result, until
 
 from floodmark import failpoints
 from floodmark.config import load_stream
@@ -25,7 +26,6 @@ from floodmark.streaming.batches import claim_of
 from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS
 from floodmark.streaming.delta_letters import FILE_LETTERS
 from floodmark.streaming.parts import access_of, ledger_of, runner_of
-from floodmark.testing.streams import Place, Run, event, largest_result, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

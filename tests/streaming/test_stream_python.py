@@ -6,10 +6,10 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.streams import Place, event, until
 
 import floodmark as fm
 from floodmark.errors import StreamError
-from floodmark.testing.streams import Place, event, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

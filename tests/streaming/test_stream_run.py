@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.streams import Place, Run, event, kept_in
 
 from floodmark.config import load_stream
 from floodmark.engines.kafka import KafkaProducer, Record, records_at
@@ -16,7 +17,6 @@ from floodmark.engines.spark import local_session
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.parts import access_of, runner_of
 from floodmark.streaming.writing import BatchWriter
-from floodmark.testing.streams import Place, Run, event, kept_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 

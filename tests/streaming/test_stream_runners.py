@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.streams import Place, Run, event, until
 
 from floodmark import failpoints
 from floodmark.config import load_stream
@@ -19,7 +20,6 @@ from floodmark.engines.spark import local_session
 from floodmark.errors import StreamError
 from floodmark.streaming.parts import access_of, runner_of
 from floodmark.streaming.runner import StreamRunner
-from floodmark.testing.streams import Place, Run, event, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 

@@ -6,11 +6,11 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.streams import Place, Run, event
 
 from floodmark.config import load_stream
 from floodmark.streaming.parts import access_of, runner_of
 from floodmark.streaming.stage_task import MAX_OTHERS
-from floodmark.testing.streams import Place, Run, event
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.streams import Place, Run, largest_result
 
 from floodmark import failpoints
 from floodmark.config import load_stream
 from floodmark.engines.jvm import state_metric
 from floodmark.engines.spark import local_session
 from floodmark.streaming.parts import access_of, runner_of
-from floodmark.testing.streams import Place, Run, largest_result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

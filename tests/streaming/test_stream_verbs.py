@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.support.streams import Place, Run, event
 
 from floodmark.cli.main import main
-from floodmark.testing.streams import Place, Run, event
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
-
-from floodmark.testing.stream_kinds import KINDS, KindName
-from floodmark.testing.stream_torture import StreamTorture
+from tests.support.stream_kinds import KINDS, KindName
+from tests.support.stream_torture import StreamTorture
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 

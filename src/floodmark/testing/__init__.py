@@ -1,17 +1,25 @@
 """For authors of plug-ins: the contracts of sources and sinks, and doubles of the outside.
 
-Plain classes: nothing here needs pytest, Spark or an extra. See docs/guides/plug-ins.md.
+Plain classes: nothing here needs pytest, Spark or an extra. `Outside(log=MemoryEventLog(),
+clock=FrozenClock(), engine=ArrowEngine())` is a coordinator without Spark, whose journal and time
+are in memory. See docs/guides/plug-ins.md.
 """
 
 from __future__ import annotations
 
+from floodmark.control.memory import MemoryEventLog
+from floodmark.coordinator import Outside
 from floodmark.model.clock import FrozenClock
+from floodmark.testing.arrow import ArrowEngine
 from floodmark.testing.contracts import Contract, ContractError, SinkContract, SourceContract
 
 __all__ = [
+    "ArrowEngine",
     "Contract",
     "ContractError",
     "FrozenClock",
+    "MemoryEventLog",
+    "Outside",
     "SinkContract",
     "SourceContract",
 ]

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import crash
+from tests.support.crash import Story, build_lake, churn_lake, end_state
+from tests.support.outsides import ON_ARROW
 
 import floodmark as fm
 from floodmark import failpoints
@@ -20,9 +23,6 @@ from floodmark.deltalog import Storage
 from floodmark.errors import ControlError
 from floodmark.model.clock import SystemClock
 from floodmark.report.runs import tracks
-from floodmark.testing import crash
-from floodmark.testing.crash import Story, build_lake, churn_lake, end_state
-from floodmark.testing.outsides import ON_ARROW
 
 DAY = 86_400.0
 AGES = (500, 300, 1)

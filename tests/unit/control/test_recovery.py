@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import floodmark as fm
-from floodmark import failpoints
-from floodmark.errors import FloodmarkError
-from floodmark.model.write import WriteMode
-from floodmark.testing.crash import (
+from tests.support.crash import (
     CUSTOMERS,
     MODES,
     ORDERS,
@@ -25,6 +20,11 @@ from floodmark.testing.crash import (
     churn_lake,
     end_state,
 )
+
+import floodmark as fm
+from floodmark import failpoints
+from floodmark.errors import FloodmarkError
+from floodmark.model.write import WriteMode
 
 TARGETS = [target for writes in WRITES.values() for _, target in writes]
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.crash import Story, build_lake, churn_lake, end_state
 
 import floodmark as fm
 from floodmark.errors import FloodmarkError
-from floodmark.testing.crash import Story, build_lake, churn_lake, end_state
 
 
 @pytest.fixture

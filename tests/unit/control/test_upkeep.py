@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from tests.support import crash
+from tests.support.crash import Story, build_lake, churn_lake, end_state
 
 import floodmark as fm
 from floodmark.control import turns, upkeep
@@ -23,8 +25,6 @@ from floodmark.control.projections import Projector
 from floodmark.control.tables import TABLES
 from floodmark.deltalog import Storage
 from floodmark.errors import ConfigError, ControlError
-from floodmark.testing import crash
-from floodmark.testing.crash import Story, build_lake, churn_lake, end_state
 
 HOUR = 3_600.0
 

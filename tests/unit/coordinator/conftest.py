@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from tests.support.outsides import AFTER_A_CRASH, ON_ARROW
 
 import floodmark as fm
-from floodmark.testing.outsides import AFTER_A_CRASH, ON_ARROW
 
 Append = Callable[..., str]
 

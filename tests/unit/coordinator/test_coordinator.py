@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.outsides import fold_journal
 
 import floodmark as fm
-from floodmark.testing.outsides import fold_journal
 
 Append = Callable[..., str]
 

@@ -9,14 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import orc
+from tests.support.crash import armed
+from tests.support.outsides import AFTER_A_CRASH, fold_journal
 from tests.unit.coordinator.test_time_windows import INSTANT, Lake, at, mark
 
 import floodmark as fm
 from floodmark import failpoints
 from floodmark.coordinator import Outside
 from floodmark.errors import FloodmarkError
-from floodmark.testing.crash import ArrowEngine, armed
-from floodmark.testing.outsides import AFTER_A_CRASH, fold_journal
+from floodmark.testing import ArrowEngine
 
 
 class OrcLake(Lake):

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.crash import Story, churn_lake, end_state
+from tests.support.stores import PLACE, unpack
 
 import floodmark as fm
 from floodmark.control.reading import read_published
 from floodmark.deltalog import Storage
-from floodmark.testing.crash import Story, churn_lake, end_state
-from floodmark.testing.stores import PLACE, unpack
 
 KEPT = sorted((Path(__file__).parents[2] / "fixtures").glob("store-v*/store.zip"))
 

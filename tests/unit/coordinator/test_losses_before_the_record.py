@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from tests.support import crash
+from tests.support.outsides import AFTER_A_CRASH
 
 import floodmark as fm
 from floodmark.errors import SinkError
 from floodmark.failpoints import FailpointReached
 from floodmark.model.receipt import Receipt
 from floodmark.model.state import OnLostTarget
-from floodmark.testing import crash
-from floodmark.testing.outsides import AFTER_A_CRASH
+from floodmark.testing import ArrowEngine
 
 from .conftest import Append
 from .test_lost_targets import applied, copying, ids
@@ -145,7 +146,7 @@ def test_a_pipeline_that_was_removed_in_the_middle_of_a_run_can_come_back(
     assert ids(target) == [1, 2]
 
 
-class DroppingWhatIsLost(crash.ArrowEngine):
+class DroppingWhatIsLost(ArrowEngine):
     """Somebody else drops a lost target right after it was looked at."""
 
     def sink(self, spec: Any, windows: Any, previous: Any) -> Any:

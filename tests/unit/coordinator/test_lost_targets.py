@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from tests.support import crash
 
 import floodmark as fm
 from floodmark.failpoints import FailpointReached
 from floodmark.model.state import OnLostTarget
-from floodmark.testing import crash
 
 Append = Callable[..., str]
 Function = Callable[[Mapping[str, Any], Any], None]

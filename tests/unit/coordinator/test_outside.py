@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from tests.support.crash import armed
+from tests.support.outsides import ON_ARROW
 
 import floodmark as fm
 from floodmark.control.events import Event
@@ -19,8 +21,6 @@ from floodmark.control.memory import MemoryEventLog
 from floodmark.coordinator import Outside
 from floodmark.failpoints import FailpointReached
 from floodmark.model.clock import FrozenClock
-from floodmark.testing.crash import armed
-from floodmark.testing.outsides import ON_ARROW
 
 Append = Callable[..., str]
 REACHES_OUT = ("open", "os.", "subprocess.", "socket.", "shutil.", "tempfile.")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from tests.support.outsides import ON_ARROW
 
 import floodmark as fm
-from floodmark.testing.outsides import ON_ARROW
 
 Append = Callable[..., str]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from tests.support import crash
 
 import floodmark as fm
 from floodmark.failpoints import FailpointReached
 from floodmark.model.state import OnLostTarget
-from floodmark.testing import crash
 
 from .conftest import Append
 from .test_lost_targets import copying, ids

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.outsides import ON_ARROW
 
 import floodmark as fm
 from floodmark.observe import STAGES
-from floodmark.testing.outsides import ON_ARROW
 
 Append = Callable[..., str]
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from tests.support.outsides import ON_ARROW, fold_journal
 
 import floodmark as fm
 from floodmark.control.reading import read_published
@@ -20,7 +21,6 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.clock import FrozenClock
 from floodmark.model.file_marks import any_mark
 from floodmark.model.marks import decoded
-from floodmark.testing.outsides import ON_ARROW, fold_journal
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 INSTANT = pa.timestamp("us", "UTC")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from tests.support.outsides import ON_ARROW, fold_journal
 
 import floodmark as fm
 from floodmark.control import upkeep
@@ -18,7 +19,6 @@ from floodmark.control.delta import DeltaEventLog
 from floodmark.control.journal import CommitConflict
 from floodmark.control.reading import read_published
 from floodmark.deltalog import Storage
-from floodmark.testing.outsides import ON_ARROW, fold_journal
 
 Append = Callable[..., str]
 

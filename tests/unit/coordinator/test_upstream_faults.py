@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, QueryBuilder, write_deltalake
 from deltalake.schema import PrimitiveType
+from tests.support.outsides import ON_ARROW
 
 import floodmark as fm
 from floodmark.errors import ConfigError, PlanError, SourceError
-from floodmark.testing.outsides import ON_ARROW
 
 
 class Stage:

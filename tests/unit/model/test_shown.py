@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import write_deltalake
+from tests.support.windows import planned_window
 
 from floodmark.model.results import Batch, Lag, RunResult
-from floodmark.testing.windows import planned_window
 
 RESULT = RunResult(
     "report", "batch_1", "SUCCESS", 1_204, None, {"note": "<b>fine</b>"}, "run_1", 12.3

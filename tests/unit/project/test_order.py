@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.support.node_projects import open_project, table_rows
 
 from floodmark.errors import ControlError
 from floodmark.project import Project, RunSummary
-from floodmark.testing.node_projects import open_project, table_rows
 
 PIPELINE = """\
   - pipeline: {name}

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.support.crash import Story, build_lake
 
 import floodmark as fm
 from floodmark.control.events import Created, Registered
@@ -20,7 +21,6 @@ from floodmark.deltalog import Storage
 from floodmark.model.results import Lag
 from floodmark.model.state import SinkDone, State
 from floodmark.report import doctor
-from floodmark.testing.crash import Story, build_lake
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 APP_ID = "floodmark/control/p/w/0"

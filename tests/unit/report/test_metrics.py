@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from prometheus_client.parser import text_string_to_metric_families
+from tests.support.outsides import fold_journal
 
 import floodmark as fm
 from floodmark.control import upkeep
@@ -23,7 +24,6 @@ from floodmark.model.clock import FrozenClock
 from floodmark.report import metrics
 from floodmark.report.exposition import text_of
 from floodmark.report.metrics import METRICS, Metric, Sample
-from floodmark.testing.outsides import fold_journal
 
 Append = Callable[..., str]
 

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from tests.support.outsides import ON_ARROW
 
 import floodmark as fm
 from floodmark.model.state import SinkDone
 from floodmark.sinks.named import last_write
-from floodmark.testing.outsides import ON_ARROW
 
 
 def done(table: str | None, seq: int) -> SinkDone:

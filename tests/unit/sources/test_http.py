@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.web import Asked, Said, WebServer
 
 from floodmark.deltalog import Storage
 from floodmark.errors import FloodmarkError, SourceError
@@ -21,7 +22,6 @@ from floodmark.secrecy import remember
 from floodmark.sources.answers import Answers, Paging, Question
 from floodmark.sources.http import Api
 from floodmark.sources.http_rows import CursorAnswers
-from floodmark.testing.web import Asked, Said, WebServer
 
 Answer = Callable[[Asked], Said]
 

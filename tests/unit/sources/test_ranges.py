@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.support.windows import planned_window
 
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import SourceError
 from floodmark.model.window import VersionWindow
 from floodmark.testing.arrow import ArrowSource
-from floodmark.testing.windows import planned_window
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 

@@ -22,7 +22,7 @@ from deltalake import write_deltalake
 from floodmark.deltalog import Storage
 from floodmark.sources import arrow_feed
 from floodmark.sources.spool import Spool
-from floodmark.testing.windows import planned_window
+from tests.support.windows import planned_window
 lake, versions = sys.argv[1], int(sys.argv[2])
 each = 500_000
 numbers = np.arange(each)

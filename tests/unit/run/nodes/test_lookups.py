@@ -9,15 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.support import crash
+from tests.support.node_projects import open_project
+from tests.support.node_projects import table_rows as rows
 
 from floodmark import failpoints
 from floodmark.errors import FloodmarkError
 from floodmark.model.window import Settlement
 from floodmark.project import Project
 from floodmark.project.outcomes import RunSummary
-from floodmark.testing import crash
-from floodmark.testing.node_projects import open_project
-from floodmark.testing.node_projects import table_rows as rows
 
 MakeProject = Callable[[str], Project]
 FEED: dict[str, str | None] = {"delta.enableChangeDataFeed": "true"}

@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.support import crash
+from tests.support.node_projects import open_project
+from tests.support.node_projects import table_rows as rows
 
 from floodmark import failpoints
 from floodmark.errors import ConfigError
 from floodmark.project import Project
-from floodmark.testing import crash
-from floodmark.testing.node_projects import open_project
-from floodmark.testing.node_projects import table_rows as rows
 
 FEED: dict[str, str | None] = {"delta.enableChangeDataFeed": "true"}
 MakeProject = Callable[[str], Project]

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from tests.support import crash
+from tests.support.node_projects import open_project
+from tests.support.node_projects import table_rows as rows
 
 from floodmark import failpoints
 from floodmark.config import load_project
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project
 from floodmark.run.context import Run
-from floodmark.testing import crash
-from floodmark.testing.node_projects import open_project
-from floodmark.testing.node_projects import table_rows as rows
 
 REPLACING = """\
 project: shop

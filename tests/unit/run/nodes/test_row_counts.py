@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.support.node_projects import open_project, table_rows
 
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project
 from floodmark.project.outcomes import RunSummary
-from floodmark.testing.node_projects import open_project, table_rows
 
 MakeProject = Callable[[], Project]
 FEED: dict[str, str | None] = {"delta.enableChangeDataFeed": "true"}

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import crash
+from tests.support.node_projects import open_project, table_rows
 
 from floodmark import failpoints
 from floodmark.errors import RunError, SinkError
@@ -16,8 +18,6 @@ from floodmark.model.write import WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.lost_targets import OtherPass
 from floodmark.run.nodes.side_by_side import in_order
-from floodmark.testing import crash
-from floodmark.testing.node_projects import open_project, table_rows
 
 DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c"), "e": ()}
 WAIT_SECONDS = 10.0
@@ -135,7 +135,7 @@ pipelines:
 def test_nodes_side_by_side_land_a_moving_source_once_and_crash_safely(
     tmp_path: Path, point: str | None
 ) -> None:
-    from floodmark.testing.node_projects import add_events
+    from tests.support.node_projects import add_events
 
     add_events(tmp_path, 1, 2, 3)
     (tmp_path / "lake/events").rename(tmp_path / "lake/orders")

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
+from tests.support import crash
+from tests.support.node_projects import open_project
+from tests.support.node_projects import table_rows as rows
 
 from floodmark.errors import FloodmarkError
 from floodmark.project import Project, RunSummary
-from floodmark.testing import crash
-from floodmark.testing.node_projects import open_project
-from floodmark.testing.node_projects import table_rows as rows
 
 PROJECT = """\
 project: shop

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.support.node_projects import open_project
+from tests.support.node_projects import table_rows as rows
 
 from floodmark.project import Project
 from floodmark.project.outcomes import RunSummary
-from floodmark.testing.node_projects import open_project
-from floodmark.testing.node_projects import table_rows as rows
 
 MakeProject = Callable[[str], Project]
 FEED: dict[str, str | None] = {"delta.enableChangeDataFeed": "true"}

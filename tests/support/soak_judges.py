@@ -11,10 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tests.support.crash import WRITES
+
 from floodmark.control.events import Advanced, Event, Planned, Succeeded
 from floodmark.control.reading import read_published
 from floodmark.deltalog import Storage
-from floodmark.testing.crash import WRITES
 
 Facts = dict[str, Any]
 """A line of a diary."""

@@ -11,7 +11,7 @@ from floodmark.coordinator import Outside
 from floodmark.deltalog import Storage
 from floodmark.model.state import Holder
 from floodmark.run.leases import ThisProcess, this_process
-from floodmark.testing.crash import ArrowEngine
+from floodmark.testing import ArrowEngine
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Alone(ThisProcess):
         """See `Process.holder`."""
         return self.me
 
-    def is_gone(self, holder: Holder) -> bool:  # noqa: ARG002 a door
+    def is_gone(self, holder: Holder) -> bool:
         """See `Process.is_gone`."""
         return True
 

@@ -30,18 +30,10 @@ from floodmark.coordinator import Coordinator, Outside
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.results import Batch
-from floodmark.model.state import SinkDone
-from floodmark.model.window import Window
-from floodmark.model.write import WriteMode, WriteSpec
+from floodmark.model.write import WriteMode
 from floodmark.run.context import Run
 from floodmark.run.runner import PipelineFunction
-from floodmark.sinks import Sink
-from floodmark.sources import QuerySource
-from floodmark.sources.kinds import SourceOfAllKinds
-from floodmark.testing.arrow import ArrowSink, ArrowSource
-from floodmark.testing.arrow_steps import applied
-from floodmark.testing.arrow_times import ArrowTimeSource
-from floodmark.transforms import Step
+from floodmark.testing import ArrowEngine
 
 MODES: tuple[WriteMode, ...] = ("append", "merge", "overwrite")
 ORDERS, CUSTOMERS = "./lake/orders", "./lake/customers"
@@ -57,8 +49,8 @@ COMPACT_AFTER_FILES = 6
 LEASE_TTL_SECONDS = 2.0
 IMPORTED = (
     __name__,
-    "floodmark.testing.soak",
-    "floodmark.testing.node_projects",
+    "tests.support.soak",
+    "tests.support.node_projects",
     "floodmark.project",
     "deltalake",
     "pyarrow.compute",
@@ -66,33 +58,6 @@ IMPORTED = (
     "pandas",  # pyarrow imports it when it meets a list, wherever it is installed
 )
 """What the server has imported that processes are forked from: a second of work for each of them."""
-
-
-class ArrowEngine:
-    """An engine of runs without Spark."""
-
-    spark = None
-
-    def source(self) -> QuerySource:
-        """See `Engine.source`."""
-        return SourceOfAllKinds(ArrowSource(), ArrowTimeSource())
-
-    def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
-        """See `Engine.sink`."""
-        return ArrowSink(spec, tuple(windows), previous)
-
-    def transformed(
-        self, steps: Sequence[Step], frame: Any, others: Mapping[str, Any], root: Path
-    ) -> Any:
-        """See `Engine.transformed`."""
-        return applied(steps, frame, others, root)
-
-    def is_lost_file(self, error: BaseException) -> bool:  # noqa: ARG002 a door
-        """See `Engine.is_lost_file`; the source tells it by its own error."""
-        return False
-
-    def refuse_without_receipts(self, pipeline: str) -> None:
-        """See `Engine.refuse_without_receipts`; delta-rs always writes them."""
 
 
 # The lake -----------------------------------------------------------------------------------------

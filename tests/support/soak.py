@@ -18,7 +18,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tests.support import crash, soak_judges
+from tests.support.crash import CUSTOMERS, ORDERS, WRITES, Story
 
 from floodmark.control.events import Planned
 from floodmark.coordinator import Coordinator
@@ -26,9 +29,9 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.results import RunResult
 from floodmark.run.context import Run
 from floodmark.run.runner import PipelineFunction
-from floodmark.testing import crash, soak_judges
-from floodmark.testing.crash import CUSTOMERS, ORDERS, WRITES, Story
-from floodmark.testing.soak_judges import Facts
+
+if TYPE_CHECKING:
+    from tests.support.soak_judges import Facts
 
 TTL_SECONDS = 2.0
 PAUSE_SECONDS = 0.2
@@ -80,7 +83,7 @@ def _client(root: Path, client: str) -> tuple[Coordinator, Diary, Iterator[None]
     def turns() -> Iterator[None]:
         while not (root / "stop").exists():
             yield
-            time.sleep(random.uniform(0, PAUSE_SECONDS))  # noqa: S311
+            time.sleep(random.uniform(0, PAUSE_SECONDS))
 
     return coordinator, Diary(root, client), turns()
 
@@ -146,11 +149,11 @@ def grower(root: Path, client: str) -> None:
         return {}
 
     def fault() -> Facts:
-        return {"fault": random.choice(FAULTS)(root)}  # noqa: S311
+        return {"fault": random.choice(FAULTS)(root)}
 
     for _ in turns:
         diary.attempt("grow", grow)
-        if random.random() < 0.15:  # noqa: S311
+        if random.random() < 0.15:
             diary.attempt("fault", fault)
 
 
@@ -194,8 +197,8 @@ def operator(root: Path, client: str) -> None:
         return {}
 
     for _ in turns:
-        pipeline = random.choice(list(WRITES))  # noqa: S311
-        if random.random() < 0.1:  # noqa: S311
+        pipeline = random.choice(list(WRITES))
+        if random.random() < 0.1:
             diary.attempt("pause", partial(operate, coordinator.pause, pipeline))
             diary.attempt("upkeep", upkeep)
         diary.attempt("resume", partial(operate, coordinator.resume, pipeline))
@@ -276,7 +279,7 @@ class Soak:
         return {"seed": self.seed, "kills": self.kills, "stops": self.stops, **found}
 
     def _disturb(self) -> None:
-        rng = random.Random(self.seed)  # noqa: S311 a soak is its seed
+        rng = random.Random(self.seed)
         for client in ROLES:
             self._start(client)
         deadline = time.monotonic() + self.seconds

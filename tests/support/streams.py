@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.jvm import java_context
+
 import floodmark
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
 from floodmark.engines.postgres import connector
-from floodmark.testing.jvm import java_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

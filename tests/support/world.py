@@ -16,6 +16,9 @@ from functools import cache, cached_property
 from typing import Any, Self, cast
 
 import greenlet
+from tests.support.rows import day_of, value_of, way_of
+from tests.support.targets import SimTargets, target_of
+from tests.support.truth import Truth
 
 from floodmark.control import ControlReader
 from floodmark.control.events import Event
@@ -41,9 +44,6 @@ from floodmark.run.engine import Engine
 from floodmark.sinks.rules import Target
 from floodmark.sinks.target import DeltaTarget
 from floodmark.sources.logs import TableLog
-from floodmark.testing.rows import day_of, value_of, way_of
-from floodmark.testing.targets import SimTargets, target_of
-from floodmark.testing.truth import Truth
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TTL_SECONDS = 60.0
@@ -99,7 +99,7 @@ class World:
     """One schedule's universe."""
 
     def __init__(self, seed: int, pipelines: Sequence[PipelineSpec], faults: float) -> None:
-        self.rng = random.Random(seed)  # noqa: S311 a schedule is its seed
+        self.rng = random.Random(seed)
         self.faults = faults
         self.pipelines = {p.name: p for p in pipelines}
         self.latest: dict[str, int] = {}
@@ -115,7 +115,7 @@ class World:
         """The signs of life of this world, by run."""
         self.clock = SimClock(self)
         self.ids = SimIds(self)
-        self.chance = random.Random(seed).uniform  # noqa: S311 the journal's back-off
+        self.chance = random.Random(seed).uniform
         self.apply = folding_once()
         self._trace: deque[tuple[float, str, str, tuple[Any, ...]]] = deque(maxlen=TRACE_LINES)
         self.acting: Process | None = None

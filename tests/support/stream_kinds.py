@@ -11,6 +11,26 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from tests.support.stream_judge import (
+    Found,
+    Position,
+    Row,
+    Sent,
+    TrackedBatch,
+    problems,
+    unsent_letters,
+    windows_of,
+    without_repeated,
+)
+from tests.support.stream_records import (
+    LAST,
+    PARTITIONS,
+    REFUSED,
+    SCHEMA,
+    TOPIC,
+    sent_as,
+)
+
 from floodmark.config import load_stream
 from floodmark.deltalog import DeltaLog, is_delta_table
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, records_at
@@ -23,25 +43,6 @@ from floodmark.streaming.batches import LoadCounts
 from floodmark.streaming.delta_ledger import DEAD_LETTERS, DeltaLedger
 from floodmark.streaming.outbox import Relay
 from floodmark.streaming.parts import access_of, outbox_of
-from floodmark.testing.stream_judge import (
-    Found,
-    Position,
-    Row,
-    Sent,
-    TrackedBatch,
-    problems,
-    unsent_letters,
-    windows_of,
-    without_repeated,
-)
-from floodmark.testing.stream_records import (
-    LAST,
-    PARTITIONS,
-    REFUSED,
-    SCHEMA,
-    TOPIC,
-    sent_as,
-)
 
 BATCH_RECORDS = 3_000
 LARGE_BATCH_RECORDS = 10_000

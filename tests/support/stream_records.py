@@ -7,9 +7,10 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
+from tests.support.stream_judge import Fate, Position, Sent
+
 from floodmark.engines.kafka import KafkaProducer, Record
 from floodmark.errors import StreamError
-from floodmark.testing.stream_judge import Fate, Position, Sent
 
 TOPIC = "numbers"
 PARTITIONS = 3

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests.support import crash
+from tests.support.outsides import AFTER_A_CRASH, ON_ARROW
 
 from floodmark.coordinator import Outside
 from floodmark.project import Project
-from floodmark.testing import crash
-from floodmark.testing.outsides import AFTER_A_CRASH, ON_ARROW
 
 
 def open_project(root: Path, text: str | None = None, outside: Outside = AFTER_A_CRASH) -> Project:

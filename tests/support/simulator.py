@@ -1,7 +1,7 @@
 """The control plane under a deterministic random scheduler: one seed is one schedule.
 
-    python -m floodmark.testing.simulator --seed 7 [--mutant NAME]     one schedule, with its trace
-    python -m floodmark.testing.simulator --schedules 20000 --processes 2 [--mutant NAME | --mutants]
+    python -m tests.support.simulator --seed 7 [--mutant NAME]     one schedule, with its trace
+    python -m tests.support.simulator --schedules 20000 --processes 2 [--mutant NAME | --mutants]
 
 Planners, runners, finalizers, cancellers, registrars and compactors run the production code, each
 in a greenlet. Between any two of their outside effects they may be overtaken, stalled for long
@@ -25,20 +25,10 @@ from itertools import accumulate
 from typing import Any
 
 import greenlet
-
-from floodmark.control.upkeep import compact
-from floodmark.coordinator import Coordinator
-from floodmark.errors import FencedError, FloodmarkError
-from floodmark.model.results import Batch
-from floodmark.model.state import PlannedBatch, State
-from floodmark.model.upstream import Upstream
-from floodmark.model.window import Window
-from floodmark.model.write import WriteSpec
-from floodmark.sources.counts import is_counted
-from floodmark.testing.mutants import MUTANTS, mutated
-from floodmark.testing.rows import day_of, span_of
-from floodmark.testing.truth import Violation, ensure
-from floodmark.testing.world import (
+from tests.support.mutants import MUTANTS, mutated
+from tests.support.rows import day_of, span_of
+from tests.support.truth import Violation, ensure
+from tests.support.world import (
     QUERY,
     WITHOUT_VERSIONS,
     Frame,
@@ -49,6 +39,16 @@ from floodmark.testing.world import (
     World,
     coordinator_in,
 )
+
+from floodmark.control.upkeep import compact
+from floodmark.coordinator import Coordinator
+from floodmark.errors import FencedError, FloodmarkError
+from floodmark.model.results import Batch
+from floodmark.model.state import PlannedBatch, State
+from floodmark.model.upstream import Upstream
+from floodmark.model.window import Window
+from floodmark.model.write import WriteSpec
+from floodmark.sources.counts import is_counted
 
 UPSTREAMS = ("/u/a", "/u/b", "/u/c", WITHOUT_VERSIONS)
 PROJECT = (
@@ -158,7 +158,7 @@ class Schedule:
         self.live.append(process)
         return process
 
-    def _execute(self, process: Process, command: Command, is_careful: bool) -> None:  # noqa: FBT001
+    def _execute(self, process: Process, command: Command, is_careful: bool) -> None:
         coordinator = coordinator_in(self.world, process)
         try:
             command(Actor(self.world, process, coordinator, is_careful))
@@ -594,7 +594,7 @@ class Failure:
 
     def __str__(self) -> str:
         head = f"seed {self.seed}, mutant {self.mutant or 'none'}: {self.violation}"
-        again = f"python -m floodmark.testing.simulator --seed {self.seed}"
+        again = f"python -m tests.support.simulator --seed {self.seed}"
         again += f" --mutant {self.mutant}" if self.mutant else ""
         return "\n".join([head, *(f"  {line}" for line in self.trace), f"again: {again}"])
 
@@ -658,7 +658,7 @@ def _spread(function: Any, work: Sequence[Any], processes: int) -> Iterator[Any]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; exit code 1 if a guarantee was broken (of a mutant: if none was)."""
-    parser = argparse.ArgumentParser(prog="python -m floodmark.testing.simulator")
+    parser = argparse.ArgumentParser(prog="python -m tests.support.simulator")
     parser.add_argument("--seed", type=int, help="play this schedule only")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="break the protocol this way")
     parser.add_argument("--mutants", action="store_true", help="all mutants, each until caught")

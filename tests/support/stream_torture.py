@@ -20,11 +20,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from tests.support.stream_kinds import KINDS, KindName, Services
+from tests.support.stream_records import FIRST_NUMBERS, TOPIC, Flow
+
 import floodmark
 from floodmark.engines import kafka_server, postgres_server
 from floodmark.model.offsets import Offsets, records
-from floodmark.testing.stream_kinds import KINDS, KindName, Services
-from floodmark.testing.stream_records import FIRST_NUMBERS, TOPIC, Flow
 
 PROGRESS_SECONDS = 180
 END_SECONDS = 120
@@ -103,7 +104,7 @@ class StreamTorture:
         self, folder: Path, seconds: float, seed: int, kind: KindName, kills: tuple[str, ...] = ()
     ) -> None:
         self._folder, self._seconds, self._kind = folder, seconds, KINDS[kind]
-        self._random = random.Random(seed)  # noqa: S311  (what is killed when, not a secret)
+        self._random = random.Random(seed)
         self._outcome = Outcome(seed)
         self._drivers = 0
         self._kills: dict[str, Callable[[], None]] = {

@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from tests.support.world import SimLog, SimSink
+
 from floodmark.control import fold, journal, operations, resetting, upkeep
 from floodmark.control.events import (
     Advanced,
@@ -41,7 +43,6 @@ from floodmark.plan.windows import next_window as next_window_as_it_is
 from floodmark.run import context, deferred, leases, lost_ranges, runner
 from floodmark.run.deferred import freeze_ends
 from floodmark.sinks.target import DeltaTarget
-from floodmark.testing.world import SimLog, SimSink
 
 Patch = tuple[Any, str, Any]
 """Where, which attribute, what instead."""

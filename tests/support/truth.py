@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from floodmark.control.events import Event
-from floodmark.model.window import Window
-from floodmark.testing.rows import (
+from tests.support.rows import (
     SinkTruth,
     Span,
     Way,
@@ -24,12 +22,15 @@ from floodmark.testing.rows import (
     way_of,
 )
 
+from floodmark.control.events import Event
+from floodmark.model.window import Window
+
 
 class Violation(Exception):
     """A guarantee does not hold; the first word names it."""
 
 
-def ensure(holds: bool, text: str) -> None:  # noqa: FBT001 reads like an assertion
+def ensure(holds: bool, text: str) -> None:
     if not holds:
         raise Violation(text)
 
