@@ -447,7 +447,7 @@ def reset(actor: Actor) -> None:
     if version < 0:
         actor.coordinator.reset(upstream, scope=scope)
     elif upstream == WITHOUT_VERSIONS:
-        actor.coordinator.reset(upstream, scope=scope, to=day_of(version))
+        attempt(actor, lambda a: a.coordinator.reset(upstream, scope=scope, to=day_of(version)))
         attempt(actor, replay)  # of what may lie beyond the mark
     else:
         actor.coordinator.reset(upstream, scope=scope, to_version=version)
@@ -576,7 +576,7 @@ COMMANDS: tuple[tuple[str, Command], ...] = (
     ("compactor", compact_journal),
     ("worker", work),
 )
-WEIGHTS = tuple(accumulate((20, 30, 14, 5, 4, 7, 3, 2, 3, 24)))
+WEIGHTS = tuple(accumulate((20, 30, 14, 5, 4, 7, 3, 5, 3, 24)))
 """Summed up here: `choices` would do it each time."""
 
 
