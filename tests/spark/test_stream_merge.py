@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from tests.contract import receipt_contract as attacks
 from tests.contract.receipt_contract import Attack, DeltaFolder, ReceiptContract
 from tests.support import crash
-from tests.support.jvm import java
+from tests.support.jvm import java, java_context
 from tests.support.node_projects import table_rows
 
 import floodmark as fm
@@ -196,7 +196,7 @@ def test_a_session_that_cannot_write_receipts_is_refused_before_the_first_write(
     with pytest.raises(SinkError) as connect:
         DeltaSink(cast("Any", ConnectSession()), spec, ()).write(cast("Any", None), receipt)
     # What py4j says of packages that are not there, as in a JVM without Delta.
-    context = SimpleNamespace(_jvm=java(spark).nowhere)
+    context = SimpleNamespace(_jvm=java(spark).nowhere, _jsc=java_context(spark))
     without_delta = SimpleNamespace(conf=spark.conf, sparkContext=context)
     with pytest.raises(SinkError) as other:
         DeltaSink(cast("Any", without_delta), spec, ()).write(spark.range(1), receipt)
