@@ -171,6 +171,40 @@ def test_what_does_not_go_with_the_column_is_refused_before_anything_is_planned(
     assert not (shop.root / "lake/_control").exists()
 
 
+TWO_READERS = """\
+  - pipeline: settled
+    nodes:
+      - name: late
+        read: {{connection: erp, table: '{table}', incremental: {{cursor: at, settle: 10 minutes}}}}
+        write: {{connection: lake, path: late, mode: append}}
+  - pipeline: whole
+    nodes:
+      - name: everything
+        read: {{connection: erp, table: '{table}'}}
+        write: {{connection: lake, path: everything, mode: overwrite}}
+"""
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["before the others", "behind them"])
+def test_each_pipeline_plans_a_table_by_what_it_says_itself(shop: Shop, *, is_first: bool) -> None:
+    now = datetime.now(UTC)
+    old, recent = now - 60 * 60 * SECONDS, now - 60 * SECONDS
+    shop.run_sql("CREATE TABLE orders (id int, at timestamptz)")
+    shop.run_sql(f"INSERT INTO orders VALUES (1, '{old}'), (2, '{recent}')")
+    shop.write("cursor: id")
+    file = shop.root / "floodmark.yaml"
+    head, pipelines, own = file.read_text().partition("pipelines:\n")
+    others = TWO_READERS.format(table=shop.table)
+    file.write_text(head + pipelines + (own + others if is_first else others + own))
+
+    batches = Project.load(shop.root).freeze()
+
+    ends = {b.scope: json.loads(str(b.windows[0].end_mark)) for b in batches}
+    assert ends["orders"] == {"type": "int", "value": "2"}
+    assert datetime.fromisoformat(ends["settled"]["value"]) == old
+    assert ends["whole"]["type"] == "timestamp"
+
+
 def test_a_table_that_was_made_anew_is_refused_until_it_is_begun_anew(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

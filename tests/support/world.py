@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
@@ -590,6 +590,9 @@ class SimProber:
     """Looks at the upstreams of the world. See coordinator.probing.Prober."""
 
     world: World
+
+    def of(self, pipelines: Iterable[str]) -> SimProber:
+        return self
 
     def has_table(self, path: str) -> bool:
         return path in self.world.latest

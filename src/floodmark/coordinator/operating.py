@@ -149,6 +149,7 @@ class Operating(Store):
                     -1 if mark is None else request.after(mark) if u == name else mark.version,
                     mark,
                     request.options(u),
+                    pipelines,
                 )
                 for u, mark in marks.items()
             }
@@ -157,10 +158,15 @@ class Operating(Store):
         return self._plan_again("backfill", draft, allows)
 
     def _probe_again(
-        self, upstream: str, after: int, mark: Mark | None, options: UpstreamOptions
+        self,
+        upstream: str,
+        after: int,
+        mark: Mark | None,
+        options: UpstreamOptions,
+        pipelines: Iterable[str],
     ) -> Probe:
         try:
-            return self._prober().probe_again(upstream, after, mark, options)
+            return self._prober().of(pipelines).probe_again(upstream, after, mark, options)
         except SourceError as error:
             if error.code == "FM-SOURCE-002":
                 raise again.range_gone(error) from error
@@ -317,18 +323,21 @@ class Operating(Store):
             resetting.refuse_version(state, name, scope, to_version)
             return resetting.reset_of(name, scope, to_version, lambda: self._prober().log(name))
         options = resetting.time_options(state, name, scope, to_version)
-        probe = self._prober().probe_again(name, -1, None, options)
+        readers = [pipeline.name for pipeline in state.pipelines_in(scope)]
+        probe = self._prober().of(readers).probe_again(name, -1, None, options)
         mark = state.marks.get((scope, name))
         times.refuse_other_way(name, mark, probe.query)
-        kind = self._time_type(name, mark, options)
+        kind = self._time_type(name, scope, mark, options)
         limit = settled_through(kind, self._clock.now(), options.settle_seconds)
         return resetting.reset_to_value(name, scope, to, probe, limit)
 
-    def _time_type(self, upstream: str, mark: Mark | None, options: UpstreamOptions) -> TimeType:
+    def _time_type(
+        self, upstream: str, scope: str, mark: Mark | None, options: UpstreamOptions
+    ) -> TimeType:
         """The type of a time column; raises FM-PLAN-021 where only Spark could look."""
         if mark is not None and isinstance(mark.mark, TimeMark):
             return mark.mark.type
-        found = self._look_for_report(upstream, None, options)
+        found = self._look_for_report(scope, upstream, None, options)
         kinds: tuple[TimeType, ...] = get_args(TimeType)
         for kind in kinds:
             if found is not None and found.type == kind:

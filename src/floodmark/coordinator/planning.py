@@ -103,7 +103,7 @@ class Planning(Store):
         lookups = tuple(self.names.stored(one.name) for one in everything if is_lookup(one))
         given = [one for one in everything if not is_lookup(one)]
         names = self._names(names_of(given), what=f"pipeline {pipeline}")
-        latest = partial(self._latest, prober)
+        latest = partial(self._latest, prober.of([pipeline]))
         options = {
             name: with_baseline(state, scope, name, one.options, latest)
             for name, one in zip(names, given, strict=True)
@@ -194,6 +194,7 @@ class Planning(Store):
     ) -> tuple[Batch, list[Body]]:
         """The batch to return, and what has to be journaled for it; nothing without an id."""
         upstreams = planner.closure(state, request)
+        prober = prober.of(pipeline.name for pipeline in state.active_in(request.scope))
         batch = planner.open_batch(state, request.scope, upstreams)
         if batch:
             waiting = planner.unplanned(batch, request)
@@ -336,6 +337,7 @@ class Planning(Store):
 
 
 def _draft_seed(state: State, pipeline: Pipeline, prober: Prober) -> Seed:
+    prober = prober.of([pipeline.name])
     probes = {
         upstream: prober.probe_again(
             upstream,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 class Prober(Protocol):
     """Looks at upstreams, by their stored names. "Could not look" is an error, never "no news"."""
+
+    def of(self, pipelines: Iterable[str]) -> Prober:
+        """The same for a look on behalf of these pipelines: by what they say about their reads."""
 
     def has_table(self, path: str) -> bool:
         """Whether a Delta table is at a path."""
@@ -75,6 +78,12 @@ class UpstreamProber:
     """Where the table of a stored name is."""
     scratch: Scratch | None = None
     """Where that goes which a look has to keep; None: beside the control store, for a run."""
+
+    def of(self, pipelines: Iterable[str]) -> UpstreamProber:
+        """See `Prober.of`."""
+        from floodmark.sources.cursors import first_of
+
+        return replace(self, readers=first_of(self.readers, pipelines))
 
     def has_table(self, path: str) -> bool:
         """See `Prober.has_table`."""

@@ -43,6 +43,7 @@ from floodmark.run.limits import NO_LIMITS, Limits
 from floodmark.run.runner import Inputs, PipelineFunction, Runner, result_of
 from floodmark.sinks.named import TargetNames
 from floodmark.sources import QuerySource
+from floodmark.sources.cursors import first_of
 
 log = logging.getLogger("floodmark")
 
@@ -91,7 +92,7 @@ class Running(Store):
             return result_of(earlier, is_repeat=True)
         # Refuse before a Spark session is asked for.
         batch_for_run(store.state(), batch_id, pipeline)
-        engine = self._any_engine()
+        engine = self._engine_of(pipeline)
         if self._may_write_delta(pipeline):
             engine.refuse_without_receipts(pipeline)
         self._name_tables_again(store.state())
@@ -190,7 +191,7 @@ class Running(Store):
         batch = self._batch(batch_id)
         if not batch.upstreams_of(pipeline):
             batch_for_run(self._reader().state(), batch_id, pipeline)
-        source = self._any_engine().source()
+        source = self._engine_of(pipeline).source()
         batch = self._frozen_elsewhere(batch, pipeline, source)
         windows = [batch.window_for(pipeline, u) for u in batch.upstreams_of(pipeline)]
         for window in windows:
@@ -216,8 +217,8 @@ class Running(Store):
 
     def open_frozen(self, batch_id: str) -> Mapping[str, Any]:
         """Every upstream of a batch as a whole, at its frozen version, without change columns."""
-        source = self._any_engine().source()
         batch = self._batch(batch_id)
+        source = self._engine_of(*batch.required).source()
         windows = (*batch.windows.values(), *batch.lookups.values())
         tables = {w.upstream: source.table(w, w.through) for w in windows}
         return Inputs(tables, self.names.stored)
@@ -229,11 +230,12 @@ class Running(Store):
             spec.format == DELTA and connection_of(spec.target) is None for spec in writes
         )
 
-    def _any_engine(self) -> Engine:
+    def _engine_of(self, *pipelines: str) -> Engine:
+        """The engine that reads upstreams as these pipelines say."""
         if self.outside.engine is not None:
             return self.outside.engine
         folder = ranges_folder(self.control)
-        return spark_engine(self.spark, self.storage, self.readers, folder)
+        return spark_engine(self.spark, self.storage, first_of(self.readers, pipelines), folder)
 
     def refuse_if_leased(self, pipeline: str, batch_id: str) -> None:
         """Raise what a run of the pipeline would be refused with now, before Spark is started.

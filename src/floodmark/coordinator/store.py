@@ -133,12 +133,14 @@ class Store:
         )
 
     def _look_for_report(
-        self, upstream: str, start: AnyMark | None, options: UpstreamOptions
+        self, scope: str, upstream: str, start: AnyMark | None, options: UpstreamOptions
     ) -> TimeFacts | None:
         """A look that keeps nothing; a web API or a plug-in is asked only by planning."""
         if is_of_source(upstream):
             return None
-        return self._prober(Scratch()).look(upstream, start, options)
+        known = self._reader_or_empty().known_state().pipelines_in(scope)
+        prober = self._prober(Scratch()).of(pipeline.name for pipeline in known)
+        return prober.look(upstream, start, options)
 
     def frozen_lookup(self, name: str) -> Window:
         """A table to be looked up, whole, as it is now; with a warning if it has no rows."""
@@ -150,7 +152,8 @@ class Store:
         """The lookups of these pipelines, as they are now; raises FM-PLAN-032 for one that is absent."""
         readers = [state.pipelines[name] for name in pipelines if name in state.pipelines]
         names = dict.fromkeys(lookup for pipeline in readers for lookup in pipeline.lookups)
-        return tuple(map((prober or self._prober()).frozen_lookup, names))
+        prober = (prober or self._prober()).of(reader.name for reader in readers)
+        return tuple(map(prober.frozen_lookup, names))
 
     @contextmanager
     def coalesce(self) -> Iterator[Self]:

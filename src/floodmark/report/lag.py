@@ -20,7 +20,7 @@ from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import NOTHING_PROCESSED
 from floodmark.report.watch import failed_attempts
 
-TimeLook = Callable[[str, AnyMark | None, UpstreamOptions], TimeFacts | None]
+TimeLook = Callable[[str, str, AnyMark | None, UpstreamOptions], TimeFacts | None]
 """What is new in an upstream without versions, after a mark; None where only Spark can look."""
 
 
@@ -127,7 +127,7 @@ def _time_lag(
         committed_mark=committed,
     )
     try:
-        found = look(upstream, start_of(mark, options), options) if look else None
+        found = look(scope, upstream, start_of(mark, options), options) if look else None
     except FloodmarkError as error:  # shown as the upstream's own line; the others still count
         return replace(unknown, reason=str(error.title))
     if found is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -136,6 +136,12 @@ class Looker(Protocol):
         scratch: Scratch | None = None,
     ) -> TimeFacts | None:
         """What is new after the start of a window of the reader's kind; None if only Spark could."""
+
+
+def first_of(readers: Readers, pipelines: Iterable[str]) -> Readers:
+    """The readers, those of these pipelines first: another one may read the same table otherwise."""
+    chosen = set(pipelines)
+    return dict(sorted(readers.items(), key=lambda reader: reader[0][0] not in chosen))
 
 
 def looker_of(readers: Readers, upstream: str) -> Looker:

@@ -34,6 +34,7 @@ def unsupported_keys(
             *_other_words(node.upstream, tables),
             *_shared_read(node, databases),
             *_shared_name(node, pipeline, project),
+            *_shared_windows(node, pipeline, project),
         ]
         yield from (each.below("nodes", position) for each in findings)
 
@@ -140,7 +141,7 @@ def _other_source_read(
     """All nodes of a project that read one thing of a connection share its windows."""
     for other in (each.settings for each in _reads(project)):
         is_same = (other.connection, _what(other)) == (read.connection, _what(read))
-        if is_same and _what(read) is not None and other != read:
+        if is_same and _what(read) is not None and _rows_of(other) != _rows_of(read):
             yield Finding(
                 ("read",),
                 NOT_RUN,
@@ -153,7 +154,15 @@ def _other_source_read(
 
 def _what(read: ReadSettings) -> str | None:
     """What is read, where that is all that is said; reads with more are known by their node."""
-    return None if read.params or read.options else read.table or read.path
+    if read.params or read.options:
+        return None
+    return (read.table or read.path or "").strip("/") or None
+
+
+def _rows_of(read: ReadSettings) -> ReadSettings:
+    """A read without what decides only when its rows are news, and how a path ends."""
+    path = read.path if read.path is None else read.path.strip("/")
+    return read.model_copy(update={"lookup": False, "path": path})
 
 
 def _file_read(read: ReadSettings) -> Iterator[Finding]:
@@ -173,11 +182,15 @@ def _file_read(read: ReadSettings) -> Iterator[Finding]:
         )
 
 
+def _folder(read: ReadSettings) -> str:
+    return (read.path or "").rstrip("/")
+
+
 def _other_file_read(read: ReadSettings, project: Sequence[ResolvedPipeline]) -> Iterator[Finding]:
     """All nodes of a project that read a path share its windows and its reader."""
     for other in (each.settings for each in _reads(project) if each.kind == "files"):
-        is_same = (other.connection, other.path) == (read.connection, read.path)
-        if is_same and other != read:
+        is_same = (other.connection, _folder(other)) == (read.connection, _folder(read))
+        if is_same and _rows_of(other) != _rows_of(read):
             yield Finding(
                 ("path",),
                 NOT_RUN,
@@ -337,6 +350,42 @@ def _shared_name(
         if any(e.name == node.name and e.read and e.read.settings.query for e in other.nodes):
             allowed = f"another name: {other.name} of the same scope has a query of that name"
             yield _not_run("name", allowed=allowed)
+
+
+_PLANNED_BY = ("settle", "type", "order", "time_zone", "on_null_cursor")
+"""What a plan goes by, beside the column: pipelines of one scope share their windows."""
+
+
+def _shared_windows(
+    node: ResolvedNode, pipeline: ResolvedPipeline, project: Sequence[ResolvedPipeline]
+) -> Iterator[Finding]:
+    """Pipelines of a scope that read one table of a database have one plan for it."""
+    scope, cursor = pipeline.settings.shared_scope, node.read and node.read.settings.incremental
+    if node.kind != "database" or node.upstream is None or not cursor:
+        return
+    for other in project:
+        if other.name == pipeline.name or other.settings.shared_scope != scope:
+            continue
+        for each in other.nodes:
+            theirs = each.read and each.read.settings.incremental
+            is_same = each.upstream is not None and each.upstream.name == node.upstream.name
+            if not theirs or not is_same or not _differ(cursor, theirs):
+                continue
+            yield Finding(
+                ("read", "incremental"),
+                NOT_RUN,
+                f"{other.name} and {pipeline.name} of scope {scope} read {node.upstream.name} in"
+                " different ways",
+                "; ".join(_differ(cursor, theirs)),
+                "the same settings in both, since they share its windows; or another scope",
+            )
+            return
+
+
+def _differ(one: IncrementalSettings, other: IncrementalSettings) -> list[str]:
+    """The settings of a cursor in which two plans would differ, as both say them."""
+    names = [name for name in _PLANNED_BY if getattr(one, name) != getattr(other, name)]
+    return [f"{name}: {getattr(one, name)} and {getattr(other, name)}" for name in names]
 
 
 def _not_run(*path: str | int, allowed: str) -> Finding:

@@ -454,7 +454,7 @@ def _of_files(
 ) -> UpstreamSettings:
     """Files of a folder or glob; known by connection and path, so that a lake may move."""
     return UpstreamSettings.model_construct(
-        name=f"{FILES}{read.settings.connection or '.'}/{read.settings.path}",
+        name=f"{FILES}{read.settings.connection or '.'}/{read.settings.path}".rstrip("/"),
         time_column=FILE_LIST.column,
         format=FILE_LIST.format,
         baseline="latest" if read.settings.baseline == "latest" else None,
