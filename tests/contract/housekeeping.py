@@ -21,6 +21,7 @@ from tests.support.node_projects import open_project
 from tests.support.outsides import ALONE, ON_ARROW
 
 import floodmark as fm
+from floodmark.control.archive import AGING
 from floodmark.control.reading import read_published
 from floodmark.control.tables import TABLES
 from floodmark.deltalog import Storage
@@ -130,6 +131,33 @@ class Coordinated:
         if of == "two published":
             names = ["watermarks", "history"]  # one with partitions and overwrites, one that grows
         return [f"{self.control}/{name}" for name in names]
+
+
+class Kept(Coordinated):
+    """The same with `upkeep --keep-rows 0` at the end of each day."""
+
+    def work(self) -> None:
+        super().work()
+        self.coordinator.upkeep(keep_rows=0)
+
+    def check(self) -> None:
+        assert _ids(self.target, self.spark) == list(range(1, self.days + 1))
+        self.coordinator.rebuild_tables()
+        assert [finding.text for finding in self.coordinator.verify() if not finding.ok] == []
+        shown: set[int] = set()
+        for folder in (self.control, f"{self.control}/archive"):
+            history = read_published(f"{folder}/history", Storage(), "SELECT seq FROM t")
+            assert history is not None
+            seqs = history.column("seq").to_pylist()
+            assert len(seqs) == len(set(seqs))
+            shown.update(seqs)
+        assert shown == set(range(1, self.coordinator.history(limit=1)[-1].seq + 1))
+
+    def tables(self, of: str) -> list[str]:
+        """The same, and the archive."""
+        if of != "archive":
+            return super().tables(of)
+        return [f"{self.control}/archive/{name}" for name in AGING]
 
 
 FACTS = ClaimFacts("here", {"t": "id"}, "query", "checkpoint")

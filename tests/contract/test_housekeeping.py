@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from deltalake import DeltaTable
 from tests.contract.housekeeping import (
     WORKS,
     Coordinated,
+    Kept,
     Mend,
     Nodes,
     Operation,
@@ -124,6 +126,13 @@ def restore_journal(_: Any, tables: Sequence[str], error: FloodmarkError) -> Non
     DeltaTable(journal).restore(int(str(error.next).rpartition(" ")[2]))
 
 
+def restore_archive(_: Any, tables: Sequence[str], error: FloodmarkError) -> None:
+    advised = re.search(r"RESTORE TABLE delta\.`([^`]+)` TO VERSION AS OF (\d+)", str(error.next))
+    assert advised is not None
+    assert advised[1] in tables
+    DeltaTable(advised[1]).restore(int(advised[2]))
+
+
 def accept_rows(place: Any, _: Sequence[str], error: FloodmarkError) -> None:
     assert "--on-lost-range" in str(error.next)
     assert "accept" in str(error.next)
@@ -154,6 +163,14 @@ CELLS: list[tuple[str, str, Operation, str]] = [
     ("batches", "target", append_only, WORKS),
     ("batches", "target", short_log, WORKS),
     ("batches", "target", restore, "FM-SINK-009"),
+    ("kept", "published", properties, WORKS),
+    ("kept", "published", optimize_and_vacuum, WORKS),
+    ("kept", "archive", optimize_and_vacuum, WORKS),
+    ("kept", "archive", properties, WORKS),
+    ("kept", "archive", deletion_vectors, WORKS),
+    ("kept", "archive", append_only, WORKS),
+    ("kept", "archive", short_log, WORKS),
+    ("kept", "archive", restore, "FM-CONTROL-033"),
     ("stream", "notes", optimize, WORKS),
     ("stream", "notes", optimize_and_vacuum, WORKS),
     ("stream", "notes", properties, WORKS),
@@ -187,9 +204,10 @@ CELLS: list[tuple[str, str, Operation, str]] = [
     ("nodes", "target", short_log, "FM-RUN-013"),
     ("nodes", "target", restore, "FM-SINK-009"),
 ]
-PLACES: dict[str, Any] = {"batches": Coordinated, "stream": Streamed, "nodes": Nodes}
+PLACES: dict[str, Any] = {"batches": Coordinated, "kept": Kept, "stream": Streamed, "nodes": Nodes}
 MENDS: dict[str, Mend] = {
     "FM-CONTROL-028": restore_journal,
+    "FM-CONTROL-033": restore_archive,
     "FM-SINK-009": restore_back,
     "FM-STREAM-046": reset,
     "FM-STREAM-047": reset,
