@@ -7,6 +7,8 @@ delta-rs in test_housekeeping.py, by Spark in tests/spark/test_housekeeping.py.
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,11 +18,13 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from tests.streaming.test_delta_outbox import Stream
 from tests.support.crash import armed
 from tests.support.node_projects import open_project
 from tests.support.outsides import ALONE, ON_ARROW
 
 import floodmark as fm
+from floodmark.control.archive import AGING
 from floodmark.control.reading import read_published
 from floodmark.control.tables import TABLES
 from floodmark.deltalog import Storage
@@ -33,8 +37,10 @@ from floodmark.project import Project
 from floodmark.sinks.delta import DeltaSink
 from floodmark.sinks.streams import last_write
 from floodmark.streaming.batches import Claim, ClaimFacts, LoadCounts, StreamBatch
-from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS, DeltaLedger
+from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS, OUTBOX, DeltaLedger
 from floodmark.streaming.delta_letters import LetterTable
+from floodmark.streaming.delta_outbox import DeltaOutbox
+from floodmark.streaming.outbox import Relay
 from floodmark.testing.arrow import ArrowSink
 
 Operation = Callable[[str], None]
@@ -132,6 +138,33 @@ class Coordinated:
         return [f"{self.control}/{name}" for name in names]
 
 
+class Kept(Coordinated):
+    """The same with `upkeep --keep-rows 0` at the end of each day."""
+
+    def work(self) -> None:
+        super().work()
+        self.coordinator.upkeep(keep_rows=0)
+
+    def check(self) -> None:
+        assert _ids(self.target, self.spark) == list(range(1, self.days + 1))
+        self.coordinator.rebuild_tables()
+        assert [finding.text for finding in self.coordinator.verify() if not finding.ok] == []
+        shown: set[int] = set()
+        for folder in (self.control, f"{self.control}/archive"):
+            history = read_published(f"{folder}/history", Storage(), "SELECT seq FROM t")
+            assert history is not None
+            seqs = history.column("seq").to_pylist()
+            assert len(seqs) == len(set(seqs))
+            shown.update(seqs)
+        assert shown == set(range(1, self.coordinator.history(limit=1)[-1].seq + 1))
+
+    def tables(self, of: str) -> list[str]:
+        """The same, and the archive."""
+        if of != "archive":
+            return super().tables(of)
+        return [f"{self.control}/archive/{name}" for name in AGING]
+
+
 FACTS = ClaimFacts("here", {"t": "id"}, "query", "checkpoint")
 
 
@@ -201,6 +234,47 @@ def _letters(day: int) -> pa.Table:
     return pa.table(
         {"stream_id": ["s"], "id": pa.array([day], pa.int64()), "dead_lettered_at": now}
     )
+
+
+class Taken:
+    """A broker that takes every message, and counts each."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[int] = Counter()
+
+    def refusals(self, records: Sequence[Any]) -> dict[int, Any]:
+        self.counts.update(json.loads(record.value)["offset"] for record in records)
+        return {}
+
+
+class Relayed:
+    """Dead letters beside a Delta target that are sent to a topic, one on each day."""
+
+    def __init__(self, root: Path, spark: Any = None) -> None:
+        del spark
+        self.path, self.days, self._letters = str(root / "events"), 0, 0
+        self.stream, self.broker = Stream(self.path), Taken()
+
+    def work(self) -> None:
+        if self._letters == self.days:
+            self.stream.letters("topic", [self._letters])
+            self._letters += 1
+            self.stream.rows(self._letters)
+        relay = Relay(DeltaOutbox(self.stream.ledger), lambda: self.broker)
+        assert relay.send() == 0
+        self.days = self._letters
+
+    def reopen(self) -> None:
+        self.stream.ledger = DeltaLedger(self.path, "numbers")
+
+    def check(self) -> None:
+        assert sorted(self.broker.counts) == list(range(self.days))
+        # Positions that are taken back send once more; nothing is sent at every attempt.
+        assert max(self.broker.counts.values()) <= 2
+
+    def tables(self, of: str) -> list[str]:
+        """Up to where letters are sent, or the letters."""
+        return [f"{self.path}{OUTBOX if of == 'positions' else DEAD_LETTERS}"]
 
 
 STORY = """\

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from deltalake import DeltaTable
 from tests.contract.housekeeping import (
     WORKS,
     Coordinated,
+    Kept,
     Mend,
     Nodes,
     Operation,
+    Relayed,
     Streamed,
     outcome,
 )
@@ -24,7 +27,7 @@ import floodmark as fm
 from floodmark import failpoints
 from floodmark.control import delta
 from floodmark.deltalog import DeltaLog
-from floodmark.errors import ControlError, FloodmarkError
+from floodmark.errors import ControlError, FloodmarkError, StreamError
 
 
 def optimize(path: str) -> None:
@@ -108,6 +111,26 @@ def bare_clone(path: str) -> None:
     commit.write_text("\n".join(map(json.dumps, actions)))
 
 
+def raised_protocol(path: str) -> None:
+    """To what delta-rs does not write."""
+    log = Path(path) / "_delta_log"
+    features = ["clustering", "domainMetadata", "madeUpFeature"]
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
+    raised = log / f"{DeltaTable(path).version() + 1:020d}.json"
+    raised.write_text(json.dumps({"protocol": protocol}))
+
+
+def let_write(_: Any, tables: Sequence[str], error: FloodmarkError) -> None:
+    """What the error says, without Spark."""
+    (path,) = tables
+    if "UNSET TBLPROPERTIES ('delta.appendOnly')" in str(error.next):
+        DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "false"})
+        return
+    assert "madeUpFeature" in str(error.found)
+    assert f"move the folder {path} away" in str(error.next)
+    Path(path).rename(f"{path}_away")
+
+
 def restore(path: str) -> None:
     table = DeltaTable(path)
     table.restore(table.version() - 1)
@@ -122,6 +145,13 @@ def restore_back(_: Any, tables: Sequence[str], error: FloodmarkError) -> None:
 def restore_journal(_: Any, tables: Sequence[str], error: FloodmarkError) -> None:
     (journal,) = tables
     DeltaTable(journal).restore(int(str(error.next).rpartition(" ")[2]))
+
+
+def restore_archive(_: Any, tables: Sequence[str], error: FloodmarkError) -> None:
+    advised = re.search(r"RESTORE TABLE delta\.`([^`]+)` TO VERSION AS OF (\d+)", str(error.next))
+    assert advised is not None
+    assert advised[1] in tables
+    DeltaTable(advised[1]).restore(int(advised[2]))
 
 
 def accept_rows(place: Any, _: Sequence[str], error: FloodmarkError) -> None:
@@ -154,6 +184,14 @@ CELLS: list[tuple[str, str, Operation, str]] = [
     ("batches", "target", append_only, WORKS),
     ("batches", "target", short_log, WORKS),
     ("batches", "target", restore, "FM-SINK-009"),
+    ("kept", "published", properties, WORKS),
+    ("kept", "published", optimize_and_vacuum, WORKS),
+    ("kept", "archive", optimize_and_vacuum, WORKS),
+    ("kept", "archive", properties, WORKS),
+    ("kept", "archive", deletion_vectors, WORKS),
+    ("kept", "archive", append_only, WORKS),
+    ("kept", "archive", short_log, WORKS),
+    ("kept", "archive", restore, "FM-CONTROL-033"),
     ("stream", "notes", optimize, WORKS),
     ("stream", "notes", optimize_and_vacuum, WORKS),
     ("stream", "notes", properties, WORKS),
@@ -173,6 +211,16 @@ CELLS: list[tuple[str, str, Operation, str]] = [
     ("stream", "letters", append_only, WORKS),
     ("stream", "letters", short_log, WORKS),
     ("stream", "letters", restore, "FM-SINK-009"),
+    ("relay", "positions", optimize_and_vacuum, WORKS),
+    ("relay", "positions", properties, WORKS),
+    ("relay", "positions", deletion_vectors, WORKS),
+    ("relay", "positions", append_only, "FM-STREAM-054"),
+    ("relay", "positions", raised_protocol, "FM-STREAM-054"),
+    ("relay", "positions", short_log, WORKS),
+    ("relay", "positions", restore, WORKS),
+    ("relay", "letters", optimize_and_vacuum, WORKS),
+    ("relay", "letters", append_only, WORKS),
+    ("relay", "letters", short_log, WORKS),
     ("nodes", "landing", optimize_and_vacuum, WORKS),
     ("nodes", "landing", properties, WORKS),
     ("nodes", "landing", deletion_vectors, WORKS),
@@ -187,11 +235,19 @@ CELLS: list[tuple[str, str, Operation, str]] = [
     ("nodes", "target", short_log, "FM-RUN-013"),
     ("nodes", "target", restore, "FM-SINK-009"),
 ]
-PLACES: dict[str, Any] = {"batches": Coordinated, "stream": Streamed, "nodes": Nodes}
+PLACES: dict[str, Any] = {
+    "batches": Coordinated,
+    "kept": Kept,
+    "stream": Streamed,
+    "relay": Relayed,
+    "nodes": Nodes,
+}
 MENDS: dict[str, Mend] = {
     "FM-CONTROL-028": restore_journal,
+    "FM-CONTROL-033": restore_archive,
     "FM-SINK-009": restore_back,
     "FM-STREAM-046": reset,
+    "FM-STREAM-054": let_write,
     "FM-STREAM-047": reset,
     "FM-RUN-012": accept_rows,
     "FM-RUN-013": accept_rows,
@@ -291,28 +347,44 @@ def test_a_compaction_of_what_was_made_append_only_says_how_to_make_it_possible(
     place.check()
 
 
+@pytest.mark.parametrize(
+    ("operation", "words"),
+    [
+        (append_only, "UNSET TBLPROPERTIES ('delta.appendOnly')"),
+        (raised_protocol, "move the folder"),
+    ],
+)
+def test_letters_that_cannot_be_cleaned_up_say_how_to_make_it_possible(
+    tmp_path: Path, operation: Operation, words: str
+) -> None:
+    place = Relayed(tmp_path)
+    place.work()
+    (letters,) = place.tables("letters")
+    operation(letters)
+
+    with pytest.raises(StreamError) as caught:
+        place.stream.ledger.cleanup_dead_letters(0)
+
+    assert caught.value.code == "FM-STREAM-053"
+    assert words in str(caught.value.next)
+    assert not caught.value.retryable
+    assert place.stream.left() == [0]
+
+
 def test_a_protocol_that_delta_rs_does_not_write_is_named_with_its_features(
     tmp_path: Path,
 ) -> None:
     place = Coordinated(tmp_path)
     place.work()
     (journal,) = place.tables("journal")
-    log = Path(journal) / "_delta_log"
-    newest = max(log.glob("*.json"))
-    protocol = {
-        "minReaderVersion": 1,
-        "minWriterVersion": 7,
-        "writerFeatures": ["clustering", "domainMetadata", "madeUpFeature"],
-    }
-    raised = log / f"{int(newest.stem) + 1:020d}.json"
-    raised.write_text(json.dumps({"protocol": protocol}))
+    raised_protocol(journal)
 
     with pytest.raises(ControlError) as caught:
         place.work()
 
     assert caught.value.code == "FM-CONTROL-030"
     assert "madeUpFeature" in str(caught.value.found)
-    raised.unlink()
+    max((Path(journal) / "_delta_log").glob("*.json")).unlink()
     place.reopen()
     place.work()
     place.check()

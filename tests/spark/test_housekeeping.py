@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
-from tests.contract.housekeeping import WORKS, Coordinated, Streamed, outcome
+from tests.contract.housekeeping import WORKS, Coordinated, Kept, Nodes, Streamed, outcome
 from tests.support.jvm import java, java_session
 
 from floodmark.deltalog import DeltaLog
@@ -83,6 +84,21 @@ def restore(spark: SparkSession, path: str) -> None:
     spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {version}")
 
 
+def taken_back(spark: SparkSession, path: str) -> None:
+    """Somebody adds rows and restores the table to what it was before."""
+    version = DeltaLog(path).facts().latest_version
+    spark.sql(f"INSERT INTO delta.`{path}` SELECT * FROM delta.`{path}`")
+    spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {version}")
+
+
+def aged(spark: SparkSession, path: str) -> None:
+    """The same 20 days later: Delta refuses to read what is not the newest version."""
+    taken_back(spark, path)
+    then = time.time() - 20 * 86_400
+    for commit in (Path(path) / "_delta_log").glob("*.json"):
+        os.utime(commit, (then, then))
+
+
 def short_log(spark: SparkSession, path: str) -> None:
     """The retention of the log is shortened, and Delta cleans up behind its next checkpoint."""
     names = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
@@ -136,6 +152,8 @@ def advised(spark: SparkSession, place: Any, tables: Sequence[str], error: Flood
         place.move_store()
     elif "--on-lost-target rebuild" in text and isinstance(place, Coordinated):
         place.rebuild()
+    elif "--on-lost-range" in text and isinstance(place, Nodes):
+        place.accept_rows()
     elif "put the table back" in text:
         put_back(spark, tables)
     elif "move the folder away" in text:
@@ -145,8 +163,8 @@ def advised(spark: SparkSession, place: Any, tables: Sequence[str], error: Flood
         raise AssertionError(error)
 
 
-BATCHES, STREAM = "batches", "stream"
-PLACES: dict[str, Any] = {BATCHES: Coordinated, STREAM: Streamed}
+BATCHES, KEPT, STREAM, NODES = "batches", "kept", "stream", "nodes"
+PLACES: dict[str, Any] = {BATCHES: Coordinated, KEPT: Kept, STREAM: Streamed, NODES: Nodes}
 PUBLISHED = "two published"
 CELLS: list[tuple[str, str, Housekeeping, str]] = [
     (BATCHES, "journal", everyday, WORKS),
@@ -169,6 +187,24 @@ CELLS: list[tuple[str, str, Housekeeping, str]] = [
     (STREAM, "notes", restore, WORKS),
     (STREAM, "notes", clone_in_place, WORKS),
     (STREAM, "target", restore, "FM-SINK-009"),
+    (BATCHES, PUBLISHED, restore, WORKS),
+    (BATCHES, "target", short_log, WORKS),
+    (KEPT, "archive", everyday, WORKS),
+    (KEPT, "archive", row_tracking, "FM-CONTROL-030"),
+    (KEPT, "archive", restore, "FM-CONTROL-033"),
+    (STREAM, "target", every_feature, WORKS),
+    (STREAM, "letters", restore, "FM-SINK-009"),
+    (NODES, "landing", everyday, WORKS),
+    (NODES, "landing", row_tracking, WORKS),
+    (NODES, "landing", taken_back, WORKS),
+    (NODES, "landing", aged, WORKS),
+    (NODES, "landing", short_log, "FM-RUN-012"),
+    (NODES, "landing", clone_in_place, WORKS),
+    (NODES, "target", every_feature, "FM-RUN-013"),
+    (NODES, "target", taken_back, WORKS),
+    (NODES, "target", aged, WORKS),
+    (NODES, "target", restore, "FM-SINK-009"),
+    (NODES, "target", clone_in_place, "FM-SINK-007"),
 ]
 IDS = [f"{who}-{of.replace(' ', '_')}-{op.__name__}" for who, of, op, _ in CELLS]
 
@@ -181,7 +217,8 @@ def test_work_goes_on_or_is_refused_with_a_way_out(
     session = spark.newSession()
     session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     # Spark writes what it alone has to read: delta-rs takes a tenth of the time for all others.
-    writer = session if operation is every_feature else None
+    is_sparks = operation is every_feature or (who == NODES and operation in (everyday, aged))
+    writer = session if is_sparks else None
 
     result = outcome(
         PLACES[who](tmp_path, writer),

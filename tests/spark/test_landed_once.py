@@ -7,7 +7,9 @@ import shutil
 from collections.abc import Callable
 
 import pytest
+from deltalake import DeltaTable
 from tests.spark.database_shop import Shop, shop
+from tests.spark.test_old_ranges import aged
 from tests.support import crash
 
 from floodmark.errors import FloodmarkError
@@ -96,6 +98,68 @@ def test_an_overlap_edited_between_attempts_changes_nothing_of_the_batch(
     everything = [*range(1, 1201), 2000]
     assert ids(shop, "two") == everything
     assert ids(shop, "one") == everything
+
+
+def delete_rows(path: str) -> None:
+    DeltaTable(path).delete("applied > 0")
+
+
+def optimize_and_vacuum(path: str) -> None:
+    DeltaTable(path).optimize.z_order(["identity"])
+    DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+
+
+def delete_and_age(path: str) -> None:
+    """Delta refuses to read what is not the newest version of a table so old."""
+    delete_rows(path)
+    aged(path, DeltaTable(path).version())
+
+
+def delete_and_vacuum(path: str) -> None:
+    DeltaTable(path).delete()
+    DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+
+
+@pytest.mark.parametrize(
+    ("operation", "is_lost"),
+    [
+        (delete_rows, False),
+        (optimize_and_vacuum, False),
+        (delete_and_age, False),
+        (delete_and_vacuum, True),
+    ],
+)
+def test_an_edge_that_others_look_after_is_read_as_it_was_left(
+    shop: Shop, operation: Callable[[str], None], is_lost: bool
+) -> None:
+    create(shop, 10)
+    nodes(shop, 5, "one")
+    shop.run()
+    insert(shop, 11, 20)
+    shop.run_sql("INSERT INTO orders VALUES (500, 8)")
+    (edge,) = (log.parent for log in (shop.root / "lake/_control/edges").rglob("_delta_log"))
+    operation(str(edge))
+
+    if is_lost:
+        with pytest.raises(FloodmarkError) as caught:
+            shop.run()
+        assert caught.value.code == "FM-SOURCE-037"
+        assert ids(shop, "one") == list(range(1, 11))
+        (batch,) = shop.project.coordinator.current_plan()
+        retried = shop.project.retry(str(batch.batch_id), on_lost_range="accept")
+        assert retried.exit_code == 0
+        assert ids(shop, "one") == list(range(1, 21))
+        return
+    with crash.armed("edge.after_write"), pytest.raises(FailpointReached):
+        shop.run()
+    for log in (shop.root / "lake/_control/edges").rglob("_delta_log"):
+        operation(str(log.parent))  # also of the batch that is under way
+    shop.run()
+    assert ids(shop, "one") == [*range(1, 21), 500]
+    shop.run_sql("INSERT INTO orders VALUES (501, 18)")
+    insert(shop, 21, 22)
+    shop.run()
+    assert ids(shop, "one") == [*range(1, 23), 500, 501]
 
 
 def test_a_query_that_is_corrected_twice_leaves_every_node_the_rows_that_one_has_taken(

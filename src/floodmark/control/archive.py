@@ -8,6 +8,9 @@ There is no commit across two tables, so a row is copied first and removed then.
 copied already, by its key, is not copied again; both commits count only if the table is still at
 the version that was read (docs/decisions/0049). Killed in between, a row is in both, and readers
 take it once.
+
+Each commit to the archive carries the number of rows that it holds then as a transaction id, which
+a RESTORE leaves standing: an archive never loses a row, so one that holds fewer was changed by others.
 """
 
 from __future__ import annotations
@@ -23,10 +26,11 @@ import pyarrow as pa
 from floodmark import failpoints
 from floodmark.control import columns
 from floodmark.control.delta import unreadable
+from floodmark.control.owners import refuse_obstacles
 from floodmark.control.projections import CHECKPOINTS, IsArchived, Projector
-from floodmark.control.reading import read_published
+from floodmark.control.reading import MARKER, read_published
 from floodmark.control.tables import TABLES, PublishedTable
-from floodmark.deltalog import Storage
+from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ControlError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.state import State
@@ -109,17 +113,27 @@ def archive_rows(projector: Projector, control_id: str, policy: Policy) -> dict[
     """Move what the policy does not keep; table -> rows moved.
 
     Killed anywhere or called by two at once, every row is in the archive once, or in its table, or
-    in both until the next call. Raises FM-CONTROL-032 if the archive cannot be written, and
-    FM-CONTROL-031 if it is another store's.
+    in both until the next call. Raises FM-CONTROL-032 if the archive cannot be written, and what
+    `refuse_unfit` says against it.
     """
-    refuse_foreign(projector.control, projector.storage, control_id)
+    refuse_unfit(projector.control, projector.storage, control_id)
     moved = {}
     for table in TABLES:
         count = _move(projector, table, control_id, policy) if table.name in AGING else 0
         if count:
             moved[table.name] = count
-    Projector(folder_of(projector.control), projector.storage).compact()
+    Projector(folder_of(projector.control), projector.storage).compact(of_archive=True)
     return moved
+
+
+def refuse_unfit(control: str, storage: Storage, control_id: str) -> None:
+    """Raise FM-CONTROL-031 for the archive of another store, FM-CONTROL-033 if rows are gone from it."""
+    refuse_foreign(control, storage, control_id)
+    for name in AGING:
+        path = f"{folder_of(control)}/{name}"
+        handle = _open(path, storage)
+        if handle is not None:
+            _rows_held(handle, path, storage)
 
 
 def refuse_foreign(control: str, storage: Storage, control_id: str) -> None:
@@ -222,13 +236,14 @@ def _copy(
     path: str, storage: Storage, table: PublishedTable, rows: pa.Table, control_id: str
 ) -> None:
     """Add the rows that the archive does not have yet, as one commit."""
-    from deltalake import CommitProperties, write_deltalake
+    from deltalake import CommitProperties, Transaction, write_deltalake
     from deltalake.exceptions import CommitFailedError, DeltaError
 
-    aging = AGING[table.name]
+    aging, handle = AGING[table.name], None
     for _ in range(ATTEMPTS):
         try:
             handle = _open(path, storage) or _create(path, storage, table, control_id)
+            held = _rows_held(handle, path, storage)
             ages = rows.column(aging.age)
             first, last = min(columns.instants_of(ages)), max(columns.instants_of(ages))
             span = f"{aging.age} >= '{first}' AND {aging.age} <= '{last}'"
@@ -236,19 +251,53 @@ def _copy(
             archived = set(_keys(there, aging.key, table))
             news = [key not in archived for key in _keys(rows, aging.key, table)]
             if any(news):
+                holds = Transaction(MARKER, held + sum(news))
                 write_deltalake(
                     handle,
                     rows.filter(columns.column_of(news, pa.bool_())),
                     mode="append",
                     schema_mode="merge",
-                    commit_properties=CommitProperties(max_commit_retries=0),
+                    commit_properties=CommitProperties(
+                        app_transactions=[holds], max_commit_retries=0
+                    ),
                 )
-        except CommitFailedError:
+        except CommitFailedError as error:
+            _refuse_obstacles(handle, path, error)
             continue  # another upkeep came first: what it copied is looked at again
         except (DeltaError, OSError) as error:
+            if handle is not None:
+                _refuse_obstacles(handle, path, error)
             raise _not_moved(path, f"{type(error).__name__}: {error}") from error
         return
     raise _not_moved(path, "other processes kept writing to the archive first")
+
+
+def _rows_held(handle: Any, path: str, storage: Storage) -> int:
+    """How many rows an archived table has; raises FM-CONTROL-033 if it had more before.
+
+    An archive of an older version does not say how many it had.
+    """
+    rows = int(_select(handle, "SELECT count(*) AS n FROM t").column("n")[0].as_py())
+    said = int(handle.transaction_version(MARKER) or 0)
+    if rows >= said:
+        return rows
+    commit = DeltaLog(path, storage).find_transaction(MARKER, said)
+    back = f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {commit.version}" if commit else ""
+    raise ControlError(
+        "FM-CONTROL-033",
+        "rows are gone from the archive of the control store",
+        where=path,
+        found=f"{rows:,} rows; the last commit of floodmark left {said:,}",
+        allowed="every row that was moved there: OPTIMIZE, VACUUM and properties take none away",
+        state="nothing was moved or removed; the journal and the published tables are complete",
+        next=(f"with Spark: {back}; " if back else "put the table back from a backup; ")
+        + f"or go on without those rows: move the folder {path} away; then run the same command again",
+    )
+
+
+def _refuse_obstacles(handle: Any, path: str, error: BaseException) -> None:
+    anew = f"move the folder {path} away, then run the same command again"
+    refuse_obstacles(handle, path, error, rewrites=False, otherwise=anew)
 
 
 def _keys(rows: pa.Table, names: Collection[str], table: PublishedTable) -> list[tuple[Any, ...]]:

@@ -431,7 +431,9 @@ def added_files(commit: str) -> list[str] | None:
 
 def _active_files(table: Any) -> list[str]:
     """As the log names them: in a clone they are files of another table."""
-    paths: list[str] = pa.table(table.get_add_actions()).column("path").to_pylist()
+    # pa.table would import pandas, to see whether it was given one of its frames.
+    actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
+    paths: list[str] = actions.column("path").to_pylist()
     return paths
 
 

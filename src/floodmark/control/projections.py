@@ -193,11 +193,12 @@ class Projector:
         handle = self._open(table)
         return int(handle.transaction_version(MARKER) or 0) if handle else 0
 
-    def compact(self, *, above: int | None = None) -> dict[str, int]:
+    def compact(self, *, above: int | None = None, of_archive: bool = False) -> dict[str, int]:
         """Join the small files of each table that has many of them; table -> files joined.
 
         `above` says how many are many. What is joined already is left alone. If another projector
-        commits meanwhile, that table stays as it is until the next time.
+        commits meanwhile, that table stays as it is until the next time. Rows of an archive are
+        compared by their number, before anything is written (see `control.archive`).
         """
         many = SMALL_FILES if above is None else above
         joined = {}
@@ -206,7 +207,8 @@ class Projector:
             files = _small_files(handle, table) if handle else []
             if len(files) <= many:
                 continue
-            self._refuse_changed(table, handle)
+            if not of_archive:
+                self._refuse_changed(table, handle)
             if self._write(partial(self._join, table, handle, min(files)), handle):
                 joined[table.name] = len(files)
         return joined
@@ -430,8 +432,11 @@ def _small_files(handle: Any, table: PublishedTable) -> list[Any]:
     """
     is_partition = table.grows_by in table.partition_by
     lowest = f"partition.{table.grows_by}" if is_partition else f"min.{table.grows_by}"
-    files = pa.table(handle.get_add_actions(flatten=True)).select(["size_bytes", lowest])
-    newest_first = sorted(files.to_pylist(), key=lambda row: row[lowest], reverse=True)
+    files = pa.table(handle.get_add_actions(flatten=True))
+    if lowest not in files.column_names or files.column(lowest).null_count:
+        return []  # others have the table keep no statistics of the column, or not of every file
+    rows = files.select(["size_bytes", lowest]).to_pylist()
+    newest_first = sorted(rows, key=lambda row: row[lowest], reverse=True)
     small = list(takewhile(lambda row: row["size_bytes"] < SMALL_BYTES, newest_first))
     values = [row[lowest] for row in small]
     counts = Counter(values)

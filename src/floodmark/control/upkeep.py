@@ -10,7 +10,7 @@ from floodmark.control.archive import (
     Policy,
     archive_rows,
     batches_inside,
-    refuse_foreign,
+    refuse_unfit,
 )
 from floodmark.control.delta import DeltaEventLog
 from floodmark.control.events import Event, Snapshot
@@ -61,7 +61,7 @@ def keep_up(
     storage, removed = projector.storage, Removed()
     before = None if keep_rows_seconds is None else now - timedelta(seconds=keep_rows_seconds)
     if before is not None:
-        refuse_foreign(log.control, storage, state.control_id)
+        refuse_unfit(log.control, storage, state.control_id)
     projector.refresh(state)  # 1
     folded = _fold_journal(log.reopened(), projector, KEEP_WINDOWS, before) or 0  # 2
     archived = _archive(log.reopened(), projector, before) if before is not None else {}  # 3

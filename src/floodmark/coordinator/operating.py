@@ -265,7 +265,7 @@ class Operating(Store):
         tables of the same names under `<control>/archive`; without it every row stays. State and
         guarantees stay as they are. Killed anywhere it leaves a sound store; called again, it does
         what is left. Raises FM-CONTROL-001 if there is no store, FM-CONTROL-031 if the archive is
-        another store's, FM-CONTROL-032 if it cannot be written.
+        another store's, FM-CONTROL-032 if it cannot be written, FM-CONTROL-033 if it has lost rows.
         """
         from floodmark.control.retention import SAFE_SECONDS
         from floodmark.control.upkeep import keep_up, refuse_short

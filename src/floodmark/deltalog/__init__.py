@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from floodmark.deltalog.files import file_location
 from floodmark.deltalog.log import DeltaLog, is_delta_table
-from floodmark.deltalog.obstacles import Obstacle, obstacle
+from floodmark.deltalog.obstacles import Obstacle, may_hinder, obstacle
 from floodmark.deltalog.schema import fingerprint
 from floodmark.deltalog.storage import (
     Entry,
@@ -32,6 +32,7 @@ __all__ = [
     "is_delta_table",
     "is_local",
     "make_private",
+    "may_hinder",
     "obstacle",
     "write_problem",
 ]

@@ -25,6 +25,18 @@ class Obstacle:
     remedy: str
     """Statements for Spark, in their order; empty where none helps."""
 
+    def next_step(self, otherwise: str) -> str:
+        """What to do, as an error says it; `otherwise` where Delta does not take it back."""
+        if self.remedy:
+            return f"with Spark: {self.remedy}"
+        return f"Delta does not take that back: {otherwise}"
+
+
+def may_hinder(table: Any) -> bool:
+    """Whether a commit that replaces rows may meet an obstacle; `table` is a handle of delta-rs."""
+    is_append_only = table.metadata().configuration.get("delta.appendOnly", "").lower() == "true"
+    return is_append_only or table.protocol().min_writer_version > OUR_WRITER_VERSION
+
 
 def obstacle(table: Any, path: str, error: BaseException, *, rewrites: bool) -> Obstacle | None:
     """What stopped a commit; None if only another writer came first, or it is neither of the two.

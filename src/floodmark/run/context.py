@@ -33,7 +33,13 @@ from floodmark.model.write import DELTA, Changes, Deletes, Missing, WriteMode, W
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.edges import Edges
 from floodmark.run.engine import Engine
-from floodmark.run.landed import ROWS_CHANGED, Landed, landed_before, rows_gone
+from floodmark.run.landed import (
+    ROWS_CHANGED,
+    Landed,
+    landed_before,
+    rows_gone,
+    whole_window,
+)
 from floodmark.run.landing import Attempt, Landing, attempt_in_force, has_files
 from floodmark.run.leases import Lease
 from floodmark.run.lost_targets import (
@@ -423,15 +429,33 @@ class Run:
         return any(attempt.reads(way, version) for attempt in self._attempts(name))
 
     def keep_edge(self, upstream: str, step: int, name: str, make: Callable[[], Any]) -> None:
-        """Keep what the window after a step of an upstream has to know; see `run.edges`."""
-        path = self._edges.path(self.pipeline, upstream, step)
-        self._once(path, name, "overwrite").write(make)
+        """Keep what the window after a step of an upstream has to know; see `run.edges`.
 
-    def edge_path(self, upstream: str, step: int) -> str | None:
-        """Where the edge of a step is; None if there is none."""
+        One that others have changed since is written anew: nobody has read it yet.
+        """
+        path = self._edges.path(self.pipeline, upstream, step)
+        once = self._once(path, name, "overwrite")
+        found = landed_before(path, once.committed)
+        if found is not None and not found.loss(self.log_of(path), proves_files=True):
+            return
+        if found is not None:
+            self._edges.storage.delete_dir(path)
+        once.write(make)
+
+    def edge(self, upstream: str, step: int) -> Any:
+        """The rows of the edge of a step as it was left; None if there is none."""
         edges = self._edges
-        has_one = edges.has(self.pipeline, upstream, step)
-        return edges.path(self.pipeline, upstream, step) if has_one else None
+        version = edges.version(self.pipeline, upstream, step)
+        path = edges.path(self.pipeline, upstream, step)
+        return None if version is None else self._kept_rows(path, version)
+
+    def landed_rows(self, landed: WriteResult) -> Any:
+        """Rows that were put aside, at whatever age."""
+        return self._kept_rows(landed.target, self.landed_version(landed))
+
+    def _kept_rows(self, path: str, version: int) -> Any:
+        window = whole_window(path, self.log_of(path), version, "kept by floodmark")
+        return self._engine.source().table(window, version)
 
     @property
     def _edges(self) -> Edges:

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from floodmark import failpoints
-from floodmark.deltalog import Storage, files_below, is_delta_table
+from floodmark.deltalog import DeltaLog, Storage, files_below, is_delta_table
+from floodmark.errors import SourceError
 from floodmark.model.names import short_hash
 from floodmark.model.window import Window
+from floodmark.run.landed import UNREADABLE, newest_of_ours
 
 log = logging.getLogger("floodmark")
 
@@ -21,7 +23,8 @@ class Edges:
     """The folder `<control>/edges/<pipeline>/<hash of the upstream>/<step>`, Delta tables.
 
     A step's table is written before the rows of its window are, and read by the window that
-    follows. It is replaced if the rows of the window are read anew.
+    follows. It is replaced if the rows of the window are read anew. Others may look after it: it is
+    read as it was left, whatever they have done since.
     """
 
     control: str
@@ -32,8 +35,21 @@ class Edges:
         return f"{self._folder(pipeline, upstream)}/{step}"
 
     def has(self, pipeline: str, upstream: str, step: int) -> bool:
-        """Whether there is one."""
-        return is_delta_table(self.path(pipeline, upstream, step), self.storage)
+        """Whether there is one that can be read."""
+        return self.version(pipeline, upstream, step) is not None
+
+    def version(self, pipeline: str, upstream: str, step: int) -> int | None:
+        """The version at which an edge is as it was left; None if there is none any more."""
+        path = self.path(pipeline, upstream, step)
+        if not is_delta_table(path, self.storage):
+            return None
+        table = DeltaLog(path, self.storage)
+        try:
+            return newest_of_ours(path, table).readable_version(table, proves_files=True)
+        except SourceError as error:
+            if error.code not in UNREADABLE:
+                raise
+            return None
 
     def sweep(self, pipeline: str, windows: Iterable[Window]) -> None:
         """Remove what lies before the windows of a run that has succeeded."""

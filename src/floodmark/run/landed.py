@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import RunError, SinkError, SourceError
-from floodmark.model.receipt import WriteResult
+from floodmark.model.receipt import WriteResult, metadata_of
 from floodmark.model.schemas import overtaken_columns
+from floodmark.model.window import NOTHING_PROCESSED, VersionWindow
 
 ROWS_CHANGED = "data files are gone, or others have changed the rows"
 UNREADABLE = ("FM-SOURCE-001", "FM-SOURCE-002", "FM-SOURCE-008")
@@ -67,6 +68,34 @@ def _has_same_columns(old: str, new: str) -> bool:
     """By names and types: column mapping, which others have switched on, gives the same rows."""
     names = [[field["name"] for field in json.loads(text)["fields"]] for text in (old, new)]
     return names[0] == names[1] and not overtaken_columns(old, new)
+
+
+def newest_of_ours(path: str, log: DeltaLog) -> Landed:
+    """What the newest commit of floodmark has left in a table of the control store.
+
+    Where that commit was cleaned up, nothing speaks against the newest version.
+    """
+    facts = log.facts()
+    commits = log.versions(facts.earliest_version, facts.latest_version)
+    ours = [commit.version for commit in commits if metadata_of(commit.user_metadata)]
+    version = ours[-1] if ours else facts.latest_version
+    return Landed(path, WriteResult(path, facts.table_id, version, None))
+
+
+def whole_window(path: str, log: DeltaLog, version: int, reason: str) -> VersionWindow:
+    """A table of the control store at a version, as a window: so it is read whatever its age."""
+    facts = log.facts()
+    return VersionWindow(
+        upstream=path,
+        method="snapshot",
+        after=NOTHING_PROCESSED,
+        through=version,
+        reason=reason,
+        table_id=facts.table_id,
+        feed_enabled=facts.feed_enabled,
+        schema_fingerprint=log.schema_at(version)[1],
+        latest_version=facts.latest_version,
+    )
 
 
 def landed_before(path: str, look: Callable[[], WriteResult | None]) -> Landed | None:

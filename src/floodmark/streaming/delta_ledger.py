@@ -532,11 +532,9 @@ class DeltaLedger:
     def _unwritable(self, error: BaseException, why: Obstacle | None = None) -> StreamError:
         mend = "mend the access to the folder"
         if why is not None:
-            mend = (
-                f"with Spark: {why.remedy}"
-                if why.remedy
-                else "Delta does not take that back: move the folder away (the stream goes on behind its"
-                " last batch in the target; a reset or rewind since then has to be said again)"
+            mend = why.next_step(
+                "move the folder away (the stream goes on behind its last batch in the target; a reset"
+                " or rewind since then has to be said again)"
             )
         return StreamError(
             "FM-STREAM-004",

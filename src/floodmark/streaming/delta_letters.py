@@ -7,14 +7,13 @@ rows never came, and which will be judged again, are withdrawn: so every record 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
-from floodmark.deltalog import DeltaLog, Storage, is_delta_table
+from floodmark.deltalog import DeltaLog, Storage, is_delta_table, obstacle
 from floodmark.errors import StreamError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.offsets import Offsets
@@ -169,6 +168,7 @@ class LetterTable:
 
     def _remove(self, which: str, receipt: Receipt | None) -> int:
         from deltalake import CommitProperties, DeltaTable, Transaction
+        from deltalake.exceptions import DeltaError
 
         properties = None
         if receipt is not None:
@@ -176,28 +176,31 @@ class LetterTable:
                 custom_metadata={"userMetadata": receipt.user_metadata},
                 app_transactions=[Transaction(receipt.app_id, receipt.seq)],
             )
-        with self._told():
-            table: Any = DeltaTable(self.path, storage_options=self.storage.options)
+        table: Any = None
+        try:
+            table = DeltaTable(self.path, storage_options=self.storage.options)
             of_stream = f"stream_id = {sql_text(self.stream_id)}"
             done = table.delete(f"{of_stream} AND {which}", commit_properties=properties)
+        except (DeltaError, OSError) as error:
+            raise self._not_removed(table, error) from error
         return int(done["num_deleted_rows"] or 0)
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        from deltalake.exceptions import DeltaError
-
-        try:
-            yield
-        except (DeltaError, OSError) as error:
-            raise StreamError(
-                "FM-STREAM-053",
-                "the dead letters of a stream were not cleaned up",
-                where=f"stream {self.stream_id}, {self.path}",
-                found=str(error)[:500],
-                state="no dead letter was removed",
-                next="the same command again, when nobody else writes to that table",
-                retryable=True,
-            ) from error
+    def _not_removed(self, table: Any, error: Exception) -> StreamError:
+        why = None if table is None else obstacle(table, self.path, error, rewrites=True)
+        mend = "the same command again, when nobody else writes to that table"
+        if why is not None:
+            mend = why.next_step(f"move the folder {self.path} away, with the letters in it")
+            mend = f"{mend}; then the same command again"
+        return StreamError(
+            "FM-STREAM-053",
+            "the dead letters of a stream were not cleaned up",
+            where=f"stream {self.stream_id}, {self.path}",
+            found=str(error)[:500] if why is None else why.found,
+            allowed=None if why is None else why.allowed,
+            state="no dead letter was removed",
+            next=mend,
+            retryable=why is None,
+        )
 
     def _log(self) -> DeltaLog | None:
         there = is_delta_table(self.path, self.storage)

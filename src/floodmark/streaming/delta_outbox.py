@@ -19,7 +19,14 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark import failpoints
-from floodmark.deltalog import DeltaLog, Storage, is_delta_table
+from floodmark.deltalog import (
+    DeltaLog,
+    Obstacle,
+    Storage,
+    is_delta_table,
+    may_hinder,
+    obstacle,
+)
 from floodmark.errors import StreamError
 from floodmark.streaming.batches import DeadLetter
 from floodmark.streaming.delta_ledger import OUTBOX, DeltaLedger
@@ -102,12 +109,25 @@ class Positions:
         of = {row["dlq_topic"]: _position(row) for row in rows}
         return cls(path, ledger.stream_id, storage, table, of)
 
-    def moved(self, topic: str, position: Position) -> bool:
-        """Move one of them; False where somebody else has moved some since they were read."""
-        from deltalake import CommitProperties, write_deltalake
-        from deltalake.exceptions import CommitFailedError
+    def prove_movable(self) -> None:
+        """Raise FM-STREAM-054 if others have made the table one that nobody of us can move.
 
-        now = {**self.of, topic: position}
+        Asked before a letter is sent: one whose position is not noted is sent again and again.
+        """
+        if self.table is not None and may_hinder(self.table):
+            self._written(self.of)
+
+    def moved(self, topic: str, position: Position) -> bool:
+        """Move one of them; False where somebody else has moved some since they were read.
+
+        Raises FM-STREAM-054 as `prove_movable` does.
+        """
+        return self._written({**self.of, topic: position})
+
+    def _written(self, now: Mapping[str, Position]) -> bool:
+        from deltalake import CommitProperties, write_deltalake
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
         rows = pa.Table.from_pylist([self._row(t, p) for t, p in now.items()], schema=_ROWS)
         properties = CommitProperties(max_commit_retries=0)
         if self.table is None and is_delta_table(self.path, self.storage):
@@ -124,10 +144,31 @@ class Positions:
                 )
             else:
                 write_deltalake(self.table, rows, mode="overwrite", commit_properties=properties)
-        except CommitFailedError:
+        except (CommitFailedError, DeltaError) as error:
+            table = self.table
+            why = None if table is None else obstacle(table, self.path, error, rewrites=True)
+            if why is not None:
+                raise self._immovable(why) from error
+            if not isinstance(error, CommitFailedError):
+                raise
             return False
         self._tidy()
         return True
+
+    def _immovable(self, why: Obstacle) -> StreamError:
+        return StreamError(
+            "FM-STREAM-054",
+            "the dead letters beside a Delta target could not be relayed",
+            where=f"stream {self.stream_id}, {self.path}",
+            found=why.found,
+            allowed=why.allowed,
+            state="letters wait where they are",
+            next=why.next_step(
+                f"move the folder {self.path} away (every letter that is still in the table is then sent"
+                " once more)"
+            )
+            + "; the stream goes on meanwhile",
+        )
 
     def _tidy(self) -> None:
         if self.table is not None and self.table.version() % TIDIED_EVERY == 0:
@@ -198,6 +239,7 @@ class DeltaOutbox:
             return done
         self._reached = self.ledger.reached()
         with self._told():
+            Positions.read(self.ledger).prove_movable()
             for topic in self._topics():
                 if topic in topics:
                     continue

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from tests.support import crash
 from tests.support.crash import Story, build_lake, churn_lake, end_state
 from tests.support.outsides import ON_ARROW
 
 import floodmark as fm
 from floodmark import failpoints
+from floodmark.control import projections
 from floodmark.control.archive import AGING
 from floodmark.control.reading import read_published
 from floodmark.deltalog import Storage
@@ -273,6 +275,20 @@ def test_an_archive_that_was_taken_away_is_said_and_nothing_breaks(root: Path) -
     assert not is_complete
     assert all(keys_of(control / name, name) >= rows for name, rows in before.items())
     assert folded > 1
+
+
+def test_small_files_of_the_archive_are_joined(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projections, "SMALL_FILES", 2)
+    story, counts = Story(root, "append"), []
+    for number in range(30, 36):
+        churn_lake(root, number)
+        story.step(coordinator_of(root))
+        coordinator_of(root).upkeep(keep_rows=0)
+        counts.append(DeltaTable(root / "control/archive/history").get_add_actions().num_rows)
+
+    assert max(counts) <= 3
+    assert all(count == 1 for keys in everything(root).values() for count in keys.values())
+    assert all(f.ok for f in coordinator_of(root).verify())
 
 
 def test_the_archive_of_another_store_is_refused(root: Path, tmp_path_factory: Any) -> None:

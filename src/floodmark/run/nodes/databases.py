@@ -79,10 +79,7 @@ def look_up_database(run: Run, window: Window, readers: Sequence[WriteSpec]) -> 
     written = once(land)
 
     def make() -> DataFrame:
-        landed = written()
-        version = run.landed_version(landed)
-        table = run.spark.read.format("delta").option("versionAsOf", version)
-        frame: DataFrame = table.load(landed.target)
+        frame: DataFrame = run.landed_rows(written())
         return frame
 
     given = window.whole()
@@ -306,9 +303,7 @@ class DatabaseRows:
         return self.run.land_once(name, way, version, make, readers=self.readers, bounds=bounds)
 
     def _at(self, written: WriteResult) -> DataFrame:
-        version = self.run.landed_version(written)
-        reader = self.run.spark.read.format("delta").option("versionAsOf", version)
-        frame: DataFrame = reader.load(written.target)
+        frame: DataFrame = self.run.landed_rows(written)
         return frame
 
     def _keep_edge(self, landed: WriteResult) -> None:
@@ -330,10 +325,9 @@ class DatabaseRows:
         failpoints.reached("edge.after_write")
 
     def _edge(self, step: int) -> DataFrame:
-        path = self.run.edge_path(self.window.upstream, step)
-        if path is None:
+        frame: DataFrame | None = self.run.edge(self.window.upstream, step)
+        if frame is None:
             raise self._no_edge(step)
-        frame: DataFrame = self.run.spark.read.format("delta").load(path)
         return frame
 
     def _no_edge(self, step: int) -> SourceError:
@@ -343,7 +337,7 @@ class DatabaseRows:
             "it is not known which rows near the mark were applied",
             where=self._where,
             found=f"the edge of step {step} is gone from the control store, or was never there: the"
-            " store was rebuilt, or the pipeline renamed",
+            " store was rebuilt, or the pipeline renamed, or others removed its rows and files",
             allowed="the edge that the batch before has left",
             state="nothing was written; the committed watermark stays",
             next=f"go on strictly after the mark, without late rows: floodmark retry {batch}"

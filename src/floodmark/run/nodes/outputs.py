@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from floodmark.errors import FloodmarkError, RunError, SourceError
 from floodmark.model.delta import VersionFacts, enable_feed_command
 from floodmark.model.receipt import WriteResult, metadata_of
-from floodmark.model.window import NOTHING_PROCESSED, Method, VersionWindow, Window
+from floodmark.model.window import Method, VersionWindow, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.run.context import Run
-from floodmark.run.landed import UNREADABLE
+from floodmark.run.landed import UNREADABLE, whole_window
 from floodmark.sources.counts import RowCount
 
 T = TypeVar("T")
@@ -205,18 +205,8 @@ def commit_gone(run: Run, node: str, result: WriteResult, why: str) -> RunError:
 def landed_window(run: Run, node: str, landed: WriteResult) -> VersionWindow:
     """The table with the rows of a landing as a window: all there is, wherever its files are now."""
     version, log = run.landed_version(landed), run.log_of(landed.target)
-    facts = log.facts()
-    return VersionWindow(
-        upstream=landed.target,
-        method="snapshot",
-        after=NOTHING_PROCESSED,
-        through=version,
-        reason=f"what node {node} put aside in this batch",
-        table_id=facts.table_id,
-        feed_enabled=facts.feed_enabled,
-        schema_fingerprint=log.schema_at(version)[1],
-        latest_version=facts.latest_version,
-    )
+    reason = f"what node {node} put aside in this batch"
+    return whole_window(landed.target, log, version, reason)
 
 
 def replaces_all_rows(commit: VersionFacts) -> bool:
