@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import logging
 import os
 import re
 from base64 import b64encode
@@ -194,3 +195,22 @@ def _without_cut_off(text: str, forms: list[str]) -> str:
             if body.endswith(form[:length]):
                 return body[:-length] + MASK
     return text
+
+
+# Logs ---------------------------------------------------------------------------------------------
+
+
+class _Masking(logging.Filter):
+    """Masks records before any handler sees them: that of a host knows nothing of secrets."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        hidden = masked(text)
+        if hidden != text:
+            record.msg, record.args = hidden, ()
+        return True
+
+
+for _name in ("floodmark", "floodmark.stages", "floodmark.streaming"):
+    # A filter of a logger is not asked for the records of those below it.
+    logging.getLogger(_name).addFilter(_Masking())

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import html
 import json
+import logging
+import re
 from base64 import b64encode, urlsafe_b64encode
+from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
@@ -12,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import floodmark
 from floodmark import secrecy
 from floodmark.deltalog import Storage
 from floodmark.engines.postgres import connector
@@ -52,7 +56,7 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-@settings(max_examples=60)
+@settings(max_examples=25, deadline=None)
 @given(secret=SECRETS)
 def test_no_spelling_of_a_secret_is_left(name: str, secret: str) -> None:
     secrecy.forget()
@@ -62,7 +66,7 @@ def test_no_spelling_of_a_secret_is_left(name: str, secret: str) -> None:
     assert secrecy.masked(f"before {spelled} behind") == "before *** behind"
 
 
-@settings(max_examples=200)
+@settings(max_examples=100, deadline=None)
 @given(secret=SECRETS, before=st.binary(max_size=5), behind=st.binary(max_size=5))
 def test_a_secret_within_something_longer_in_base64_is_masked(
     secret: str, before: bytes, behind: bytes
@@ -120,3 +124,18 @@ def test_the_password_of_an_address_that_code_hands_over_is_masked(address: str)
         connector(address)()
 
     assert secrecy.masked("no login with Kanarien/vogel") == "no login with ***"
+
+
+def test_every_logger_masks_for_the_handlers_of_a_host_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    secrecy.remember("Kanarienvogel")
+    texts = [path.read_text() for path in Path(floodmark.__file__).parent.rglob("*.py")]
+    names = {name for text in texts for name in re.findall(r'getLogger\("(\w[^"]*)"\)', text)}
+
+    for name in names:
+        with caplog.at_level(logging.INFO, name):
+            logging.getLogger(name).warning("no login with %s at %s", "Kanarienvogel", 7)
+
+    assert {"floodmark", "floodmark.streaming"} <= names
+    assert [r.getMessage() for r in caplog.records] == ["no login with *** at 7"] * len(names)
