@@ -318,14 +318,20 @@ class FloodmarkError(Exception):
 
     def fields(self) -> list[tuple[str, str]]:
         """The labelled lines below the title, in the order they are printed."""
-        named = [("where", self.where), ("found", self.found), ("allowed", self.allowed)]
-        named += list(self.details.items())
+        # Once more: a part may have been put in later, a secret revealed since.
+        named = [("where", self._masked("where")), ("found", self._masked("found"))]
+        named += [("allowed", self.allowed)]
+        named += [(name, masked(text)) for name, text in self.details.items()]
         named += [("state", self.state), ("next", self.next)]
         lines = [(label, _bounded(text)) for label, text in named if text]
         return [
             *lines,
             (AGAIN, "safe to retry now" if self.retryable else NO_USE),
         ]
+
+    def _masked(self, part: str) -> str | None:
+        text = getattr(self, part)
+        return masked(text) if text else text
 
     def as_dict(self) -> dict[str, object]:
         """The same for machines: what `--json` prints."""
@@ -338,7 +344,8 @@ class FloodmarkError(Exception):
 
     def in_one_line(self) -> str:
         """The most important of it, for a log."""
-        parts = [f"{self.code}  {self.title}", self.where, self.found, self.next]
+        found = [self._masked("where"), self._masked("found")]
+        parts = [f"{self.code}  {self.title}", *found, self.next]
         return "; ".join(" ".join(part.split()) for part in parts if part)
 
     def __str__(self) -> str:

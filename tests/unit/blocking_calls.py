@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,8 @@ WAITS = {
     "Popen", "check_call", "check_output", "call", "flock", "lockf", "waitpid",
     # Sockets and servers.
     "connect", "urlopen", "create_connection", "recv", "accept", "select", "serve_forever",
+    "request", "getresponse", "open", "sendall", "recv_into", "getaddrinfo", "read1", "readline",
+    "readlines", "input", "shutdown", "map",
     # The driver of PostgreSQL.
     "execute", "executemany", "copy", "commit", "rollback",
     # Kafka's client.
@@ -31,8 +33,11 @@ WAITS = {
 }  # fmt: skip
 """Names of functions and methods, whatever they belong to."""
 
-_NEEDS_MODULE = {"call": ("subprocess",), "select": ("select",), "get": (), "put": ()}
+_NEEDS_MODULE = {"call": ("subprocess",), "get": (), "put": ()}
 """Names that mean something else elsewhere: only of these modules, or without an argument."""
+_OTHER_FUNCTIONS = {"json", "first", "text", "map", "open", "request", "shutdown"}
+"""Of Python, or of nobody, where nothing is in front of the name."""
+_LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore"}
 
 
 @dataclass(frozen=True, order=True)
@@ -49,16 +54,42 @@ class Call:
 
 def blocking_calls(package: Path) -> Iterator[Call]:
     """Every call of a package that can block."""
-    for path in sorted(package.rglob("*.py")):
-        name = str(path.relative_to(package))
-        if name.split("/", maxsplit=1)[0] in ("testing", "demo"):
-            continue  # no part of what runs for users
-        yield from _Finder(name).found(ast.parse(path.read_text()))
+    paths = {str(path.relative_to(package)): path for path in sorted(package.rglob("*.py"))}
+    trees = {
+        name: ast.parse(path.read_text())
+        for name, path in paths.items()
+        if name.split("/", maxsplit=1)[0] not in ("testing", "demo")  # no part of what users run
+    }
+    locks = {lock for tree in trees.values() for lock in _locks(tree)}
+    for name, tree in trees.items():
+        yield from _Finder(name, locks).found(tree)
+
+
+def _locks(tree: ast.AST) -> Iterator[str]:
+    """The names of what is a lock, or gives one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            made = ast.unparse(node.value)
+            if _names_a_lock(made):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                yield from (_last(target) for target in targets)
+        elif isinstance(node, ast.FunctionDef) and node.returns is not None:
+            yield from [node.name] if _names_a_lock(ast.unparse(node.returns)) else []
+
+
+def _names_a_lock(text: str) -> bool:
+    return any(re.search(rf"\b{kind}\b", text) for kind in _LOCKS)
+
+
+def _last(node: ast.expr) -> str:
+    """The last name of an expression: `guard` of `self.guard` and of `guard(x)`."""
+    return ast.unparse(node).partition("(")[0].rpartition(".")[2]
 
 
 class _Finder(ast.NodeVisitor):
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, locks: Collection[str]) -> None:
         self._scope = [name]
+        self._locks = locks
         self._calls: list[Call] = []
         self._imported: dict[str, str] = {}
 
@@ -81,6 +112,14 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
         self._scope.pop()
 
+    def visit_With(self, node: ast.With) -> None:
+        where = f"{self._scope[0]}::{'.'.join(self._scope[1:])}"
+        for item in node.items:
+            name = _last(item.context_expr)
+            if name in self._locks:
+                self._calls.append(Call(where, f"with {name}", node.lineno, has_limit=False))
+        self.generic_visit(node)
+
     def visit_Call(self, node: ast.Call) -> None:
         callee = self._blocking(node)
         if callee:
@@ -93,7 +132,7 @@ class _Finder(ast.NodeVisitor):
         if isinstance(function, ast.Name):
             if function.id == "run" and self._imported.get("run", "").endswith("postgres"):
                 return "run"
-            return function.id if function.id in WAITS - {"json", "first", "text"} else None
+            return function.id if function.id in WAITS - _OTHER_FUNCTIONS else None
         if not isinstance(function, ast.Attribute):
             return None
         name, of = function.attr, ast.unparse(function.value)
@@ -115,6 +154,18 @@ def _means_something_else(name: str, of: str, node: ast.Call) -> bool:  # noqa: 
         return bool(arguments) and not _has_limit(node)
     if name == "join":
         return bool(node.args) and not _has_limit(node)
+    if name in ("open", "shutdown", "map", "request"):
+        return _short(of) not in (
+            "open",
+            "opener",
+            "build_opener",
+            "pool",
+            "executor",
+            "connection",
+        )
+    if name == "select":
+        # Of columns, unless it is the one of sockets: that one takes a time, or nothing.
+        return bool(arguments) and of != "select"
     if name in _NEEDS_MODULE:
         return of not in _NEEDS_MODULE[name]
     if name == "count":

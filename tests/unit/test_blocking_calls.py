@@ -23,6 +23,10 @@ LIMITED_BY = {
         "run/nodes/databases.py *.load",
         "run/nodes/side_by_side.py _changed.wait",
         "run/limits.py call.wait",
+        "run/context.py with _turn",
+        "run/nodes/outputs.py with guard",
+        "run/nodes/side_by_side.py with _changed",
+        "sources/files.py pool.map",
         "sinks/delta.py *.collect",
         "sinks/delta.py *.execute",
         "sinks/delta.py *.load",
@@ -93,6 +97,25 @@ LIMITED_BY = {
         "streaming/delta_letters.py *",
         "streaming/delta_outbox.py *",
     ),
+    "a lock of this process, held while values in memory change": (
+        "cli/progress.py with _guard",
+        "engines/open_connections.py with _guard",
+        "failpoints.py with _guard",
+        "observe/stages.py with _guard",
+        "run/context.py with _guard",
+        "sources/counts.py with _guard",
+        "streaming/breaker.py with _guard",
+        "streaming/metrics.py with _guard",
+    ),
+    "a lock of this process, held while files of the control store are read and written: as delta-rs": (
+        "control/heartbeats.py with _guard",
+        "control/journal.py with _guard",
+        "coordinator/store.py with _opening",
+    ),
+    "timeout: of the connection, for each request as a whole (http._TimeLimit)": (
+        "sources/http.py answer.read1",
+        "sources/http.py super.connect",
+    ),
     "MAX_ATTEMPTS of the journal (FM-CONTROL-009); a commit as delta-rs": (
         "control/upkeep.py *compact",
         "coordinator/*.py *.commit",
@@ -103,6 +126,7 @@ LIMITED_BY = {
     "lease_ttl: a Pulse beats until its run has ended": ("control/heartbeats.py _stop.wait",),
     "timeout: of each pipeline, and a signal: threads work for the caller": (
         "work/pool.py thread.join",
+        "work/pool.py with _places",
     ),
     "a signal: it serves until it is told to stop": ("cli/metrics.py thread.join",),
     "START_SECONDS of our own servers, for the demo and tests": (
@@ -112,6 +136,8 @@ LIMITED_BY = {
     "MAKE_TIMEOUT_SECONDS of the process that it runs in": ("engines/class_archive.py *",),
     "SPARK_LAUNCHER: Spark's own start of a JVM, told on the screen": (
         "engines/spark.py builder.getOrCreate",
+        "project/__init__.py with _starting",
+        "streaming/crew.py with _guard",
     ),
     "the user's own code, in a template": ("templates/*.py *",),
 }
@@ -119,7 +145,7 @@ LIMITED_BY = {
 
 NO_WAIT = (
     # A thread begins, or a position, a text, a value of a dictionary: nothing is waited for.
-    "* *thread.start", "* waiting.start", "* helper.start", "* timer.start", "* Thread.start",
+    "* project.select", "* frame.select", "* *thread.start", "* waiting.start", "* helper.start", "* timer.start", "* _timer.start", "* Thread.start",
     "* _thread.start", "* match.start", "* token.start", "* number.start", "* stdout.flush",
     "* _LOOKED_AT.get", "* get.get", "* search.*", "* found.take", "* table.take", "* course.take",
     "* self.result", "* _target.result", "* folder.json", "* folder.text", "* pickle.load",
@@ -179,6 +205,17 @@ def test_the_list_names_nothing_that_is_gone(unlimited: list[Call]) -> None:
         ("DeltaTable(path)", "DeltaTable"),
         ("urlopen(url)", "urlopen"),
         ("query.awaitTermination()", "query.awaitTermination"),
+        ("ready.select()", "ready.select"),
+        ("build_opener().open(request)", "build_opener.open"),
+        ("connection.getresponse()", "connection.getresponse"),
+        ("connection.request('GET', '/')", "connection.request"),
+        ("answer.read1(size)", "answer.read1"),
+        ("process.stdout.readline()", "stdout.readline"),
+        ("import threading\nguard = threading.Lock()\nwith guard:\n    pass", "with guard"),
+        (
+            "import threading\n\n\ndef turn() -> threading.Lock: ...\n\n\nwith turn():\n    pass",
+            "with turn",
+        ),
     ],
 )
 def test_the_finder_finds_each_kind(code: str, callee: str, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from floodmark.secrecy import remember_options
+
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+):/")
 _NANOS_PER_MILLI = 1_000_000
 
@@ -97,6 +99,7 @@ class Storage:
         open_root: Callable[[str, Mapping[str, str]], _Files] | None = None,
     ) -> None:
         self.options = dict(storage_options or {})
+        remember_options(self.options)
         self._open_root = open_root or ObjectFiles
         self._local = _LocalFiles()
         self._remote: dict[str, _Files] = {}

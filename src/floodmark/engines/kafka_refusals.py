@@ -81,6 +81,7 @@ class _Login:
         self._mechanism = str(settings["sasl.mechanism"])
         self._user, self._password = settings["sasl.username"], settings["sasl.password"]
         self._number = 0
+        self._until = time.monotonic() + LOGIN_SECONDS
 
     def is_refused(self) -> bool:
         """Whether the broker says no to user and password; raises OSError or ValueError for less."""
@@ -134,6 +135,11 @@ class _Login:
     def _read(self, size: int) -> bytes:
         parts = b""
         while len(parts) < size:
+            # Of the whole login: the timeout of a socket is for each piece.
+            left = self._until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"no answer within {LOGIN_SECONDS} s")
+            self._connection.settimeout(left)
             part = self._connection.recv(size - len(parts))
             if not part:
                 raise ConnectionError("the broker closed the connection")

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import http.client
 import logging
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Self
 from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import (
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    Request,
+    build_opener,
+)
 
 from floodmark.errors import SourceError
 from floodmark.model.clock import Clock, SystemClock
@@ -57,6 +66,69 @@ class _NoRedirects(HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         return None
+
+
+class _Plain(http.client.HTTPConnection):
+    """Tells of its socket, by which it can be ended."""
+
+    limit: _TimeLimit
+
+    def connect(self) -> None:
+        super().connect()
+        self.limit.hold(self.sock)
+
+
+class _Secured(http.client.HTTPSConnection, _Plain):
+    """The same over TLS: the socket is told before the two greet one another."""
+
+
+class _TimeLimit:
+    """Ends one request when its time is over, however slowly its answer comes.
+
+    A timeout of a socket is for each piece: a server that sends a byte now and then is waited for as
+    long as it likes.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+        self._held: list[socket.socket] = []
+        self.is_over = False
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        for held in self._held:
+            held.close()
+
+    @property
+    def opener(self) -> OpenerDirector:
+        """What opens addresses within the limit."""
+        plain = type("Plain", (_Plain,), {"limit": self})
+        secured = type("Secured", (_Secured,), {"limit": self})
+
+        class Http(HTTPHandler):
+            def http_open(self, req: Request) -> http.client.HTTPResponse:
+                return self.do_open(plain, req)
+
+        class Https(HTTPSHandler):
+            def https_open(self, req: Request) -> http.client.HTTPResponse:
+                return self.do_open(secured, req)
+
+        return build_opener(_NoRedirects, Http, Https)
+
+    def hold(self, found: socket.socket) -> None:
+        """Remember what is to be ended; a copy, since TLS takes the first one over."""
+        self._held.append(socket.socket(fileno=os.dup(found.fileno())))
+
+    def _end(self) -> None:
+        self.is_over = True
+        for held in self._held:
+            with suppress(OSError):
+                held.shutdown(socket.SHUT_RDWR)
 
 
 @dataclass(frozen=True)
@@ -135,23 +207,39 @@ class Api:
         """The answer, or the address that it sends to."""
         sent = {"Accept": "application/json", "User-Agent": "floodmark", **self.headers()}
         params = self.params()
-        deadline = self.clock.monotonic() + self.timeout_seconds
+        limit = _TimeLimit(self.timeout_seconds)
         try:
             request = Request(_with_params(url, params), headers={**sent, **conditions})  # noqa: S310  (http and https alone)
-            with build_opener(_NoRedirects).open(request, timeout=self.timeout_seconds) as answer:
+            with limit:
+                return self._answered(url, request, limit)
+        except _Later as later:
+            raise (self._slow() if limit.is_over else later) from later.__cause__
+        except (URLError, http.client.HTTPException, OSError) as error:
+            if limit.is_over:
+                raise self._slow() from error
+            reason = error.reason if isinstance(error, URLError) else error
+            raise _Later(f"{type(reason).__name__}: {reason}") from error
+        except ValueError as error:
+            # The client refuses an address or a header that cannot be sent.
+            raise self._refused(url, f"{type(error).__name__}: {error}", "a request") from error
+
+    def _answered(self, url: str, request: Request, limit: _TimeLimit) -> Reply | str:
+        deadline = self.clock.monotonic() + self.timeout_seconds
+        try:
+            with limit.opener.open(request, timeout=self.timeout_seconds) as answer:
                 body = self._body(answer, deadline, url)
+                if limit.is_over:
+                    # Without a length, an answer that was cut off looks like a whole one.
+                    raise self._slow()
                 return Reply(url, body, _headers(answer.headers))
         except HTTPError as error:
             try:
                 return self._not_ok(url, error)
             finally:
                 error.close()
-        except (URLError, http.client.HTTPException, OSError) as error:
-            reason = error.reason if isinstance(error, URLError) else error
-            raise _Later(f"{type(reason).__name__}: {reason}") from error
-        except ValueError as error:
-            # The client refuses an address or a header that cannot be sent.
-            raise self._refused(url, f"{type(error).__name__}: {error}", "a request") from error
+
+    def _slow(self) -> _Later:
+        return _Later(f"timeout: not done after {self.timeout_seconds:g} s")
 
     def _not_ok(self, url: str, error: HTTPError) -> Reply | str:
         if error.code == _NOT_MODIFIED:
@@ -185,7 +273,7 @@ class Api:
             if size > self.max_bytes:
                 raise self.unusable(url, "it is too large", f"at most {self.max_bytes:,} bytes")
             if self.clock.monotonic() > deadline:
-                raise _Later(f"not done after {self.timeout_seconds:g} s")
+                raise self._slow()
             parts.append(chunk)
         declared = answer.headers.get("Content-Length")
         if declared is not None and declared.isdecimal() and size < float(declared):

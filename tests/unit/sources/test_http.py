@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import ssl
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.certificates import Authority
 from tests.support.web import Asked, Said, WebServer
 
 from floodmark.deltalog import Storage
@@ -185,6 +190,78 @@ def test_a_server_that_does_not_answer_in_time_is_given_up(
 
     assert error.code == "FM-SOURCE-050"
     assert "imeout" in (error.found or "") or "timed out" in (error.found or "")
+
+
+ALL_BUT_SLOW = {
+    "the answer": b"",
+    "headers": b"HTTP/1.1 200 OK\r\nX-Slow: ",
+    "a body": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n",
+    "a body without a length": b"HTTP/1.1 200 OK\r\n\r\n",
+    "a refusal": b"HTTP/1.1 403 Forbidden\r\nContent-Length: 1000000\r\n\r\n",
+}
+
+
+class Dripping(threading.Thread):
+    """A server that says something at once, and a byte now and then for ever."""
+
+    def __init__(self, said: bytes, context: ssl.SSLContext | None = None) -> None:
+        super().__init__(daemon=True)
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.said, self.context = said, context
+
+    @property
+    def url(self) -> str:
+        scheme = "http" if self.context is None else "https"
+        return f"{scheme}://127.0.0.1:{self.server.getsockname()[1]}"
+
+    def run(self) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = self.server.accept()
+            if self.context is not None:
+                connection = self.context.wrap_socket(connection, server_side=True)
+            connection.recv(10_000)
+            connection.sendall(self.said)
+            while True:
+                time.sleep(0.05)
+                connection.sendall(b"x")
+
+
+@pytest.mark.parametrize("part", ALL_BUT_SLOW)
+def test_a_server_that_says_little_by_little_is_not_waited_for_longer_than_said(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    server = Dripping(ALL_BUT_SLOW[part])
+    server.start()
+    began = time.monotonic()
+
+    error = refusal(Api(server.url, attempts=1, timeout_seconds=0.5).get, server.url)
+
+    server.server.close()
+    if part == "a refusal":
+        assert (error.code, str(error.found)[:14]) == ("FM-SOURCE-051", "403 Forbidden:")
+    else:
+        assert error.code == "FM-SOURCE-050"
+        assert error.found == "timeout: not done after 0.5 s; tried 1 times"
+    assert time.monotonic() - began < 10
+
+
+def test_that_holds_over_tls_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = Authority.new()
+    certified = authority.for_loopback()
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    (tmp_path / "server.pem").write_bytes(certified.key + certified.certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem")
+    server = Dripping(ALL_BUT_SLOW["headers"], context)
+    server.start()
+
+    error = refusal(Api(server.url, attempts=1, timeout_seconds=1).get, server.url)
+
+    server.server.close()
+    assert error.found == "timeout: not done after 1 s; tried 1 times"
 
 
 def test_a_refusal_is_told_without_the_secrets_that_it_repeats(
