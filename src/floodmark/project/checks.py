@@ -292,9 +292,14 @@ class Checks:
         """Whether what the files say about an upstream is sound enough to look for it."""
         if not self.file.is_whole(*self.file.written(path)):
             return False
+        if path[4:] == ("read",) and self._has_error_at(self.file.written(path)):
+            return False
         read = pipeline.nodes[int(path[3])].read if path[4:] == ("read",) else None
         name = read.settings.connection if read is not None else None
-        return name is None or name in self.file.settings.connections
+        if name is None:
+            return True
+        is_sound = not self._has_error_at(("connections", name))  # a variable that is not set
+        return is_sound and name in self.file.settings.connections
 
     @cached_property
     def _targets_are_known(self) -> bool:
