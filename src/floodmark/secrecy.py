@@ -71,7 +71,16 @@ def forget() -> None:
 
 
 def masked(text: str) -> str:
-    """The text without secrets that were revealed, also where it was cut off within one."""
+    r"""The text without secrets that were revealed, also where it was cut off within one.
+
+    Halves of characters, as names of files have them that are not UTF-8, become escapes: no screen,
+    file or table takes them.
+
+    >>> masked("caf\udce9.csv")
+    'caf\\udce9.csv'
+    """
+    if not text.isascii():
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     forms = sorted({*_revealed, *_of_libraries()}, key=len, reverse=True)
     for form in forms:
         if form in text:

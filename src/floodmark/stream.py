@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.config import LoadedStream, load_stream, stream_of, streams_of
 from floodmark.errors import ConfigError
+from floodmark.model.arguments import checks_arguments
 from floodmark.model.names import choices
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ DEFAULT_RETENTION_DAYS = 30
 DEFAULT_WAIT_SECONDS = 60.0
 
 
+@checks_arguments
 class Stream:
     """One stream from Kafka into a table; each record is in the target exactly once.
 

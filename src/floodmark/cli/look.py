@@ -163,7 +163,11 @@ def doctor(call: Call) -> int:
     def upstreams() -> Iterator[str]:
         yield from project.upstreams()
 
-    found = project.coordinator.doctor(upstreams())
+    def to_come() -> Iterator[str]:
+        for pipeline in project.file.pipelines:
+            yield from pipeline.writes()
+
+    found = project.coordinator.doctor(upstreams(), to_come())
     if all(each.ok for each in found if each.name == "control store"):
         found += [good(name, NOT_RESOLVED) for name in project.unresolved()]
     return _show_findings(call, found)

@@ -7,12 +7,15 @@ lost can look whether its commit landed.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from typing import Any, ClassVar, cast
 
+from floodmark.errors import ControlError
 from floodmark.model.file_marks import AnyMark
 from floodmark.model.query import Query
 from floodmark.model.state import (
@@ -397,8 +400,38 @@ class Event:
 
 
 def encode(body: Body) -> str:
-    """The JSON payload of a body."""
-    return cast("bytes", _adapter(body.kind).dump_json(body, exclude_defaults=True)).decode()
+    """The JSON payload of a body; raises FM-CONTROL-034 for one that `decode` would not take.
+
+    Once in the journal it would stop every command that reads the store.
+    """
+    try:
+        made = _adapter(body.kind).dump_json(body, exclude_defaults=True, warnings="error")
+        payload = cast("bytes", made).decode()
+        if _DIGITS.search(payload):
+            json.loads(payload, parse_int=_stored_int)
+    except ValueError as error:
+        raise ControlError(
+            "FM-CONTROL-034",
+            "a value cannot be stored in the journal",
+            where=f"{body.kind} {body.key!a}",
+            found=ascii(str(error))[:_MAX_FOUND],
+            allowed="text without halves of characters, integers of 64 bits, the types of the call",
+            state="nothing was recorded",
+            next="correct the value, then run the same command again",
+        ) from error
+    return payload
+
+
+_MAX_FOUND = 500
+_DIGITS = re.compile("[0-9]{19}")
+
+
+def _stored_int(text: str) -> int:
+    """An integer that a column of the published tables can hold."""
+    number = int(text)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{text} is no integer of 64 bits")
+    return number
 
 
 def decode(kind: str, payload: str) -> Body:

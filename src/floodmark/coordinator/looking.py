@@ -125,10 +125,11 @@ class Looking(Store):
             self._reader(), self.control, self.storage, self.databases.ledger, self.base
         )
 
-    def doctor(self, upstreams: Iterable[str] = ()) -> list[Finding]:
+    def doctor(self, upstreams: Iterable[str] = (), to_come: Iterable[str] = ()) -> list[Finding]:
         """Look for what will hurt: the machine, the store, the upstreams. Changes nothing.
 
-        `upstreams` are asked for only once the store could be read.
+        `upstreams` are asked for only once the store could be read. Those in `to_come` are tables
+        that pipelines write: before their first run they need not be there.
         """
         from floodmark.engines.environment import examine_machine
         from floodmark.report import doctor
@@ -147,10 +148,13 @@ class Looking(Store):
             lag_of(reader, self.storage, self._clock.now(), self._look_for_report),
         )
         names = [self.names.stored(u) for u in upstreams] + [u for _, u in state.marks]
+        written = {self.names.stored(table) for table in to_come}
         for name in dict.fromkeys(names):
             marks = [mark for mark in state.marks.values() if mark.upstream == name]
             behind = [lag for lag in lags if lag.upstream == name]
-            findings += doctor.examine_upstream(name, marks, behind, state, self.storage)
+            findings += doctor.examine_upstream(
+                name, marks, behind, state, self.storage, may_come=name in written
+            )
         for sink in {sink.target: sink for sink in state.sinks.values()}.values():
             findings += doctor.examine_target(
                 sink, state, self.storage, self.databases.ledger, self.base

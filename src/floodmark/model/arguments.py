@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import sys
 import types
@@ -9,18 +10,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
 from numbers import Integral, Real
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from os import PathLike, fspath
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from floodmark.errors import ConfigError
 
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
 _MAX_SHOWN = 80
+UNTOUCHED = "nothing was read or written"
 
 
 def checks_arguments(cls: C) -> C:
     """The class, whose public methods raise FM-CONFIG-007 for an argument of a wrong type.
 
-    What only a type checker knows (protocols, names that are imported for it alone) is not checked.
+    Of what only a type checker knows (protocols, names that are imported for it alone) no more is
+    checked than that it is there; a frame has a schema.
     """
     for name in dir(cls):
         if name.startswith("_") and name != "__init__":
@@ -33,7 +38,18 @@ def checks_arguments(cls: C) -> C:
     return cls
 
 
-def _checked(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
+def checks_call(owner: str, state: str = UNTOUCHED) -> Callable[[F], F]:
+    """The same for a single function, or for a method of a class whose other ones are our own."""
+
+    def made(function: F) -> F:
+        return cast("F", _checked(function, owner, state))
+
+    return made
+
+
+def _checked(
+    function: Callable[..., Any], owner: str, state: str = UNTOUCHED
+) -> Callable[..., Any]:
     is_start = function.__name__ == "__init__"
     title = owner if is_start else f"{owner}.{function.__name__}"
 
@@ -43,17 +59,42 @@ def _checked(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
         try:
             bound = call_rules.bound(arguments, keywords)
         except TypeError as error:
-            raise _wrong(title, str(error), ", ".join(call_rules.signature.parameters)) from error
+            names = ", ".join(call_rules.signature.parameters)
+            raise _wrong(title, str(error), names, state) from error
         for name, value in bound.items():
             if name not in call_rules.allowed:
                 continue
+            if name not in _SHOWN_ONLY and _is_no_name(value):
+                allowed = f"{name}: text without NUL and halves of characters"
+                raise _wrong(title, f"{name} is {ascii(value)[:_MAX_SHOWN]}", allowed, state)
             for each in _each(value) if name in call_rules.many else (value,):
                 if not fits(each, call_rules.allowed[name]):
                     kinds = call_rules.annotation(name)
-                    raise _wrong(title, f"{name} is {_shown(each)}", f"{name}: {kinds}")
+                    what = _shown(each, has_rows=call_rules.allowed[name] is Frame)
+                    raise _wrong(title, f"{name} is {what}", f"{name}: {kinds}", state)
         return function(*arguments, **keywords)
 
     return call
+
+
+_SHOWN_ONLY = {"error", "metrics"}
+"""Parameters whose text names nothing: it is made fit to be stored."""
+
+
+def _is_no_name(value: Any) -> bool:
+    """Whether a text, or one in a list, can be the name of nothing that is stored."""
+    if isinstance(value, str | PathLike):
+        text = fspath(value)
+        return isinstance(text, str) and ("\0" in text or not (text.isascii() or _is_utf8(text)))
+    return isinstance(value, list | tuple | set | frozenset) and any(map(_is_no_name, value))
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _each(value: Any) -> Iterable[Any]:
@@ -123,18 +164,34 @@ _BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYW
 
 
 def _allowed(function: Callable[..., Any], signature: inspect.Signature) -> dict[str, Any]:
-    names = vars(sys.modules[function.__module__])
+    names = {**vars(builtins), **vars(sys.modules[function.__module__])}
     allowed = {}
     for parameter in signature.parameters.values():
         annotation = parameter.annotation
         if isinstance(annotation, str):
-            try:
-                annotation = eval(annotation, names)  # noqa: S307  (annotations of our own)
-            except NameError:
-                continue
+            # Annotations of our own.
+            annotation = eval(annotation, {}, _Names(names))  # noqa: S307
         if annotation is not inspect.Parameter.empty:
             allowed[parameter.name] = annotation
     return allowed
+
+
+class Unknown:
+    """What stands for a type that only a type checker knows."""
+
+    def __class_getitem__(cls, _: Any) -> type[Unknown]:
+        return cls
+
+
+class Frame(Unknown):
+    """What stands for a frame of whichever engine."""
+
+
+class _Names(dict[str, Any]):
+    """The names that an annotation may use."""
+
+    def __missing__(self, name: str) -> type[Unknown]:
+        return Frame if name == "DataFrame" else Unknown
 
 
 def fits(value: Any, annotation: Any) -> bool:
@@ -148,9 +205,7 @@ def fits(value: Any, annotation: Any) -> bool:
         return type(value) in {type(each) for each in inner}
     if annotation is None or annotation is type(None):
         return value is None
-    if value is None:
-        return False
-    return _fits(value, origin or annotation, inner)
+    return value is not None and _fits(value, origin or annotation, inner)
 
 
 @cache
@@ -160,7 +215,9 @@ def _parts(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _fits(value: Any, kind: Any, inner: tuple[Any, ...]) -> bool:
-    if getattr(kind, "_is_protocol", False) or not isinstance(kind, type):
+    if kind is Frame:
+        return hasattr(type(value), "schema")
+    if kind is Unknown or getattr(kind, "_is_protocol", False) or not isinstance(kind, type):
         return True
     if kind in _NUMBERS:
         return isinstance(value, _NUMBERS[kind]) and not isinstance(value, bool)
@@ -184,16 +241,19 @@ def _holds(value: Any, kind: Any, inner: tuple[Any, ...]) -> bool:
     return all(fits(each, inner[0]) for each in value)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, *, has_rows: bool) -> str:
+    if value is None:
+        return "None"
     kind = type(value).__name__
-    return "None" if value is None else f"a {kind}, {str(value)[:_MAX_SHOWN]}"
+    kind = f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+    return kind if has_rows else f"{kind}, {str(value)[:_MAX_SHOWN]}"
 
 
-def _wrong(call: str, what: str, allowed: str) -> ConfigError:
+def _wrong(call: str, what: str, allowed: str, state: str) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         f"{call}: {what}",
         allowed=allowed.replace("'", ""),
-        state="nothing was read or written",
+        state=state,
         next="correct the call",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import traceback
 from datetime import UTC, datetime
@@ -27,6 +28,10 @@ def configure_logging(*, is_verbose: bool = False, as_json: bool = False) -> Non
         # Libraries log what they also raise (py4j each interrupt, with its traceback); without a
         # handler Python would print it.
         root.addHandler(logging.NullHandler())
+    if not is_verbose:
+        # delta-rs writes what it raises, and what it tries on the way, to standard error: lines of
+        # a thousand characters. It looks here once, when it is imported.
+        os.environ.setdefault("RUST_LOG", "off")
 
 
 class PlainLines(logging.Formatter):

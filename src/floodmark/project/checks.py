@@ -27,11 +27,13 @@ from floodmark.config.checks import (
 )
 from floodmark.config.plugins import Plugins, load_function
 from floodmark.config.text import Report, is_inside, key_name, table_name
+from floodmark.config.text.layers import PROJECT_FILE
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import is_local
 from floodmark.errors import ConfigError, ControlError, FloodmarkError
 from floodmark.model import results
 from floodmark.model.names import is_asked, is_of_project
+from floodmark.model.receipt import pipeline_of
 from floodmark.model.state import State
 from floodmark.project.older_csv import read_by_older_rules
 from floodmark.project.outcomes import ScopePlan
@@ -292,9 +294,14 @@ class Checks:
         """Whether what the files say about an upstream is sound enough to look for it."""
         if not self.file.is_whole(*self.file.written(path)):
             return False
+        if path[4:] == ("read",) and self._has_error_at(self.file.written(path)):
+            return False
         read = pipeline.nodes[int(path[3])].read if path[4:] == ("read",) else None
         name = read.settings.connection if read is not None else None
-        return name is None or name in self.file.settings.connections
+        if name is None:
+            return True
+        is_sound = not self._has_error_at(("connections", name))  # a variable that is not set
+        return is_sound and name in self.file.settings.connections
 
     @cached_property
     def _targets_are_known(self) -> bool:
@@ -422,21 +429,25 @@ def moved_from(file: LoadedProject, coordinator: Coordinator) -> str | None:
     if state is None:
         return None
     registered = {p.name: p.upstreams for p in state.pipelines.values()}
-    for pipeline in file.settings.pipelines:
-        stored = registered.get(pipeline.pipeline, ())
-        for upstream in pipeline.upstreams:
-            root = _other_root(upstream, coordinator.stored_name(upstream), stored)
+    written: dict[str, list[str]] = {}
+    for sink in state.sinks.values():
+        written.setdefault(pipeline_of(sink.app_id), []).append(sink.target)
+    for pipeline in file.pipelines:
+        upstreams, targets = registered.get(pipeline.name, ()), written.get(pipeline.name, ())
+        for upstream in pipeline.settings.upstreams:
+            root = _other_root(upstream, coordinator.stored_name(upstream), upstreams)
             # A folder of the project itself is where a name was misspelled, not where it came from.
-            if (
-                root is not None
-                and not Path(root).is_relative_to(file.root)
-                and Path(root).exists()
-            ):
+            if root and not Path(root).is_relative_to(file.root) and Path(root).exists():
+                return root
+        for target in pipeline.writes():
+            root = _other_root(target, coordinator.stored_name(target), targets)
+            # Only a copy: a lake may have another root by now.
+            if root and (Path(root) / PROJECT_FILE).exists():
                 return root
     return None
 
 
-def _other_root(upstream: str, here: str, stored: tuple[str, ...]) -> str | None:
+def _other_root(upstream: str, here: str, stored: Sequence[str]) -> str | None:
     """The folder below which the store knows an upstream that the file names relative to itself."""
     relative = upstream.removeprefix("./").strip("/")
     is_relative = "/" in upstream and "://" not in upstream and upstream[:1] not in ("/", ".")

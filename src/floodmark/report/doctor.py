@@ -94,9 +94,18 @@ def _open_batches(state: State) -> Iterator[Finding]:
 
 
 def examine_upstream(
-    upstream: str, marks: Sequence[Mark], lags: Sequence[Lag], state: State, storage: Storage
+    upstream: str,
+    marks: Sequence[Mark],
+    lags: Sequence[Lag],
+    state: State,
+    storage: Storage,
+    *,
+    may_come: bool = False,
 ) -> list[Finding]:
-    """Whether an upstream can be planned, how it will be read, and whether it forgets too early."""
+    """Whether an upstream can be planned, how it will be read, and whether it forgets too early.
+
+    One that `may_come` is written by the project, so it may be missing until it is read first.
+    """
     if is_of_project(upstream) or any(not mark.has_versions for mark in marks):
         if is_of_source(upstream):
             return [good(upstream, "a web API or a plug-in: only planning asks it")]
@@ -107,6 +116,8 @@ def examine_upstream(
             return [good(upstream, ASK_CATALOG)]
         facts = DeltaLog(place, storage).facts()
     except FloodmarkError as error:
+        if may_come and not marks and error.code == _NOTHING_THERE:
+            return [good(upstream, "not there yet: the first run of its pipeline creates it")]
         return [bad(upstream, error.title, error.next)]
     findings = [_feed(upstream, facts), *_unknown_features(upstream, facts)]
     for mark in marks:
@@ -222,7 +233,8 @@ def examine_target(
     return findings or [good(sink.target, f"version {facts.latest_version}, keeps its receipts")]
 
 
-_NO_TABLE = ("FM-PLAN-001", "FM-PLAN-002")
+_NOTHING_THERE = "FM-PLAN-001"
+_NO_TABLE = (_NOTHING_THERE, "FM-PLAN-002")
 
 
 def _write_anew(sink: SinkDone, state: State) -> str:

@@ -14,6 +14,7 @@ from floodmark import failpoints
 from floodmark.control.events import SinkWritten, TargetSettled
 from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.errors import ConfigError, RunError, SinkError
+from floodmark.model.arguments import checks_call
 from floodmark.model.copying import replace
 from floodmark.model.file_marks import AnyMark
 from floodmark.model.names import connection_of, is_catalog_name
@@ -60,7 +61,11 @@ if TYPE_CHECKING:
     from floodmark.sources.cursors import Readers
     from floodmark.transforms import Step
 
+    DataFrame = Any  # of whichever engine
+
 W = TypeVar("W", bound=Window)
+
+_EARLIER_STAND = "this call did nothing; earlier writes of this run stand and are not repeated"
 
 NameOf = Callable[[str], str]
 """Turns a name as the user writes it into the stored one."""
@@ -149,13 +154,14 @@ class Run:
         self._targets = targets
         self._databases = databases
 
+    @checks_call("run", _EARLIER_STAND)
     def write(
         self,
-        frame: Any,
+        frame: DataFrame,
         target: str,
         *,
         mode: WriteMode,
-        keys: Sequence[str] = (),
+        keys: Iterable[str] = (),
         name: str | None = None,
         changes: Changes | None = None,
         missing: Missing | None = None,
@@ -163,9 +169,9 @@ class Run:
         sequence_by: str | None = None,
         allow_full: bool = False,
         allow_partial: bool = False,
-        partition_by: Sequence[str] = (),
+        partition_by: Iterable[str] = (),
         replace_where: str | None = None,
-        upstreams: str | Sequence[str] | None = None,
+        upstreams: str | Iterable[str] | None = None,
         allow_single_writer: bool = False,
     ) -> WriteResult:
         """Write a frame to a Delta table, or one of PostgreSQL, exactly once for this batch.
@@ -498,6 +504,7 @@ class Run:
             return False
         return sink.committed(receipt) is not None
 
+    @checks_call("run", _EARLIER_STAND)
     def table(self, name: str, at: Literal["end", "before"] = "end") -> Any:
         """The whole upstream, without change columns, at the batch's frozen version.
 
@@ -516,6 +523,7 @@ class Run:
         version = window.through if at == "end" else window.after
         return self._engine.source().table(window, version)
 
+    @checks_call("run", _EARLIER_STAND)
     def window(self, name: str) -> Window:
         """The window of an upstream or lookup, by the name as registered or as stored."""
         stored = self._name_of(name)

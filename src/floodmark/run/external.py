@@ -10,6 +10,7 @@ from floodmark.errors import MAX_TEXT, ControlError
 from floodmark.model.results import Metrics
 from floodmark.model.state import Holder, Run, State
 from floodmark.run.leases import batch_for_run
+from floodmark.run.runner import stored_metrics, text_of
 
 ELSEWHERE = Holder("external", "", 0, "")
 
@@ -74,10 +75,10 @@ class ExternalReport:
 
     def _outcome(self, epoch: int) -> list[Body]:
         if self.status == "SUCCESS":
-            texts = {str(name): str(value) for name, value in self.said.metrics.items()}
+            texts = stored_metrics(self.said.metrics)
             rows = (self.said.rows_read, self.said.rows_written)
             return [Succeeded(self.batch_id, self.pipeline, epoch, *rows, texts)]
         if self.status == "FAILED":
-            text = (self.error or "failed elsewhere")[:MAX_TEXT]
+            text = text_of(self.error or "failed elsewhere")[:MAX_TEXT]
             return [Failed(self.batch_id, self.pipeline, epoch, text)]
         return []

@@ -256,6 +256,8 @@ class Inputs(dict[str, Any]):
 
 
 _COUNTED = tuple[int | None, int | None, Mapping[str, object] | None]
+_MAX_COUNT = 2**63 - 1
+"""What the columns of the published tables hold."""
 
 
 def metrics_of(run: Run, returned: Any) -> Metrics:
@@ -264,26 +266,65 @@ def metrics_of(run: Run, returned: Any) -> Metrics:
     """
     if returned is None:
         return Metrics()
-    if isinstance(returned, Metrics):
-        return returned
     if isinstance(returned, Mapping):
         return Metrics(metrics=returned)
-    if isinstance(returned, tuple) and len(returned) == 3 and fits(returned, _COUNTED):
-        return Metrics(*returned[:2], metrics=returned[2] or {})
+    counted = returned
+    if isinstance(returned, Metrics):
+        counted = (returned.rows_read, returned.rows_written, returned.metrics)
+    if isinstance(counted, tuple) and len(counted) == 3 and fits(counted, _COUNTED):
+        read, written = (None if count is None else int(count) for count in counted[:2])
+        if all(count is None or 0 <= count <= _MAX_COUNT for count in (read, written)):
+            return Metrics(read, written, counted[2] or {})
     raise RunError(
         "FM-RUN-002",
-        f"the function of pipeline {run.pipeline} returned {type(returned).__name__}",
+        f"the function of pipeline {run.pipeline} returned {_described(returned)}",
         where=f"batch {run.batch.batch_id}",
-        allowed="None, a mapping of metrics, fm.Metrics, or a tuple (rows read, rows written, metrics)",
+        allowed="None, a mapping of metrics, fm.Metrics, or a tuple (rows read, rows written, metrics);"
+        " rows are whole numbers from 0 on, or None",
         state="what it wrote with run.write stands and is not repeated by a retry",
         next=f"correct the function, then: floodmark retry {run.batch.batch_id}",
     )
 
 
+def _described(returned: Any) -> str:
+    """The type of what came back, and of its parts: values may be rows."""
+    if isinstance(returned, Metrics):
+        returned_counts = returned.rows_read, returned.rows_written, returned.metrics
+        return f"Metrics of {_types(returned_counts)}"
+    if isinstance(returned, tuple) and len(returned) <= 3:
+        return f"a tuple of {_types(returned)}"
+    return type(returned).__name__
+
+
+def _types(values: tuple[Any, ...]) -> str:
+    kinds = (
+        f"{type(value).__name__} {value:.6g}"
+        if isinstance(value, int | float)
+        else type(value).__name__
+        for value in values
+    )
+    return ", ".join(kinds) or "nothing"
+
+
+def stored_metrics(returned: Mapping[Any, object]) -> dict[str, str]:
+    """Metrics as they are stored: cut to what a row can bear."""
+    kept = list(returned.items())[:MAX_METRICS]
+    return {text_of(name)[:200]: text_of(value)[:MAX_TEXT] for name, value in kept}
+
+
+def text_of(value: object) -> str:
+    """A value of others as text, whatever its own code does."""
+    try:
+        text = str(value)
+    # The boundary to code of users: what cannot be shown is no reason to lose a run.
+    except Exception as error:  # noqa: BLE001
+        text = f"<{type(value).__name__} without a text: {type(error).__name__}>"
+    return masked(text)
+
+
 def _stored_metrics(run: Run, returned: Metrics) -> dict[str, str]:
-    """The function's metrics, cut to what a row can bear, and what an earlier attempt had done."""
-    kept = list(returned.metrics.items())[:MAX_METRICS]
-    metrics = {str(name)[:200]: masked(str(value))[:MAX_TEXT] for name, value in kept}
+    """The function's metrics, and what an earlier attempt had done."""
+    metrics = stored_metrics(returned.metrics)
     metrics |= _write_notes(run)
     earlier = [name for name, result in run.writes.items() if result.already_applied]
     return {**metrics, ALREADY_APPLIED: ", ".join(earlier)[:MAX_TEXT]} if earlier else metrics
@@ -334,8 +375,8 @@ def result_of(record: RunRecord, *, is_repeat: bool = False) -> RunResult:
 
 def error_text(error: BaseException) -> str:
     """The text that is stored for a failure, bounded."""
-    text = str(error) or type(error).__name__
-    return masked(f"{type(error).__name__}: {text}")[:MAX_TEXT]
+    text = text_of(error) or type(error).__name__
+    return f"{type(error).__name__}: {text}"[:MAX_TEXT]
 
 
 def _first(said: int | None, known: int | None) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from floodmark.model.arguments import checks_call
 from floodmark.model.names import quoted
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sinks.origins import Origin
@@ -35,6 +36,7 @@ _ORIGIN, _NUMBER, _RANKED, _SEQUENCE = (
 _TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
 
 
+@checks_call("fm")
 def upserts(frame: DataFrame) -> DataFrame:
     """The rows that inserts and updates left behind, without the change columns.
 
@@ -44,6 +46,7 @@ def upserts(frame: DataFrame) -> DataFrame:
     return _rows_of(frame, UPSERTS)
 
 
+@checks_call("fm")
 def deletes(frame: DataFrame) -> DataFrame:
     """The rows that were deleted, as they were before, without the change columns.
 

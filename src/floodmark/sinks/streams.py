@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.errors import ConfigError, SinkError
+from floodmark.model.arguments import checks_call
 from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
 from floodmark.model.receipt import Receipt, batch_of, commit_metadata
 from floodmark.model.state import SinkDone
@@ -32,11 +33,12 @@ _UNTOLD = ("FM-SINK-042", "FM-SINK-043")
 ApplyBatch = Callable[["DataFrame", int], None]
 
 
+@checks_call("fm")
 def stream_merge(
     target: str,
     *,
     stream: str,
-    keys: Sequence[str],
+    keys: Iterable[str],
     strategy: Strategy = "upsert",
     sequence_by: str | None = None,
     deletes: Deletes = "apply",

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 from floodmark.config.plugins import plugins_in
 from floodmark.config.text import nearest
 from floodmark.errors import FloodmarkError, TransformError
+from floodmark.model.arguments import checks_call
 from floodmark.transforms import faults
 from floodmark.transforms.params import Params, parse
 from floodmark.transforms.relation import INPUT, Built, Relation
@@ -109,6 +110,7 @@ def transform(function: Function, /) -> Transform: ...
 def transform(
     *, name: str | None = None, example: Example | None = None
 ) -> Callable[[Function], Transform]: ...
+@checks_call("fm")
 def transform(
     function: Function | None = None, /, *, name: str | None = None, example: Example | None = None
 ) -> Transform | Callable[[Function], Transform]:

@@ -357,3 +357,49 @@ def test_upkeeps_beside_one_another_and_beside_pipelines_lose_and_double_nothing
     assert all(left[name].keys() >= all_rows[name].keys() for name in AGING)
     judged = end_state(str(root))
     assert (judged["problems"], judged["history"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        *("project.before", "project.between_tables", "project.after"),
+        *("compact.before_commit", "compact.after_commit"),
+        *("cleanup.mid", "cleanup.mid:9"),
+    ],
+)
+def test_killed_before_and_behind_its_move_every_answer_stays(root: Path, point: str) -> None:
+    all_rows, before, log = everything(root), answers(root), root / "log"
+    armed = {"FLOODMARK_FAILPOINT": point}
+
+    code = crash.run(keep_rows_and_no_files, str(root), log=log, environment=armed)
+
+    assert code == -signal.SIGKILL, log.read_text()
+    assert answers(root) == before
+    assert all(everything(root)[name].keys() == all_rows[name].keys() for name in AGING)
+    keep_rows_and_no_files(str(root))
+    assert all(set(rows.values()) == {1} for rows in everything(root).values())
+    assert answers(root) == before
+
+
+def keep_rows_and_no_files(root: str) -> None:
+    coordinator_of(Path(root)).upkeep(0, allow_short=True, keep_rows=POLICY)
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("point", failpoints.ARCHIVE_POINTS)
+def test_a_rebuild_of_a_store_that_was_killed_in_its_move_gives_the_same_answers(
+    root: Path, point: str, nth: int
+) -> None:
+    all_rows, before, log = everything(root), answers(root), root / "log"
+    armed = {"FLOODMARK_FAILPOINT": f"{point}:{nth}"}
+    assert crash.run(keep_rows, str(root), log=log, environment=armed) == -signal.SIGKILL
+
+    for name in ("watermarks", "pipeline_checkpoints"):
+        shutil.rmtree(root / "control" / name)
+    coordinator_of(root).rebuild_tables()
+
+    assert answers(root) == before
+    assert all(everything(root)[name].keys() == all_rows[name].keys() for name in AGING)
+    coordinator_of(root).upkeep(keep_rows=POLICY)
+    assert all(set(rows.values()) == {1} for rows in everything(root).values())
+    assert answers(root) == before

@@ -64,6 +64,13 @@ def test_what_is_wrong_is_told_with_its_place(ddl: str, message: str) -> None:
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("part", ["ARRAY<", "MAP<INT,", "STRUCT<a: "])
+@pytest.mark.parametrize("closing", [">", ""])
+def test_types_nested_thousands_deep_are_an_error_of_ours(part: str, closing: str) -> None:
+    with pytest.raises(ValueError, match="types are nested deeper than 100"):
+        columns_of(f"id {part * 2_000}INT{closing * 2_000}")
+
+
 def test_where_it_is_wrong_can_be_shown() -> None:
     with pytest.raises(DdlError) as caught:
         columns_of("id INT, -- the key\n  at TIMSTAMP")

@@ -15,6 +15,7 @@ from floodmark.config.project.connections import PluginConnection
 from floodmark.config.text.places import NOTHING_DONE, choices
 from floodmark.config.text.references import Secret, Vault
 from floodmark.errors import ConfigError, FloodmarkError
+from floodmark.model.arguments import checks_call
 from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
 from floodmark.secrecy import masked
 
@@ -58,6 +59,7 @@ class FileFormat(Plugin):
         return self.read(*arguments, **keywords)
 
 
+@checks_call("fm")
 def format(name: str, *, write: Function | None = None) -> Callable[[Function], FileFormat]:  # noqa: A001 fm.format
     """Make a function the reader of a format of files: `read(spark, paths, options)`, a DataFrame.
 
@@ -106,6 +108,7 @@ class SinkClass(Plugin):
         return self.make(options)
 
 
+@checks_call("fm")
 def source(name: str) -> Callable[[type[Any]], SourceClass]:
     """Make a class a source of rows by a cursor; `options` of the connection and the read go in.
 
@@ -124,6 +127,7 @@ def source(name: str) -> Callable[[type[Any]], SourceClass]:
     return made
 
 
+@checks_call("fm")
 def sink(name: str) -> Callable[[type[Any]], SinkClass]:
     """Make a class a sink; `options` of the connection and the write go in.
 

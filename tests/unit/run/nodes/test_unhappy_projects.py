@@ -117,6 +117,56 @@ def test_a_copy_with_tables_of_its_own_is_refused_before_anything_is_read(tmp_pa
     assert run(home) == []
 
 
+SHARED = """\
+project: shop
+connections:
+  shared: {type: lake, root: SHARED}
+  lake: {type: lake, root: lake}
+pipelines:
+  - pipeline: copy
+    nodes:
+      - name: a
+        read: {connection: shared, path: orders}
+        write: {connection: lake, path: out, mode: append}
+"""
+
+
+def test_a_copy_that_reads_what_its_original_reads_is_refused_by_its_targets(
+    tmp_path: Path,
+) -> None:
+    home, copy, shared = tmp_path / "home", tmp_path / "copy", tmp_path / "shared"
+    home.mkdir()
+    put(shared, 1)
+    (home / "floodmark.yaml").write_text(SHARED.replace("SHARED", str(shared)))
+    assert run(home) == []
+    shutil.copytree(home, copy)
+    put(shared, 2)
+
+    with pytest.raises(FloodmarkError) as caught:
+        run(copy)
+
+    assert_tells_the_way([caught.value], "FM-CONTROL-016")
+    assert run(home) == []
+    assert ids(home / "lake", "out") == [1, 2]
+    assert ids(copy / "lake", "out") == [1]
+    shutil.rmtree(home)
+    put(shared, 3)
+    assert run(copy) == []  # nothing is left of the original
+
+
+def test_a_lake_with_another_root_is_no_copy(tmp_path: Path) -> None:
+    home, shared = tmp_path / "home", tmp_path / "shared"
+    home.mkdir()
+    put(shared, 1)
+    text = SHARED.replace("SHARED", str(shared))
+    (home / "floodmark.yaml").write_text(text.replace("root: lake", f"root: {tmp_path}/lake"))
+    assert run(home) == []
+    (home / "floodmark.yaml").write_text(text)
+    put(shared, 2)
+
+    assert [error.code for error in run(home)] != ["FM-CONTROL-016"]
+
+
 def test_two_runs_of_one_project_at_once_give_each_row_once(home: Path, lake: Path) -> None:
     together = threading.Barrier(3)
     found: list[FloodmarkError] = []
