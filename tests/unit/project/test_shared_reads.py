@@ -124,7 +124,7 @@ class NewestValue:
 
     def facts(self) -> TableFacts:
         at = datetime(2026, 1, 1, tzinfo=UTC)
-        return TableFacts(ORDERS, ORDERS, -1, at, 0, False, "", "", {})
+        return TableFacts(ORDERS, ORDERS, -1, at, 0, False, "", "")
 
     def look(self, *_: Any) -> TimeFacts:
         return TimeFacts("int", ValueMark("int", self.newest))

@@ -77,7 +77,9 @@ class Combination:
         whole = standing = None
         if source.whole is not None or any(other.whole is not None for other in all_others):
             first = {name: other.first for name, other in others.items()}
-            whole = self._through(source.whole or source, first, has_news=True)
+            # What a first run has of a lookup is all of it, though it has no news.
+            all_of_it = source.whole or source.standing or source
+            whole = self._through(all_of_it, first, has_news=True)
         if source.standing is not None or any(other.standing for other in all_others):
             standing = self._through(source.standing or source, seen, has_news=True)
         return replace(news, whole=whole, standing=standing, is_read_whole=source.is_read_whole)

@@ -365,6 +365,42 @@ def test_everything_again_looks_up_what_is_there_now_and_a_rebuild_what_its_batc
     assert rows(lake / "facts") == [(1, "Swiss"), (2, "German")]
 
 
+ADDED = """\
+      - name: foreign
+        depends_on: [customers, orders]
+        transform: [{select: [customer, country]}, {join: {with: orders, on: [customer], how: anti}}]
+      - name: orders
+        read: {path: ./orders}
+      - name: later
+        depends_on: [orders, customers, foreign]
+        transform:
+          - join: {with: customers, on: [customer], how: left}
+          - join: {with: foreign, on: {country: country}, how: anti}
+          - select: [id, name]
+        write: {path: ./later, mode: append}
+"""
+
+
+def test_a_node_that_is_added_later_sees_all_of_a_lookup_that_is_the_input_of_another(
+    lake: Path, make_project: MakeProject
+) -> None:
+    """Customer 8 has no order, so nothing of its country is written."""
+    text = SHOP % ("left", APPEND)
+    text = text.replace(
+        "- name: facts\n        read: {path: ./orders}",
+        "- name: facts\n        depends_on: [orders, customers]",
+    )
+    own, added = ADDED.split("      - name: orders\n")
+    read = "      - name: orders\n" + added.partition("      - name: later")[0]
+    run(make_project(text + read))
+    put(lake / "customers", customer=[9], country=[2])
+    put(lake / "orders", id=[2, 3], customer=[7, 9])
+
+    run(make_project(text + own + "      - name: orders\n" + added))
+
+    assert rows(lake / "later") == [(1, "CH"), (2, "CH")]
+
+
 def test_the_seed_of_a_new_pipeline_looks_up_what_is_there_now(
     lake: Path, make_project: MakeProject
 ) -> None:
