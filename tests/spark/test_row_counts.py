@@ -44,6 +44,14 @@ SECOND = """\
 """
 
 
+JOINED = """depends_on: [news, known]
+        transform: [{join: {with: known, on: id, how: inner, columns: []}}]"""
+LOOKED_UP = """\
+      - {name: news, read: {path: ./news}}
+      - {name: known, read: {path: ./orders, lookup: true}}
+"""
+
+
 class Shop:
     """A table `orders` that Spark wrote: 5 rows in version 0, and a project that copies it."""
 
@@ -137,6 +145,28 @@ def test_a_whole_table_is_counted_before_its_commit(spark: SparkSession, tmp_pat
     assert accepted.exit_code == 0
     assert shop.ids() == list(range(23))
     assert (shop.mark(), shop.problems()) == (1, [])
+
+
+def test_a_table_that_is_looked_up_is_counted_before_the_commit(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    text = PROJECT.replace("./orders, READ", "./news").replace("WRITE", "mode: append")
+    text = text.replace("read: {path: ./news}", JOINED)
+    shop = Shop(spark, tmp_path, text + LOOKED_UP)
+    shop.add(5, 23)
+    _checkpoint(spark, tmp_path / "orders")
+    shop.promise(1, 0)
+    news = spark.range(3, 8, 1, 1).write.format("delta")
+    news.option("delta.enableChangeDataFeed", "true").save(str(tmp_path / "news"))
+
+    summary = shop.project().run()
+
+    error = error_of(summary)
+    assert (error.code, error.found) == ("FM-SOURCE-064", "23 rows are read, the log says 5")
+    assert not (tmp_path / "copy").exists()
+    accepted = shop.project().retry(batch_of(summary), on_lost_range="accept")
+    assert accepted.exit_code == 0, [outcome.error for outcome in accepted.outcomes]
+    assert (shop.ids(), shop.problems()) == (list(range(3, 8)), [])
 
 
 def _checkpoint(spark: SparkSession, table: Path) -> None:
