@@ -28,7 +28,7 @@ from floodmark.model.receipt import (
 )
 from floodmark.model.state import OnLostTarget, PlannedBatch, SinkDone, State
 from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
-from floodmark.model.window import VersionWindow, Window
+from floodmark.model.window import Window
 from floodmark.model.write import DELTA, Changes, Deletes, Missing, WriteMode, WriteSpec
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.edges import Edges
@@ -55,7 +55,7 @@ from floodmark.sinks import Sink
 from floodmark.sinks.again import refuse_harm
 from floodmark.sinks.named import NO_CATALOG, TargetNames, last_write
 from floodmark.sources.counts import written_with_other_rows
-from floodmark.sources.logs import log_of, rows_of_window
+from floodmark.sources.logs import rows_by_log
 
 if TYPE_CHECKING:
     from floodmark.sources.cursors import Readers
@@ -277,7 +277,7 @@ class Run:
     def rows_by_log(self, window: Window) -> int | None:
         """How many rows the log of a table says that a window has; None where it does not say."""
         storage = self._landing.storage if self._landing else Storage()
-        return rows_of_window(log_of(window.place, storage, self.spark), VersionWindow.of(window))
+        return rows_by_log(window, storage, self.spark)
 
     def take_as_read(self, upstream: str, reason: str) -> None:
         """Journal that the operator takes the rows of a table as they are read, for this batch."""

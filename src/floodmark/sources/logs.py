@@ -8,7 +8,7 @@ from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import PlanError
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
 from floodmark.model.names import is_catalog_name
-from floodmark.model.window import VersionWindow
+from floodmark.model.window import VersionWindow, Window
 
 
 class TableLog(Protocol):
@@ -37,8 +37,10 @@ def log_of(place: str, storage: Storage, spark: Any = None) -> TableLog:
     return CatalogLog(spark, place)
 
 
-def rows_of_window(log: TableLog, window: VersionWindow) -> int | None:
-    """How many rows the log says that a window has; None where it does not say of all of them."""
+def rows_by_log(given: Window, storage: Storage, spark: Any = None) -> int | None:
+    """How many rows the log of a table says that a window of versions has; None where it does not."""
+    window = VersionWindow.of(given)
+    log = log_of(window.place, storage, spark)
     rows: list[int | None] = []
     if window.snapshot_version is not None:
         rows.append(log.snapshot_size(window.snapshot_version).rows)
