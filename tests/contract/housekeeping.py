@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,7 +28,8 @@ from floodmark.control.archive import AGING
 from floodmark.control.reading import read_published
 from floodmark.control.tables import TABLES
 from floodmark.deltalog import Storage
-from floodmark.errors import FloodmarkError
+from floodmark.engines.kafka import Record
+from floodmark.errors import FloodmarkError, StreamError
 from floodmark.failpoints import FailpointReached
 from floodmark.model.offsets import Offsets
 from floodmark.model.receipt import Receipt
@@ -242,8 +243,8 @@ class Taken:
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()
 
-    def refusals(self, records: Sequence[Any]) -> dict[int, Any]:
-        self.counts.update(json.loads(record.value)["offset"] for record in records)
+    def refusals(self, records: Iterable[Record]) -> dict[int, StreamError]:
+        self.counts.update(json.loads(record.value or b"")["offset"] for record in records)
         return {}
 
 

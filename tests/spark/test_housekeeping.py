@@ -94,6 +94,16 @@ def taken_back(spark: SparkSession, path: str) -> None:
 def aged(spark: SparkSession, path: str) -> None:
     """The same 20 days later: Delta refuses to read what is not the newest version."""
     taken_back(spark, path)
+    _age(path)
+
+
+def restored_long_ago(spark: SparkSession, path: str) -> None:
+    """The version that the advice names is 20 days old then."""
+    restore(spark, path)
+    _age(path)
+
+
+def _age(path: str) -> None:
     then = time.time() - 20 * 86_400
     for commit in (Path(path) / "_delta_log").glob("*.json"):
         os.utime(commit, (then, then))
@@ -192,6 +202,8 @@ CELLS: list[tuple[str, str, Housekeeping, str]] = [
     (KEPT, "archive", everyday, WORKS),
     (KEPT, "archive", row_tracking, "FM-CONTROL-030"),
     (KEPT, "archive", restore, "FM-CONTROL-033"),
+    (KEPT, "archive", restored_long_ago, "FM-CONTROL-033"),
+    (BATCHES, "journal", restored_long_ago, "FM-CONTROL-028"),
     (STREAM, "target", every_feature, WORKS),
     (STREAM, "letters", restore, "FM-SINK-009"),
     (NODES, "landing", everyday, WORKS),

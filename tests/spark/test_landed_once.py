@@ -162,6 +162,21 @@ def test_an_edge_that_others_look_after_is_read_as_it_was_left(
     assert ids(shop, "one") == [*range(1, 23), 500, 501]
 
 
+def test_landed_rows_that_others_changed_are_read_as_landed_at_20_days(shop: Shop) -> None:
+    create(shop, 10)
+    nodes(shop, 5, "one", "two")
+    with crash.armed("run.after_done"), pytest.raises(FailpointReached):
+        shop.run()
+    for log in (shop.root / "lake/_control/landing").rglob("_delta_log"):
+        DeltaTable(log.parent).delete("id > 5")
+        aged(log.parent, DeltaTable(log.parent).version())
+    insert(shop, 11, 12)
+
+    shop.run()
+
+    assert ids(shop, "one") == ids(shop, "two") == list(range(1, 11))
+
+
 def test_a_query_that_is_corrected_twice_leaves_every_node_the_rows_that_one_has_taken(
     shop: Shop,
 ) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
+from pyspark.errors import AnalysisException
 from tests.spark.test_source_faults import Stage
 from tests.support.windows import planned_window
 
@@ -87,6 +88,9 @@ def test_a_pipeline_that_was_held_for_20_days_goes_on_by_feed(stage: Stage) -> N
     }
     assert stage.ids() == [1, 2, 3]
     assert stage.spark.conf.get(old_versions.RETENTION_RULE) == setting
+    for version in (2, 4):  # the rule was off for these reads alone
+        with pytest.raises(AnalysisException, match="BEYOND_DELETED_FILE_RETENTION"):
+            old_versions.version_of(stage.spark, stage.up, version).collect()
     # A replay repeats the versions of the old batch.
     again = stage.c.replay(str(batch.batch_id), pipelines=["p"], allow_stale=True)
     stage.c.run_pipeline("p", str(again.batch_id), stage.copy)

@@ -12,12 +12,14 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.crash import armed
 from tests.support.jvm import java, java_session
 from tests.support.node_projects import table_rows
 from tests.unit.run.nodes.test_row_counts import batch_of, error_of
 
 from floodmark.engines.jvm import observed_rows
 from floodmark.engines.postgres_server import PostgresServer
+from floodmark.failpoints import FailpointReached
 from floodmark.project import Project
 from floodmark.sources import counts
 
@@ -41,6 +43,14 @@ SECOND = """\
         read: {path: ./orders}
         transform: [{filter_rows: id > 4}]
         write: {path: ./filtered, mode: append, changes: log}
+"""
+
+
+JOINED = """depends_on: [news, known]
+        transform: [sql: SELECT n.* FROM input n JOIN known k ON k.id = n.id]"""
+LOOKED_UP = """\
+      - {name: news, read: {path: ./news}}
+      - {name: known, read: {path: ./orders, lookup: true}}
 """
 
 
@@ -139,6 +149,28 @@ def test_a_whole_table_is_counted_before_its_commit(spark: SparkSession, tmp_pat
     assert (shop.mark(), shop.problems()) == (1, [])
 
 
+def test_a_table_that_is_looked_up_is_counted_before_the_commit(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    text = PROJECT.replace("./orders, READ", "./news").replace("WRITE", "mode: append")
+    text = text.replace("read: {path: ./news}", JOINED)
+    shop = Shop(spark, tmp_path, text + LOOKED_UP)
+    shop.add(5, 23)
+    _checkpoint(spark, tmp_path / "orders")
+    shop.promise(1, 0)
+    news = spark.range(3, 8, 1, 1).write.format("delta")
+    news.option("delta.enableChangeDataFeed", "true").save(str(tmp_path / "news"))
+
+    summary = shop.project().run()
+
+    error = error_of(summary)
+    assert (error.code, error.found) == ("FM-SOURCE-064", "23 rows are read, the log says 5")
+    assert not (tmp_path / "copy").exists()
+    accepted = shop.project().retry(batch_of(summary), on_lost_range="accept")
+    assert accepted.exit_code == 0, [outcome.error for outcome in accepted.outcomes]
+    assert (shop.ids(), shop.problems()) == (list(range(3, 8)), [])
+
+
 def _checkpoint(spark: SparkSession, table: Path) -> None:
     jvm = java(spark)
     log = jvm.org.apache.spark.sql.delta.DeltaLog
@@ -187,6 +219,29 @@ def test_a_feed_is_counted_while_it_is_written(
     shop.add(32, 33)
     assert shop.project().run().exit_code == 0
     assert shop.ids() == [*range(end), 32]
+
+
+def test_a_process_that_ended_before_its_journal_leaves_the_difference_to_the_retry(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    text = PROJECT.replace(", READ", "").replace("WRITE", "mode: append, changes: log")
+    shop = Shop(spark, tmp_path, text)
+    assert shop.project().run().exit_code == 0
+    shop.add(5, 9)
+    shop.replace_file(1, *range(5, 28))
+    with armed("run.before_done"), pytest.raises(FailpointReached):
+        shop.project().run()
+    assert (shop.ids(), shop.mark()) == (list(range(28)), 0)
+    (batch,) = shop.project().coordinator.current_plan()
+
+    for _ in range(2):
+        error = error_of(shop.project().retry(str(batch.batch_id)))
+        assert (error.code, error.found) == ("FM-SOURCE-065", "23 rows are read, the log says 4")
+        assert (shop.ids(), shop.mark()) == (list(range(28)), 0)
+
+    accepted = shop.project().retry(str(batch.batch_id), on_lost_range="accept")
+    assert accepted.exit_code == 0
+    assert (shop.ids(), shop.mark(), shop.problems()) == (list(range(28)), 1, [])
 
 
 TWO_NODES = """\

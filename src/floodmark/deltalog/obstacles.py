@@ -35,7 +35,7 @@ class Obstacle:
 def may_hinder(table: Any) -> bool:
     """Whether a commit that replaces rows may meet an obstacle; `table` is a handle of delta-rs."""
     is_append_only = table.metadata().configuration.get("delta.appendOnly", "").lower() == "true"
-    return is_append_only or table.protocol().min_writer_version > OUR_WRITER_VERSION
+    return bool(is_append_only or table.protocol().min_writer_version > OUR_WRITER_VERSION)
 
 
 def obstacle(table: Any, path: str, error: BaseException, *, rewrites: bool) -> Obstacle | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from floodmark.model.copying import replace
 from floodmark.model.cursor_marks import CursorMark, is_after
@@ -286,6 +286,10 @@ class Window:
         reason = f"{rows:,} rows are read, the log says {self.rows:,}: accepted as they are read"
         return replace(self, reason=reason, rows=rows, as_read=True)
 
+    def with_rows_as_read(self, reason: str) -> Self:
+        """The same range, of which whatever is read is taken as it is read."""
+        return replace(self, reason=reason, as_read=True)
+
     # What is compared with it ---------------------------------------------------------------------
 
     def is_range_of(self, mark: Mark) -> bool:  # noqa: ARG002 the same for every kind
@@ -493,15 +497,14 @@ class VersionWindow(Window):
         )
 
     def taken_as_read(self, rows: int) -> Self:
-        """See `Window.taken_as_read`; a run may amend a range to one way of reading only."""
-        taken = Window.taken_as_read(self, rows)
+        """See `Window.taken_as_read`."""
         if self.as_read:
             return self
-        if self.method == "snapshot+feed":
-            return replace(taken, method="snapshot", feed_after_version=None)
-        if self.method != "feed":
-            return taken
-        return replace(taken, method="lost", feed_after_version=self.after)
+        return _in_one_way(Window.taken_as_read(self, rows))
+
+    def with_rows_as_read(self, reason: str) -> Self:
+        """See `Window.with_rows_as_read`."""
+        return _in_one_way(Window.with_rows_as_read(self, reason))
 
     @property
     def start_version(self) -> int:
@@ -535,6 +538,18 @@ class VersionWindow(Window):
 
     def span(self) -> tuple[int, int] | None:
         return self.start if self.snapshot_version is None else 0, self.end
+
+
+VW = TypeVar("VW", bound=VersionWindow)
+
+
+def _in_one_way(window: VW) -> VW:
+    """A run may amend a range to one way of reading only, and to no change feed."""
+    if window.method == "snapshot+feed" or (window.method == "feed" and not window.has_news):
+        return replace(window, method="snapshot", feed_after_version=None)
+    if window.method != "feed":
+        return window
+    return replace(window, method="lost", feed_after_version=window.after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

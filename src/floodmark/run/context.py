@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from floodmark import failpoints
-from floodmark.control.events import SinkWritten, TargetSettled
+from floodmark.control.events import Amended, SinkWritten, TargetSettled
 from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.errors import ConfigError, RunError, SinkError
 from floodmark.model.arguments import checks_call
@@ -56,6 +56,7 @@ from floodmark.sinks import Sink
 from floodmark.sinks.again import refuse_harm
 from floodmark.sinks.named import NO_CATALOG, TargetNames, last_write
 from floodmark.sources.counts import written_with_other_rows
+from floodmark.sources.logs import rows_by_log
 
 if TYPE_CHECKING:
     from floodmark.sources.cursors import Readers
@@ -278,6 +279,23 @@ class Run:
         log = self.log_of(spec.target)
         size = log.snapshot_size(log.facts().latest_version)
         return size.files == 0 or size.rows == 0
+
+    def rows_by_log(self, window: Window) -> int | None:
+        """How many rows the log of a table says that a window has; None where it does not say."""
+        storage = self._landing.storage if self._landing else Storage()
+        return rows_by_log(window, storage, self.spark)
+
+    def take_as_read(self, upstream: str, reason: str) -> None:
+        """Journal that the operator takes the rows of a table as they are read, for this batch."""
+
+        def amended(state: State) -> Amended:
+            run, batch = self._lease.run, state.batches[self.batch.batch_id]
+            lookups = batch.lookups_of(self.pipeline)
+            window = lookups.get(upstream) or batch.window_for(self.pipeline, upstream)
+            window = window.with_rows_as_read(f"{window.reason}; {reason}")
+            return Amended(run.batch_id, run.pipeline, run.epoch, window)
+
+        self._lease.record(amended)
 
     def first_window(self, window: W) -> W | None:
         """The window as a first run would have it; None if it is that already."""

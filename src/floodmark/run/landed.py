@@ -79,7 +79,8 @@ def newest_of_ours(path: str, log: DeltaLog) -> Landed:
     commits = log.versions(facts.earliest_version, facts.latest_version)
     ours = [commit.version for commit in commits if metadata_of(commit.user_metadata)]
     version = ours[-1] if ours else facts.latest_version
-    return Landed(path, WriteResult(path, facts.table_id, version, None))
+    committed = WriteResult(path, facts.table_id, version, None, already_applied=True)
+    return Landed(path, committed)
 
 
 def whole_window(path: str, log: DeltaLog, version: int, reason: str) -> VersionWindow:

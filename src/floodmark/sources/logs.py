@@ -8,6 +8,7 @@ from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import PlanError
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
 from floodmark.model.names import is_catalog_name
+from floodmark.model.window import VersionWindow, Window
 
 
 class TableLog(Protocol):
@@ -34,6 +35,18 @@ def log_of(place: str, storage: Storage, spark: Any = None) -> TableLog:
     from floodmark.sources.catalog_log import CatalogLog
 
     return CatalogLog(spark, place)
+
+
+def rows_by_log(given: Window, storage: Storage, spark: Any = None) -> int | None:
+    """How many rows the log of a table says that a window of versions has; None where it does not."""
+    window = VersionWindow.of(given)
+    log = log_of(window.place, storage, spark)
+    rows: list[int | None] = []
+    if window.snapshot_version is not None:
+        rows.append(log.snapshot_size(window.snapshot_version).rows)
+    if window.feed_start is not None:
+        rows += [version.rows for version in log.versions(window.feed_start, window.end)]
+    return None if None in rows else sum(number for number in rows if number is not None)
 
 
 def needs_session(name: str) -> PlanError:

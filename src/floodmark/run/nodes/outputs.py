@@ -15,6 +15,7 @@ from floodmark.model.window import Method, VersionWindow, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.landed import UNREADABLE, whole_window
+from floodmark.run.nodes.counted import counted
 from floodmark.sources.counts import RowCount
 
 T = TypeVar("T")
@@ -55,9 +56,12 @@ def read_by(
     run: Run, window: Window, make: Make, *, is_read_whole: bool, is_observed: bool
 ) -> Output:
     """What a node reads of an upstream; its rows are counted as they are read, or before it."""
+    # A rebuild reads a window of which the plan has no number.
+    make = counted(run, window, make) if run.rebuilds and window.has_news else make
     count = RowCount(window, make, is_observed=is_observed)
     first, standing = run.first_window(window), window.whole()
     is_replayable = window.is_replayable
+    is_news = window.has_news and window.method == "snapshot"
 
     def all_of(given: Window) -> Output:
         def make_all() -> Any:
@@ -67,7 +71,9 @@ def read_by(
                 raise _not_frozen(run, given)
             return run.read(given)
 
-        return Output(make_all, (given,), is_replayable, has_news=True)
+        is_counted = given is standing and is_news and window.is_counted
+        make_counted = make_all if is_counted else counted(run, given, make_all)
+        return Output(make_counted, (given,), is_replayable, has_news=True)
 
     return Output(
         count.frame,
@@ -84,7 +90,8 @@ def read_by(
 def looked_up(run: Run, window: Window) -> Output:
     """All of a table as the batch has frozen it; it has no news, and no rule of a write asks for it."""
     given = window.whole()
-    rows = Output(lambda: run.read(given), (given,), is_replayable=True, has_news=False)
+    make = counted(run, given, lambda: run.read(given))
+    rows = Output(make, (given,), is_replayable=True, has_news=False)
     return replace(rows, windows=(), standing=rows, is_read_whole=True)
 
 

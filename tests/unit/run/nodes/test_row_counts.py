@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.support.crash import armed
 from tests.support.node_projects import open_project, table_rows
 
 from floodmark.errors import FloodmarkError
+from floodmark.failpoints import FailpointReached
 from floodmark.project import Project
 from floodmark.project.outcomes import RunSummary
 
@@ -39,9 +42,14 @@ def ids(root: Path) -> list[int]:
     return [row[0] for row in table_rows(root / "copy", "id")]
 
 
-def rewritten(root: Path, version: int, change: Callable[[str, dict[str, Any]], None]) -> None:
+def rewritten(
+    root: Path,
+    version: int,
+    change: Callable[[str, dict[str, Any]], None],
+    table: str = "orders",
+) -> None:
     """A commit of the upstream, with other words in it."""
-    file = root / "orders" / "_delta_log" / f"{version:020d}.json"
+    file = root / table / "_delta_log" / f"{version:020d}.json"
     actions = [json.loads(line) for line in file.read_text().splitlines()]
     for action in actions:
         for name, body in action.items():
@@ -161,16 +169,101 @@ pipelines:
         write: {path: ./copy, mode: append}
 """
     orders(tmp_path, 1, 2)
-    rows = pa.table({"id": pa.array([1], pa.int64()), "country": ["x"]})
-    write_deltalake(str(tmp_path / "customers"), rows)
-    (tmp_path / "orders").rename(tmp_path / "kept")
-    (tmp_path / "customers").rename(tmp_path / "orders")
-    rewritten(tmp_path, 0, other_count)
-    (tmp_path / "orders").rename(tmp_path / "customers")
-    (tmp_path / "kept").rename(tmp_path / "orders")
+    customers(tmp_path, 1)
+    rewritten(tmp_path, 0, other_count, "customers")
 
     summary = open_project(tmp_path, text).run()
 
     assert error_of(summary).code == "FM-SOURCE-064"
     assert "customers" in str(error_of(summary).where)
     assert not (tmp_path / "copy").exists()
+
+
+# What is read beside the news: the log is asked when it is read ----------------------------------
+
+BESIDE = """\
+project: shop
+pipelines:
+  - pipeline: orders
+    nodes:
+      - {name: dim, read: {path: ./customers, DIM}}
+      - name: facts
+        depends_on: [orders, dim]
+        transform: [join: {with: dim, on: id, how: left, columns: [country]}]
+        write: {path: ./copy, merge: {keys: [id]}}
+      - {name: orders, read: {path: ./orders}}
+"""
+LATER = """\
+      - {name: later, depends_on: [orders], write: {path: ./later, mode: append, changes: log}}
+"""
+
+
+def customers(root: Path, *ids: int) -> None:
+    rows = pa.table({"id": pa.array(ids, pa.int64()), "country": ["x"] * len(ids)})
+    write_deltalake(str(root / "customers"), rows, mode="append", configuration=FEED)
+
+
+def marked(project: Project, root: Path) -> int:
+    return project.coordinator.state().marks["orders", str(root / "orders")].version
+
+
+@pytest.mark.parametrize("dim", ["lookup: true", "method: snapshot"], ids=["lookup", "no_news"])
+def test_a_table_beside_the_news_is_counted_before_the_commit(tmp_path: Path, dim: str) -> None:
+    text = BESIDE.replace("DIM", dim)
+    orders(tmp_path, 1, 2)
+    customers(tmp_path, 1)
+    assert open_project(tmp_path, text).run().exit_code == 0
+    orders(tmp_path, 3)
+    rewritten(tmp_path, 0, other_count, "customers")
+
+    summary = open_project(tmp_path, text).run()
+
+    error = error_of(summary)
+    assert (error.code, error.found) == ("FM-SOURCE-064", "1 rows are read, the log says 23")
+    assert "customers" in str(error.where)
+    assert (ids(tmp_path), marked(open_project(tmp_path, text), tmp_path)) == ([1, 2], 0)
+    assert error_of(open_project(tmp_path, text).retry(batch_of(summary))).code == "FM-SOURCE-064"
+    with armed("sink.after_commit"), pytest.raises(FailpointReached):
+        open_project(tmp_path, text).retry(batch_of(summary), on_lost_range="accept")
+    # It is journaled, so a retry needs no second word.
+    assert open_project(tmp_path, text).retry(batch_of(summary)).exit_code == 0
+    project = open_project(tmp_path, text)
+    assert (ids(tmp_path), marked(project, tmp_path)) == ([1, 2, 3], 1)
+    assert [finding.text for finding in project.coordinator.verify() if not finding.ok] == []
+    orders(tmp_path, 4)  # another batch, another decision
+    assert error_of(project.run()).code == "FM-SOURCE-064"
+
+
+def test_what_a_node_loads_that_was_added_later_is_counted(tmp_path: Path) -> None:
+    text = BESIDE.replace("DIM", "lookup: true")
+    orders(tmp_path, 1, 2)
+    customers(tmp_path, 1)
+    assert open_project(tmp_path, text).run().exit_code == 0
+    orders(tmp_path, 3)
+    rewritten(tmp_path, 0, other_count)
+
+    summary = open_project(tmp_path, text + LATER).run()
+
+    assert error_of(summary).found == "3 rows are read, the log says 24"
+    assert not (tmp_path / "later").exists()
+    retried = open_project(tmp_path, text + LATER).retry(batch_of(summary), on_lost_range="accept")
+    assert retried.exit_code == 0
+    assert [row[0] for row in table_rows(tmp_path / "later", "id")] == [1, 2, 3]
+    project = open_project(tmp_path)
+    assert marked(project, tmp_path) == 1
+    assert [finding.text for finding in project.coordinator.verify() if not finding.ok] == []
+
+
+def test_what_a_rebuild_reads_is_counted(make_project: MakeProject, tmp_path: Path) -> None:
+    orders(tmp_path, 3)
+    rewritten(tmp_path, 0, other_count)
+    shutil.rmtree(tmp_path / "copy")
+    batch_id = batch_of(make_project().run())
+
+    error = error_of(make_project().retry(batch_id, on_lost_target="rebuild"))
+
+    assert (error.code, error.found) == ("FM-SOURCE-064", "3 rows are read, the log says 24")
+    assert not (tmp_path / "copy").exists()
+    retried = make_project().retry(batch_id, on_lost_target="rebuild", on_lost_range="accept")
+    assert retried.exit_code == 0, [outcome.error for outcome in retried.outcomes]
+    assert ids(tmp_path) == [1, 2, 3]
