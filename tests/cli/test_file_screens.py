@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,27 @@ def test_looking_leaves_nothing_behind(project: Path, capsys: pytest.CaptureFixt
     for verb in ("plan", "lag", "doctor"):
         assert main([verb]) == 0
     assert sorted((project / "lake/_control/files").rglob("*")) == lists
+
+
+@pytest.mark.parametrize(
+    ("threshold", "code"), [("0", 1), ("1", 1), ("2", 0), ("1h", 1), ("3h", 0)]
+)
+def test_files_that_wait_are_counted_by_number_and_by_age(
+    project: Path, capsys: pytest.CaptureFixture[str], threshold: str, code: int
+) -> None:
+    _process(capsys)
+    assert main(["lag", "--fail-above", "0"]) == 0
+    text = (project / "data/orders/2026-01-01.csv").read_text()
+    for number, hours in ((2, 1.5), (3, 2.5)):
+        file = project / f"data/orders/{number}.csv"
+        file.write_text(text)
+        os.utime(file, (then := time.time() - hours * 3_600, then))
+
+    assert main(["plan", "--freeze"]) == 0  # files that a batch holds wait as well
+    assert main(["lag", "--fail-above", threshold]) == code
+    assert main(["lag", "--json"]) == 0
+    shown = capsys.readouterr().out
+    assert '"versions_behind": 2' in shown or '"files_behind": 2' in shown, shown
 
 
 def test_a_file_that_grew_after_it_was_read_is_told_by_plan_run_lag_and_doctor(

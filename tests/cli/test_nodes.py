@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.conftest import ON_DELTA_RS
 from tests.support import crash
 from tests.support.node_projects import open_project
 
@@ -106,3 +107,44 @@ def test_validate_and_plan_say_that_files_are_written_at_least_once(
 
     assert [warning["code"] for warning in checked["warnings"]] == ["FM-CONFIG-018"]
     assert "node report writes files: at least once" in floodmark("plan").out
+
+
+TIED = """\
+project: shop
+connections: {lake: {type: lake, root: lake}}
+pipelines:
+  - pipeline: orders
+    nodes:
+      - name: raw
+        read: {connection: lake, path: orders}
+        columns: {amount: {sensitive: SENSITIVE}}
+        write: {connection: lake, path: raw/orders, merge: {keys: [id]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([(7, 1), (7, 2), (8, 1)], 'key {"id": 7} had several rows'),
+        ([(7, 1), (7, 2), (8, 1), (8, 2)], '2 keys, {"id": 7} among them, had several rows'),
+    ],
+)
+@pytest.mark.parametrize("is_sensitive", [False, True])
+def test_keys_that_are_there_twice_are_counted_and_named(
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    rows: list[tuple[int, int]],
+    said: str,
+    is_sensitive: bool,
+) -> None:
+    text = TIED.replace("SENSITIVE", str(is_sensitive).lower())
+    (project / "floodmark.yaml").write_text(text)
+    crash.append_rows(project, "lake/orders", rows)
+    call = Call(None, as_json=False, is_verbose=False, opening=ON_DELTA_RS)
+
+    assert work.run(call) == 0
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "that nothing puts in order; one of each was kept" in shown
+    assert (said in shown) is not is_sensitive
+    assert is_sensitive is ('"id"' not in shown)

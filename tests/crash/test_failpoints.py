@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 from tests.support import crash
 
+import floodmark as fm
 from floodmark import failpoints
+from floodmark.errors import ControlError
 from floodmark.model.write import WriteMode
 
 KILLED = -signal.SIGKILL
@@ -105,8 +107,19 @@ def test_two_processes_killed_one_after_the_other_leave_nothing_to_mend(
         environment = {"FLOODMARK_FAILPOINT": point}
         code = crash.run(crash.tell, str(tmp_path), "append", log=log, environment=environment)
         assert code in (KILLED, 0), log.read_text()
+        # Work that waits for the next run is no problem.
+        assert crash.result(problems, str(tmp_path), log=log) == [], point
     assert crash.run(crash.tell, str(tmp_path), "append", log=log) == 0
     assert crash.result(crash.end_state, str(tmp_path), log=log) == undisturbed["append"]
+
+
+def problems(root: str) -> list[str]:
+    """What `verify` says between a kill and the next run."""
+    coordinator = fm.Coordinator(f"{root}/control", base=root)
+    try:
+        return [finding.text for finding in coordinator.verify() if not finding.ok]
+    except ControlError as error:
+        return [] if error.code == "FM-CONTROL-001" else [str(error)]
 
 
 @pytest.mark.parametrize(

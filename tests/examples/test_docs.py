@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import doctest
+import importlib
 import importlib.util
 import os
 import re
@@ -88,6 +90,20 @@ def broken_links(page: Path) -> Iterator[str]:
 @in_each_page
 def test_links_lead_somewhere(page: Path) -> None:
     assert list(broken_links(page)) == []
+
+
+EXAMPLES = [path for path in SOURCES if ">>> " in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: str(p.relative_to(ROOT / "src")))
+def test_examples_of_the_source_give_what_they_show(path: Path) -> None:
+    name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+    module = importlib.import_module(name.removesuffix(".__init__"))
+
+    outcome = doctest.testmod(module)
+
+    assert outcome.attempted
+    assert not outcome.failed
 
 
 @in_each_page

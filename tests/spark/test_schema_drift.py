@@ -129,6 +129,7 @@ def test_keys_that_tie_are_counted_in_the_summary(lake: Lake) -> None:
     (outcome,) = lake.run().outcomes
 
     assert outcome.ties == {"flights": 1}
+    assert outcome.tie_examples == {"flights": '{"id":7}'}
 
 
 NESTED = """\

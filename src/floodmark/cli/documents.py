@@ -131,6 +131,7 @@ def outcome(each: PipelineOutcome) -> Document:
         "batch_id": each.batch_id,
         "attempts": each.attempts,
         "ties": dict(each.ties),
+        "tie_examples": dict(each.tie_examples),
         "null_columns": dict(each.null_columns),
     }
 

@@ -160,7 +160,10 @@ def _batch_outcome(screen: Screen, call: Call, outcome: BatchOutcome) -> None:
 
 def _write_notes(screen: Screen, outcome: PipelineOutcome) -> None:
     for write, count in outcome.ties.items():
+        example = outcome.tie_examples.get(write)
         keys = "1 key" if count == 1 else f"{number(count)} keys"
+        if example:
+            keys = f"key {example}" if count == 1 else f"{keys}, {example} among them,"
         screen.line(
             "  ",
             ("tied", "yellow"),

@@ -166,7 +166,7 @@ def _loaded(path: Path, env: str | None, layers: Layers, report: Report) -> Load
     if rest.settings is None:
         return None
     types = _types_of_connections(layers.written)
-    pipelines = resolved(rest.settings, types)
+    pipelines = resolved(rest.settings, types, str(path.parent))
     _apply_rules(rest, rest.settings, pipelines, layers.written, report)
     _examine_streams(path.parent, rest, rest.settings, layers.written, report)
     return LoadedProject(

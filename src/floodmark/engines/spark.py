@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 from floodmark.engines import class_archive, gateway, jars, java, screen, spawnless
 from floodmark.engines.jvm import other_session, spark_condition
-from floodmark.errors import SetupError
+from floodmark.errors import ConfigError, SetupError
+from floodmark.model.arguments import checks_call
+from floodmark.model.names import choices
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +39,7 @@ _ZONE = "-Duser.timezone=UTC"
 """JDBC hands wall times through the zone of the JVM: one with summer time skips an hour a year."""
 
 
+@checks_call("fm")
 def local_session(
     conf: Mapping[str, str] | None = None,
     *,
@@ -48,8 +51,10 @@ def local_session(
     Fetches the Delta jars on first use, and those of `connectors` (`"kafka"`, `"postgres"`); of
     connectors that are not named it has those that were fetched before. Called again, it returns
     the session that is active, whose settings stay as they are. Raises SetupError: FM-SETUP-001 no Java, 002 and 004 jars,
-    003 no pyspark, 005 if the active session has no Delta, 013 where Spark Connect is asked for.
+    003 no pyspark, 005 if the active session has no Delta, 013 where Spark Connect is asked for;
+    ConfigError FM-CONFIG-007 for a connector that there is not.
     """
+    _refuse_unknown(connectors)
     refuse_connect(conf)
     active = active_session()
     if active is not None:
@@ -123,6 +128,19 @@ def needing_kafka() -> Iterator[None]:
             state="nothing was read",
             next="floodmark jars fetch kafka, then start the session again",
         ) from error
+
+
+def _refuse_unknown(connectors: Sequence[str]) -> None:
+    """One that is not there would be missed only by the first read, as a source without a driver."""
+    for name in [connectors] if isinstance(connectors, str) else connectors:
+        if name not in CONNECTORS:
+            raise ConfigError(
+                "FM-CONFIG-007",
+                f"there is no connector {name}",
+                allowed=choices(CONNECTORS, name),
+                state="no session was started",
+                next="correct the call",
+            )
 
 
 def default_conf(connectors: Sequence[str] = ()) -> dict[str, str]:

@@ -114,6 +114,8 @@ ALREADY_APPLIED = "already_applied"
 
 TIES = "ties."
 """Before the name of a write: how many keys had several rows with an equal claim to be the newest."""
+TIE_EXAMPLE = "tie_example."
+"""Before the name of a write: one of those keys, unless a column of the project is sensitive."""
 NULL_COLUMNS = "null_columns."
 """Before the name of a write: the columns of its target that the rows did not have."""
 

@@ -217,6 +217,9 @@ class Checks:
         """The tables and folders that the project writes: they may not be there yet."""
         return {table for each in self.file.pipelines for table in each.writes()}
 
+    def _name(self, upstream: str) -> str:
+        return table_name(upstream, str(self.file.root))
+
     def _may_look_at(self, upstream: str, pipeline: ResolvedPipeline) -> bool:
         # Without its store nobody knows where a table is: the store remembers tables that moved.
         at_hand = self._has_store_at_hand and not self._is_remote(upstream, pipeline)
@@ -236,7 +239,7 @@ class Checks:
             if error.code == "FM-PLAN-030" and self.coordinator.spark is None:
                 return  # only Spark can tell: it is shown, not refused
             is_absent = error.code in _ABSENT
-            may_come = table_name(upstream) in self._to_come or not self._targets_are_known
+            may_come = self._name(upstream) in self._to_come or not self._targets_are_known
             if not (is_absent and may_come):
                 self._add(path, error)
             return
@@ -263,7 +266,7 @@ class Checks:
         if not self._targets_are_known or not (self.connects or is_local(reader.root)):
             return
         node = pipeline.nodes[int(path[3])] if path[4:] == ("read",) else None
-        wanted = [table_name(name) for name in node.reads] if node is not None else []
+        wanted = node.reads if node is not None else ()
         if any(is_inside(name, table) for name in wanted for table in self._to_come):
             return  # a node of the project writes these files
         try:

@@ -10,6 +10,7 @@ from floodmark.errors import FloodmarkError
 from floodmark.model.results import (
     ALREADY_APPLIED,
     NULL_COLUMNS,
+    TIE_EXAMPLE,
     TIES,
     Batch,
     Held,
@@ -49,6 +50,8 @@ class PipelineOutcome:
     """How often it was tried in this run."""
     ties: Mapping[str, int] = field(default_factory=dict)
     """By write: keys that had several rows with an equal claim to be the newest."""
+    tie_examples: Mapping[str, str] = field(default_factory=dict)
+    """By write: one of those keys, unless a column of the project is sensitive."""
     null_columns: Mapping[str, str] = field(default_factory=dict)
     """By write: columns of the target that the rows did not have."""
 
@@ -140,6 +143,7 @@ def outcome_of(result: RunResult, attempts: int) -> PipelineOutcome:
         already_applied=result.metrics.get(ALREADY_APPLIED),
         attempts=attempts,
         ties={name: int(count) for name, count in _by_write(result, TIES).items()},
+        tie_examples=_by_write(result, TIE_EXAMPLE),
         null_columns=_by_write(result, NULL_COLUMNS),
     )
 

@@ -14,7 +14,14 @@ from floodmark.errors import MAX_TEXT, FencedError, FloodmarkError, RunError, So
 from floodmark.model.arguments import fits
 from floodmark.model.clock import Clock
 from floodmark.model.ids import Ids
-from floodmark.model.results import ALREADY_APPLIED, NULL_COLUMNS, TIES, Metrics, RunResult
+from floodmark.model.results import (
+    ALREADY_APPLIED,
+    NULL_COLUMNS,
+    TIE_EXAMPLE,
+    TIES,
+    Metrics,
+    RunResult,
+)
 from floodmark.model.state import OnLostTarget
 from floodmark.model.state import Run as RunRecord
 from floodmark.model.window import Settlement, Window
@@ -336,6 +343,8 @@ def _write_notes(run: Run) -> dict[str, str]:
     for name, result in run.writes.items():
         if int(result.metrics.get("ties") or 0):
             notes[f"{TIES}{name}"] = result.metrics["ties"]
+            if result.metrics.get("tie_example"):
+                notes[f"{TIE_EXAMPLE}{name}"] = masked(result.metrics["tie_example"])
         if result.metrics.get("null_columns") and name not in run.aside:
             notes[f"{NULL_COLUMNS}{name}"] = result.metrics["null_columns"][:MAX_TEXT]
     return notes

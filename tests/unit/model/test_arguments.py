@@ -16,8 +16,11 @@ from floodmark.errors import FloodmarkError, RunError
 from floodmark.model.arguments import fits
 from floodmark.run.runner import metrics_of
 
-FUNCTIONS = ("deletes", "format", "sink", "source", "stream_merge", "transform", "upserts")
-"""The functions of `fm`; `local_session` hands its arguments to Spark."""
+FUNCTIONS = (
+    *("deletes", "format", "local_session", "sink", "source", "stream_merge", "transform"),
+    "upserts",
+)
+"""The functions of `fm`."""
 STREAM = {
     "pipelineId": "events",
     "extract": {
@@ -123,7 +126,15 @@ def test_public_calls_are_found() -> None:
         each[:3] for each in CALLS
     }
     plain = {name for name in fm.__all__ if inspect.isfunction(getattr(fm, name))}
-    assert plain == {*FUNCTIONS, "local_session"}
+    assert plain == set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("connectors", ["kafak", ["postgres", "kafak"]])
+def test_a_connector_that_there_is_not_is_named(connectors: Any) -> None:
+    with pytest.raises(FloodmarkError) as caught:
+        fm.local_session(connectors=connectors)
+
+    assert caught.value.allowed == "postgres, kafka; nearest: kafka"
 
 
 def test_an_argument_too_many_is_a_typed_error(tmp_path: Path) -> None:

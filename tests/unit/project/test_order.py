@@ -103,6 +103,25 @@ def test_pipelines_of_one_scope_run_in_the_order_of_the_graph_too(tmp_path: Path
         add(tmp_path, batch + 1)
 
 
+@pytest.mark.parametrize(
+    "spelling", ["{root}/lake", "file://{root}/lake", "{root}/x/../lake", "./lake/", "lake//"]
+)
+def test_a_table_is_one_however_it_is_spelled(tmp_path: Path, spelling: str) -> None:
+    """Absolute or relative, also before the first run, when nothing that was written tells."""
+    add(tmp_path, 1)
+    graph = {"gold": ["silver"], "silver": ["raw"]}
+    lakes = f'lake: {{type: lake, root: lake}}, other: {{type: lake, root: "{spelling}"}}'
+    made = text_of(graph, list(graph)).replace("lake: {type: lake, root: lake}", lakes)
+    made = made.replace("connection: lake, path: silver}", "connection: other, path: silver}")
+    project = open_project(tmp_path, made.replace("{root}", str(tmp_path)))
+
+    Project.check(tmp_path)
+    summary = project.run()
+
+    assert names(summary) == ["silver", "gold"]
+    assert version(tmp_path, "gold") == 0
+
+
 def test_what_reads_a_failed_pipeline_waits_and_others_go_on(tmp_path: Path) -> None:
     graph = {**DIAMOND, "report": ["gold"], "side": ["other"]}
     text = text_of(graph, list(graph))

@@ -102,6 +102,14 @@ REFUSED = {
         two_nodes(f"read: {{{TABLE}}}, {WRITE}", f"read: {{{OUT}, lookup: true}}"),
         "nodes[1].read",
     ),
+    "a lookup of an own table, spelled otherwise": (
+        "FM-CONFIG-031",
+        two_nodes(
+            f"read: {{{TABLE}}}, {WRITE}",
+            "read: {path: ROOT/lake/out, format: delta, lookup: true}",
+        ),
+        "nodes[1].read",
+    ),
     "a lookup from a version on": (
         "FM-CONFIG-032",
         two_nodes(f"read: {{{TABLE}}}, {WRITE}", f"read: {{{OTHER}, lookup: true, baseline: 1}}"),
@@ -292,7 +300,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("case", REFUSED)
 def test_validate_refuses_what_would_be_refused_later(root: Path, case: str) -> None:
     code, text, key = REFUSED[case]
-    (root / "floodmark.yaml").write_text(text)
+    (root / "floodmark.yaml").write_text(text.replace("ROOT", str(root)))
 
     with pytest.raises(FloodmarkError) as caught:
         Project.check(root)

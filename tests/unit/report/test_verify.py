@@ -248,7 +248,24 @@ def _doubled(table: Path) -> None:
     write_deltalake(table, rows, mode="append")
 
 
-@pytest.mark.parametrize("damage", [_removed, _doubled])
+def _unreadable(table: Path) -> None:
+    for file in table.rglob("*.parquet"):
+        file.write_bytes(b"PAR1")
+
+
+def _without_its_files(table: Path) -> None:
+    for file in table.rglob("*.parquet"):
+        file.unlink()
+
+
+def _broken_log(table: Path) -> None:
+    newest = max((table / "_delta_log").glob("*.json"))
+    newest.write_text(newest.read_text()[:40])
+
+
+@pytest.mark.parametrize(
+    "damage", [_removed, _doubled, _unreadable, _without_its_files, _broken_log]
+)
 @pytest.mark.parametrize("table", [table.name for table in TABLES])
 def test_published_tables_that_differ_are_found_and_mended(
     tmp_path: Path, table: str, damage: Callable[[Path], None]
@@ -263,11 +280,16 @@ def test_published_tables_that_differ_are_found_and_mended(
     damage(tmp_path / "control" / table)
 
     found = _not_ok(coordinator)
+    warned = [
+        (f.name, f.next) for f in coordinator.doctor() if f.name.startswith("table ") and not f.ok
+    ]
     is_complete = coordinator.rebuild_tables()
 
     assert found == ["tables"]
+    assert warned == [(f"table {table}", "floodmark state rebuild")]
     assert is_complete
     assert _not_ok(coordinator) == []
+    assert [f.ok for f in coordinator.doctor() if f.name == "published tables"] == [True]
 
 
 def _not_ok(coordinator: fm.Coordinator) -> list[Any]:

@@ -184,6 +184,8 @@ class ResolvedPipeline:
 
     settings: PipelineSettings
     nodes: tuple[ResolvedNode, ...]
+    root: str | None = None
+    """The folder of the project."""
 
     @property
     def name(self) -> str:
@@ -207,7 +209,7 @@ class ResolvedPipeline:
     def reads(self) -> Iterator[str]:
         """The tables that the pipeline reads."""
         for upstream in (*self.settings.upstreams, *self.settings.lookups):
-            yield table_name(upstream)
+            yield table_name(upstream, self.root)
         for node in self.nodes:
             yield from node.reads
 
@@ -238,23 +240,25 @@ class _Project:
     connections: Mapping[str, ConnectionModel]
     types: Mapping[str, str]
     hides_values: bool
+    root: str | None
 
 
 def resolved(
-    settings: ProjectSettings, types: Mapping[str, str] | None = None
+    settings: ProjectSettings, types: Mapping[str, str] | None = None, root: str | None = None
 ) -> tuple[ResolvedPipeline, ...]:
     """The pipelines of a project with what their nodes mean.
 
     `types` are those of all connections, also of such as are missing in settings with errors.
+    `root` is the folder of the project: a table is the same by its absolute path.
     """
     if types is None:
         types = {name: each.type for name, each in settings.connections.items()}
     nodes = (node for pipeline in settings.pipelines for node in pipeline.nodes)
     # What a column becomes in the nodes below the one that declares it is not known.
     hides_values = any(column.sensitive for node in nodes for column in node.columns.values())
-    project = _Project(settings.connections, types, hides_values)
+    project = _Project(settings.connections, types, hides_values, root)
     return tuple(
-        ResolvedPipeline(p, tuple(_node(each, p, project) for each in p.nodes))
+        ResolvedPipeline(p, tuple(_node(each, p, project) for each in p.nodes), root)
         for p in settings.pipelines
     )
 
@@ -320,7 +324,7 @@ def _read(
         format=format_of(read, connection_type),
         table=_table(read, connection),
         upstream=None,
-        names=tuple(_names(read, connection)),
+        names=tuple(_names(read, connection, project.root)),
     )
     kind = _read_kind(made)
     windows = _WINDOWS.get(kind or "")
@@ -364,7 +368,7 @@ def _write(node: NodeSettings, write: WriteSettings, project: _Project) -> Resol
         format=format_name,
         target=target,
         table=_table(write, connection),
-        names=(*_names(write, connection), *filter(None, [write.register_table])),
+        names=(*_names(write, connection, project.root), *filter(None, [write.register_table])),
         spec=spec,
     )
 
@@ -412,11 +416,11 @@ def _with_slash(path: str) -> str:
 
 
 def _names(
-    place: ReadSettings | WriteSettings, connection: ConnectionModel | None
+    place: ReadSettings | WriteSettings, connection: ConnectionModel | None, root: str | None
 ) -> Iterator[str]:
     is_folder = connection is None or isinstance(connection, LakeConnection | FilesConnection)
     if place.path is not None and is_folder:
-        yield _path_of(place.path, connection)
+        yield table_name(_path_of(place.path, connection), root)
     if place.table is not None:
         is_of_lake = connection is None or isinstance(connection, LakeConnection)
         yield place.table if is_of_lake else f"{place.connection}:{place.table}"

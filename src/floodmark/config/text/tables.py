@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import posixpath
+from urllib.parse import unquote, urlsplit
 
 
-def table_name(path: str) -> str:
-    """One spelling of the name or path of a table."""
-    is_name = "/" not in path
-    return path if is_name else path.rstrip("/") if "://" in path else posixpath.normpath(path)
+def table_name(path: str, root: str | None = None) -> str:
+    """One spelling of the name or path of a table; with `root`, paths below it are relative to it.
+
+    >>> table_name("/shop/lake/../lake/x/", "/shop"), table_name("file:///shop/lake/x", "/shop")
+    ('lake/x', 'lake/x')
+    """
+    if "/" not in path:
+        return path
+    if path.startswith("file:"):
+        path = unquote(urlsplit(path).path)
+    if "://" in path:
+        return path.rstrip("/")
+    name = posixpath.normpath(path)
+    return name.removeprefix(f"{root}/") if root is not None and root != "/" else name
 
 
 def is_inside(place: str, table: str) -> bool:
