@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from tests.contract import receipt_contract as attacks
+from tests.contract.ledger_places import DeltaRows
 from tests.contract.postgres_places import PgLake, PgPlace
 from tests.contract.receipt_contract import Attack, DeltaFolder, ReceiptContract, Writer
 from tests.contract.sink_contract import window
@@ -26,7 +27,7 @@ from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import Sink
 from floodmark.sinks.postgres import PostgresSink
-from floodmark.streaming.batches import Claim, ClaimFacts, LoadCounts, StreamBatch
+from floodmark.streaming.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
 from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.startup import decide, stored_of
 from floodmark.testing.arrow import ArrowSink
@@ -280,21 +281,10 @@ class DeltaStream(DeltaFolder):
 
     def _write_behind(self, claim: Claim, start: Offsets, number: int) -> None:
         batch = StreamBatch(claim.next_batch_id, claim.incarnation, start, offsets(number))
-        if not self.ledger.admitted(claim, batch):
-            return
-        self.written[number] = (self.ledger.app_id(batch.incarnation), batch.batch_id)
-        first = start.at(("t", 0)) + 1
-        written = self.ledger.receipt(claim, batch, LoadCounts(1, 1))
-        properties = CommitProperties(
-            custom_metadata={"userMetadata": written.user_metadata},
-            app_transactions=[Transaction(written.app_id, written.seq)],
-        )
-        write_deltalake(
-            self.path,
-            rows(*range(first, number + 1)),
-            mode="append",
-            commit_properties=properties,
-        )
+        brought = range(start.at(("t", 0)) + 1, number + 1)
+        load = DeltaRows(self.path, brought, LoadCounts(1, 1))
+        if isinstance(self.ledger.commit(claim, batch, load), Applied):
+            self.written[number] = (self.ledger.app_id(batch.incarnation), batch.batch_id)
 
     def restore(self) -> None:
         DeltaTable(self.path).restore(1)

@@ -21,7 +21,7 @@ from floodmark.engines.postgres_server import PostgresServer, running
 from floodmark.errors import StreamError
 from floodmark.streaming.batches import LoadCounts
 from floodmark.streaming.late import LateRule
-from floodmark.streaming.ledger import Applied, Claim, Ledger
+from floodmark.streaming.ledger import Applied, Claim, PostgresLedger
 from floodmark.streaming.staging import Staged, Staging
 from floodmark.streaming.target import TargetSpec
 
@@ -36,7 +36,7 @@ class Stage:
 
     def __init__(self, place: StreamPlace) -> None:
         self.place = place
-        self.ledger: Ledger = place.ledger()
+        self.ledger: PostgresLedger = place.ledger()
         self.ledger.ensure()
         self.claim: Claim = self.ledger.claim(ME, self.ledger.stored())
         self.number = self.claim.next_batch_id

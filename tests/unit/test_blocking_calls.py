@@ -61,7 +61,10 @@ LIMITED_BY = {
         "streaming/state.py *",
     ),
     "writeTimeout of a stream (FM-STREAM-055): statements, COMMIT and jobs of Spark of a batch are"
-    " ended (streaming/limits.py)": ("streaming/writing.py ledger.commit",),
+    " ended (streaming/limits.py)": (
+        "streaming/delta_writing.py ledger.commit",
+        "streaming/writing.py ledger.commit",
+    ),
     "LOGIN_SECONDS of the socket": ("engines/kafka_refusals.py *",),
     "PostgreSQL: connect_timeout and keepalives (postgres._PATIENCE), lock_timeout (limit_locks);"
     " a statement by timeout: of the pipeline, which cancels it (open_connections)": (
@@ -79,7 +82,6 @@ LIMITED_BY = {
         "streaming/stage_task.py *",
         "streaming/staged_letters.py *",
         "streaming/staging.py *",
-        "streaming/status.py *",
         "streaming/target.py run",
         "streaming/upsert.py run",
     ),

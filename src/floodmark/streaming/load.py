@@ -62,7 +62,7 @@ class PostgresLoad:
     ) -> Loaded:
         """Write a frame; `rejects` and `dropped` are records of the batch that are not in it.
 
-        To be called by `Ledger.commit`, which stores the dead letters and checks the counts. Raises
+        To be called by `PostgresLedger.commit`, which stores the dead letters and checks the counts. Raises
         FM-STREAM-008 if the target does not take such rows.
         """
         target = prepared(cursor, self.spec, table.schema)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from floodmark.config import LoadedStream
 from floodmark.config.stream import DEFAULT_DRIVER_COPY_ROWS
@@ -25,19 +25,15 @@ from floodmark.model.offsets import Offsets
 from floodmark.streaming.access import Access
 from floodmark.streaming.batches import AlreadyApplied, Claim, ClaimFacts, StreamBatch, StreamRow
 from floodmark.streaming.breaker import Breaker
-from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.holding import facts_of
-from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.outbox import Relay
 from floodmark.streaming.read import batch_records
 from floodmark.streaming.requests import Listener
 from floodmark.streaming.retry import Retrying, RetryPolicy, Strategy
 from floodmark.streaming.source import KafkaSource, Next, skipped, told
+from floodmark.streaming.stream_ledger import StreamLedger
+from floodmark.streaming.stream_writer import StreamWriter, counts_of
 from floodmark.streaming.watching import BatchDone, Nobody, RunTotals, StreamWatcher
-from floodmark.streaming.writing import BatchWriter, counts_of
-
-if TYPE_CHECKING:
-    from floodmark.streaming.delta_writing import DeltaWriter
 
 IDLE_SECONDS = 0.5
 """How often a continuous stream looks for new records when there were none."""
@@ -50,13 +46,40 @@ log = logging.getLogger("floodmark.streaming")
 Result = TypeVar("Result")
 
 
+class StreamRun(Protocol):
+    """One stream that is run to its end, whatever keeps its offsets and whatever its target is."""
+
+    stop: threading.Event
+    """Set by whoever wants it to end; it does so behind the batch that is under way."""
+    totals: RunTotals
+
+    @property
+    def stream(self) -> LoadedStream:
+        """What is run."""
+
+    @property
+    def stream_id(self) -> str:
+        """The stream's name in its ledger."""
+
+    @property
+    def ledger(self) -> StreamLedger[Any]:
+        """The memory of the stream."""
+
+    def run(self) -> RunTotals:
+        """Batch after batch, as the trigger says; returns what was done.
+
+        A stop ends it after the batch that is under way. Raises StreamError; everything that was
+        committed stays, and the next run goes on behind it.
+        """
+
+
 @dataclass
 class Runner:
     """What every runner of a stream has and does, whatever keeps its offsets."""
 
     access: Access
     source: KafkaSource
-    writer: BatchWriter | DeltaWriter
+    writer: StreamWriter
     session: Callable[[], Any]
     """Gives the Spark session; asked when there is something to read."""
     stop: threading.Event = field(default_factory=threading.Event)
@@ -71,7 +94,7 @@ class Runner:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Heed requests of other commands for as long as the block runs."""
-        self._listener = Listener(self.ledger.twin(), self.stop, self.stream_id)
+        self._listener = Listener(self.ledger.another(), self.stop, self.stream_id)
         with self._listener.listening():
             yield
 
@@ -92,7 +115,7 @@ class Runner:
         return self.stream.settings.pipeline_id
 
     @property
-    def ledger(self) -> Ledger | DeltaLedger:
+    def ledger(self) -> StreamLedger[Any]:
         """The memory of the stream."""
         return self.writer.ledger
 
@@ -194,11 +217,7 @@ class StreamRunner(Runner):
     """Runs one stream with its offsets in the database."""
 
     def run(self) -> RunTotals:
-        """Batch after batch, as the trigger says; returns what was done.
-
-        A stop ends it after the batch that is under way. Raises StreamError; everything that was
-        committed stays, and the next run goes on behind it.
-        """
+        """See StreamRun: the offsets of each batch are planned here, behind those that are stored."""
         with suppress(Stopped), self.listening():
             self.again(self.ledger.ensure)
             claim = self.again(self.claimed)

@@ -178,7 +178,7 @@ class Staging:
         return StagePlan(task, schema, target, tuple(one.name for one in places))
 
     def apply(self, cursor: Cursor, staged: Staged) -> Loaded:
-        """Move a staged batch, in the transaction of `Ledger.commit`; it may be tried again.
+        """Move a staged batch, in the transaction of `PostgresLedger.commit`; it may be tried again.
 
         Raises FM-STREAM-010 if rows that were staged are gone: the batch has to be staged again.
         """
