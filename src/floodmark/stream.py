@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from floodmark.streaming.crew import StreamOutcome
     from floodmark.streaming.metrics import StreamNumbers
     from floodmark.streaming.requests import SignOfLife
-    from floodmark.streaming.runner import StreamRun
+    from floodmark.streaming.runner import Runner
     from floodmark.streaming.status import StreamStatus
     from floodmark.streaming.stopping import StopOutcome
     from floodmark.streaming.stream_ledger import StreamLedger
@@ -229,7 +229,7 @@ class Stream:
         *,
         skip_to_earliest: bool = False,
         accept_state_loss: bool = False,
-    ) -> StreamRun:
+    ) -> Runner:
         """What runs it, not yet started; `run` and `run_together` make and start one."""
         from floodmark.streaming.crew import Told
         from floodmark.streaming.parts import notes_of, runner_of

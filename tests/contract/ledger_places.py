@@ -35,12 +35,17 @@ STREAM = "numbers"
 class LedgerPlace(Protocol):
     """One kind of target. Each ledger is that of another process."""
 
-    restored: str
-    """The code for a target that is older than the memory of the stream."""
-    forked: str
-    """For one that went its own way."""
-    cleaned: str | None
-    """For one whose record of the last batch was cleaned away; None where that changes nothing."""
+    @property
+    def restored(self) -> str:
+        """The code for a target that is older than the memory of the stream."""
+
+    @property
+    def forked(self) -> str:
+        """For one that went its own way."""
+
+    @property
+    def cleaned(self) -> str | None:
+        """For one whose record of the last batch was cleaned away; None where that changes nothing."""
 
     def ledger(self, stream_id: str = STREAM) -> StreamLedger[Any]: ...
 

@@ -23,7 +23,7 @@ from floodmark.streaming.ledger import PostgresLedger
 from floodmark.streaming.load import PostgresLoad
 from floodmark.streaming.outbox import AnyOutbox, Outbox, Producer, Relay
 from floodmark.streaming.query import StreamQuery
-from floodmark.streaming.runner import StreamRun, StreamRunner
+from floodmark.streaming.runner import Runner, StreamRunner
 from floodmark.streaming.runner_notes import RunnerNotes
 from floodmark.streaming.source import KafkaSource
 from floodmark.streaming.staging import Staging
@@ -150,7 +150,7 @@ def runner_of(
     watcher: StreamWatcher | None = None,
     skips_to_earliest: bool = False,
     accepts_state_loss: bool = False,
-) -> StreamRun:
+) -> Runner:
     """What runs the stream."""
     settings = access.stream.settings
     writer = _delta_writer(access) if _is_delta(access) else _postgres_writer(access)

@@ -77,7 +77,7 @@ class StreamQuery(Runner):
     """Held while a batch is under way: a stop waits for it."""
 
     def run(self) -> RunTotals:
-        """See runner.StreamRun: start the query and watch it to its end.
+        """See runner.Runner: start the query and watch it to its end.
 
         One that Spark ends for a reason that may pass is started again. Attempts without a batch
         between them are counted, as those of a batch are.

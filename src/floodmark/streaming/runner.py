@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from floodmark.config import LoadedStream
 from floodmark.config.stream import DEFAULT_DRIVER_COPY_ROWS
@@ -46,36 +47,9 @@ log = logging.getLogger("floodmark.streaming")
 Result = TypeVar("Result")
 
 
-class StreamRun(Protocol):
-    """One stream that is run to its end, whatever keeps its offsets and whatever its target is."""
-
-    stop: threading.Event
-    """Set by whoever wants it to end; it does so behind the batch that is under way."""
-    totals: RunTotals
-
-    @property
-    def stream(self) -> LoadedStream:
-        """What is run."""
-
-    @property
-    def stream_id(self) -> str:
-        """The stream's name in its ledger."""
-
-    @property
-    def ledger(self) -> StreamLedger[Any]:
-        """The memory of the stream."""
-
-    def run(self) -> RunTotals:
-        """Batch after batch, as the trigger says; returns what was done.
-
-        A stop ends it after the batch that is under way. Raises StreamError; everything that was
-        committed stays, and the next run goes on behind it.
-        """
-
-
 @dataclass
-class Runner:
-    """What every runner of a stream has and does, whatever keeps its offsets."""
+class Runner(ABC):
+    """Runs one stream to its end, whatever keeps its offsets and whatever its target is."""
 
     access: Access
     source: KafkaSource
@@ -83,6 +57,7 @@ class Runner:
     session: Callable[[], Any]
     """Gives the Spark session; asked when there is something to read."""
     stop: threading.Event = field(default_factory=threading.Event)
+    """Set by whoever wants it to end; it does so behind the batch that is under way."""
     watcher: StreamWatcher = field(default_factory=Nobody)
     skips_to_earliest: bool = False
     relay: Relay | None = None
@@ -90,6 +65,14 @@ class Runner:
     totals: RunTotals = field(default_factory=RunTotals)
     _spark: Any = None
     _listener: Listener | None = None
+
+    @abstractmethod
+    def run(self) -> RunTotals:
+        """Batch after batch, as the trigger says; returns what was done.
+
+        A stop ends it after the batch that is under way. Raises StreamError; everything that was
+        committed stays, and the next run goes on behind it.
+        """
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -217,7 +200,7 @@ class StreamRunner(Runner):
     """Runs one stream with its offsets in the database."""
 
     def run(self) -> RunTotals:
-        """See StreamRun: the offsets of each batch are planned here, behind those that are stored."""
+        """See Runner: the offsets of each batch are planned here, behind those that are stored."""
         with suppress(Stopped), self.listening():
             self.again(self.ledger.ensure)
             claim = self.again(self.claimed)
