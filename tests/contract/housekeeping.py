@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -255,7 +255,7 @@ class Taken:
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()
 
-    def refusals(self, records: Sequence[Any]) -> dict[int, Any]:
+    def refusals(self, records: Iterable[Any]) -> dict[int, Any]:
         self.counts.update(json.loads(record.value)["offset"] for record in records)
         return {}
 
