@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from bench.harness import Figure, median, spread, step
 from floodmark.engines.arrow_frames import arrow_schema
-from floodmark.engines.postgres import connector, cursor_of
-from floodmark.engines.postgres_copy import copy_rows
 from floodmark.engines.postgres_server import PostgresServer, running
 from floodmark.model.offsets import Offsets
+from floodmark.postgres import connector, cursor_of
+from floodmark.postgres.rows import copy_rows
 from floodmark.streaming.ledger import ClaimFacts, Load, PostgresLedger, StreamBatch
 from floodmark.streaming.load import PostgresLoad
 from floodmark.streaming.staging import Staging

@@ -17,7 +17,6 @@ from tests.contract.sink_contract import window
 from tests.services.stream_places import ME, StreamPlace, at, committed
 
 from floodmark.deltalog import DeltaLog
-from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import FloodmarkError, StreamError
 from floodmark.model.offsets import Offsets
@@ -25,6 +24,7 @@ from floodmark.model.receipt import Receipt, commit_metadata
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
+from floodmark.postgres import connector
 from floodmark.sinks import Sink
 from floodmark.sinks.postgres import PostgresSink
 from floodmark.streaming.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch

@@ -10,9 +10,9 @@ import psycopg
 import pyarrow as pa
 from psycopg.rows import dict_row
 
-from floodmark.engines.postgres import connector, run
 from floodmark.model.offsets import Offsets
 from floodmark.model.sql_names import qualified
+from floodmark.postgres import connector, run
 from floodmark.streaming.ledger import (
     AlreadyApplied,
     Applied,
@@ -25,7 +25,7 @@ from floodmark.streaming.ledger import (
 )
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres import Cursor
     from floodmark.streaming.batches import DeadLetter
 
 _LETTERS = pa.schema(

@@ -20,9 +20,9 @@ from tests.services.stream_places import ME, StreamPlace, at, batch, committed, 
 from tests.support import crash
 
 from floodmark import failpoints
-from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import StreamError
+from floodmark.postgres import connector
 from floodmark.streaming import ledger as module
 from floodmark.streaming.ledger import (
     AlreadyApplied,
@@ -39,7 +39,7 @@ from floodmark.streaming.ledger import (
 from floodmark.streaming.tables import TABLES, TRACKER, grants
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Connection, Cursor
+    from floodmark.postgres import Connection, Cursor
 
 pytestmark = pytest.mark.postgres
 

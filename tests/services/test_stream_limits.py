@@ -12,14 +12,14 @@ import pytest
 from tests.services.stream_places import ME, StreamPlace, at, batch, put
 
 from floodmark.engines import postgres_server
-from floodmark.engines.postgres import connector, run
 from floodmark.engines.postgres_server import OwnServer
 from floodmark.errors import StreamError
+from floodmark.postgres import connector, run
 from floodmark.streaming import limits
 from floodmark.streaming.ledger import Applied, Claim, Loaded, PostgresLedger
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres import Cursor
 
 pytestmark = pytest.mark.postgres
 

@@ -29,7 +29,7 @@ from floodmark.streaming.tables import RESET, grants, written_query
 from floodmark.streaming.target import TargetSpec
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres import Cursor
 
 pytestmark = pytest.mark.postgres
 

@@ -16,9 +16,9 @@ from tests.services.stream_places import ME, StreamPlace, batch
 from tests.services.test_stream_load import AT, BAD, FAULTS, ROWS, records
 from tests.support import crash
 
-from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer, running
 from floodmark.errors import StreamError
+from floodmark.postgres import connector
 from floodmark.streaming.batches import LoadCounts
 from floodmark.streaming.late import LateRule
 from floodmark.streaming.ledger import Applied, Claim, PostgresLedger

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
 from floodmark.config.stream import WRITE_SECONDS
-from floodmark.engines.postgres import (
+from floodmark.errors import StreamError
+from floodmark.model.offsets import Offsets, breaks
+from floodmark.postgres import (
     LOCK_NOT_AVAILABLE,
     UNDEFINED_COLUMN,
     Connect,
@@ -29,8 +31,6 @@ from floodmark.engines.postgres import (
     said,
     statement_limit,
 )
-from floodmark.errors import StreamError
-from floodmark.model.offsets import Offsets, breaks
 from floodmark.streaming.batches import (
     AlreadyApplied,
     Applied,
@@ -71,7 +71,7 @@ from floodmark.streaming.tables import (
 )
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Connection, Cursor
+    from floodmark.postgres import Connection, Cursor
 
 TAKEOVER_SECONDS = 5
 """How long a claim waits for a batch that another runner is committing, before it ends that one."""

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from floodmark import failpoints
 from floodmark.engines.arrow_frames import BATCH_ROWS
-from floodmark.engines.postgres import run
-from floodmark.engines.postgres_copy import PgColumn, copy_rows
+from floodmark.postgres import run
+from floodmark.postgres.rows import PgColumn, copy_rows
 from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
 from floodmark.streaming.faults import fault
 from floodmark.streaming.refusals import first_refused
@@ -32,7 +32,7 @@ from floodmark.streaming.target import TargetSpec, prepared
 from floodmark.streaming.upsert import Upsert
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres import Cursor
 
 _ORDER = ("_topic", "_partition", "_offset")
 

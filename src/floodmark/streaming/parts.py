@@ -11,10 +11,10 @@ from floodmark.config import LoadedStream
 from floodmark.config.project import ConnectionModel
 from floodmark.config.stream import Credentials, StreamPipeline
 from floodmark.deltalog import Storage, absolute
-from floodmark.engines.postgres import quoted_table
 from floodmark.errors import ConfigError
 from floodmark.model.write import WriteMode as DeltaMode
 from floodmark.model.write import WriteSpec
+from floodmark.postgres import quoted_table
 from floodmark.streaming.access import Access, table_of
 from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.delta_outbox import DeltaOutbox

@@ -43,7 +43,7 @@ from floodmark.streaming.stream_writer import Results, advanced, wanted_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres import Cursor
 
 log = logging.getLogger("floodmark.streaming")
 
