@@ -24,10 +24,10 @@ from floodmark.config import load_stream
 from floodmark.engines.kafka import KafkaAdmin
 from floodmark.engines.kafka_server import KafkaServer
 from floodmark.engines.kafka_server import running as broker_running
-from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.engines.postgres_server import running as server_running
 from floodmark.model.offsets import Offsets
+from floodmark.postgres import connector
 from floodmark.streaming.parts import access_of, runner_of
 from floodmark.streaming.read import Records, Wanted
 from floodmark.streaming.records import RecordReading

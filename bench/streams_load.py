@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from bench.harness import Figure, median, spread, step
 from floodmark.engines.arrow_frames import arrow_schema
-from floodmark.engines.postgres import connector, cursor_of
-from floodmark.engines.postgres_copy import copy_rows
 from floodmark.engines.postgres_server import PostgresServer, running
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.ledger import ClaimFacts, Ledger, Load, StreamBatch
+from floodmark.postgres import connector, cursor_of
+from floodmark.postgres.rows import copy_rows
+from floodmark.streaming.ledger import ClaimFacts, Load, PostgresLedger, StreamBatch
 from floodmark.streaming.load import PostgresLoad
 from floodmark.streaming.staging import Staging
 from floodmark.streaming.target import TargetSpec, prepared
@@ -86,7 +86,7 @@ class Database:
 
     server: PostgresServer
     frame: DataFrame
-    ledger: Ledger
+    ledger: PostgresLedger
     batch: int = 0
     keys: tuple[str, ...] = ()
 
@@ -185,7 +185,7 @@ def append_by_seed(frame: DataFrame, server: PostgresServer) -> None:
 
 @contextmanager
 def _database(server: PostgresServer, frame: DataFrame) -> Iterator[Database]:
-    ledger = Ledger(connector(server.dsn), "bench")
+    ledger = PostgresLedger(connector(server.dsn), "bench")
     ledger.ensure()
     yield Database(server, frame, ledger)
     ledger.close()

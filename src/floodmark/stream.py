@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from floodmark.streaming.access import Access
     from floodmark.streaming.crew import StreamOutcome
     from floodmark.streaming.metrics import StreamNumbers
-    from floodmark.streaming.query import StreamQuery
     from floodmark.streaming.requests import SignOfLife
-    from floodmark.streaming.runner import StreamRunner
+    from floodmark.streaming.runner import Runner
     from floodmark.streaming.status import StreamStatus
     from floodmark.streaming.stopping import StopOutcome
+    from floodmark.streaming.stream_ledger import StreamLedger
     from floodmark.streaming.watching import StreamWatcher
 
 _UNTOUCHED = "nothing was read or written"
@@ -185,14 +185,12 @@ class Stream:
     def cleanup(self, days: int = DEFAULT_RETENTION_DAYS) -> int:
         """Remove rows of batch_tracker that are older; how many. Batches stay known."""
         with self._ledger() as ledger:
-            removed: int = ledger.cleanup(days)
-            return removed
+            return ledger.cleanup(days)
 
     def cleanup_dead_letters(self, days: int) -> int:
         """Remove dead letters that are older; how many. Those that wait for Kafka stay."""
         with self._ledger() as ledger:
-            removed: int = ledger.cleanup_dead_letters(days)
-            return removed
+            return ledger.cleanup_dead_letters(days)
 
     def reset(self, to: str) -> tuple[Offsets | None, Offsets]:
         """Let it go on at `to` ("earliest", "latest", or JSON by partition); offsets before and after.
@@ -231,7 +229,7 @@ class Stream:
         *,
         skip_to_earliest: bool = False,
         accept_state_loss: bool = False,
-    ) -> StreamRunner | StreamQuery:
+    ) -> Runner:
         """What runs it, not yet started; `run` and `run_together` make and start one."""
         from floodmark.streaming.crew import Told
         from floodmark.streaming.parts import notes_of, runner_of
@@ -265,7 +263,7 @@ class Stream:
             yield
 
     @contextmanager
-    def _ledger(self) -> Iterator[Any]:
+    def _ledger(self) -> Iterator[StreamLedger[Any]]:
         from floodmark.streaming.parts import ledger_of
 
         with self._named_errors(), closing(ledger_of(self._access)) as ledger:

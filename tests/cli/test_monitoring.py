@@ -327,7 +327,7 @@ def test_every_name_is_told_by_a_real_store(failing: Shop) -> None:
     }
 
     assert named <= told
-    # The shop has no streams: tests/services/test_stream_requests.py has some.
+    # The shop has no streams: tests/services/test_stream_signs.py has some.
     assert told == {name for name, labels in LABELS.items() if "pipeline_id" not in labels}
 
 

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ from floodmark.model.write import WriteSpec
 from floodmark.project import Project
 from floodmark.sinks.delta import DeltaSink
 from floodmark.sinks.streams import last_write
-from floodmark.streaming.batches import Claim, ClaimFacts, LoadCounts, StreamBatch
+from floodmark.streaming.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
 from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS, OUTBOX, DeltaLedger
 from floodmark.streaming.delta_letters import LetterTable
 from floodmark.streaming.delta_outbox import DeltaOutbox
@@ -186,18 +186,12 @@ class Streamed:
         assert end is not None
         day = end.at(("t", 0)) + 1
         batch = StreamBatch(claim.next_batch_id, claim.incarnation, end, _at(day))
-        assert self.ledger.admitted(claim, batch)
-        counts = LoadCounts(2, 1, 1)
-        letters = f"{self.target}{DEAD_LETTERS}"
-        receipt = self.ledger.receipt(claim, batch, counts)
-        of_letters = LetterTable(letters, "s", Storage()).receipt(receipt, attempt=0)
-        self._save(letters, _letters(day), of_letters)
-        rows = pa.table({"id": pa.array([day], pa.int64())})
-        self._save(self.target, rows, receipt)
+        done = self.ledger.commit(claim, batch, Day(self, day))
+        assert isinstance(done, Applied)
         self.claim = replace(claim, end_offsets=_at(day), batch_id=batch.batch_id)
         self.days = day
 
-    def _save(self, path: str, rows: pa.Table, receipt: Receipt) -> None:
+    def save(self, path: str, rows: pa.Table, receipt: Receipt) -> None:
         """A commit as streaming.delta_writing makes it."""
         spec, previous = WriteSpec(path, "append", "s"), last_write(path, receipt.app_id, Storage())
         if self.spark is None:
@@ -228,6 +222,25 @@ class Streamed:
         """The tables of a kind: the notes or dead letters beside the target, or the target."""
         beside = {"notes": BESIDE, "letters": DEAD_LETTERS}
         return [f"{self.target}{beside.get(of, '')}"]
+
+
+@dataclass(frozen=True)
+class Day:
+    """A batch of `Streamed`: delta_ledger.DeltaLoad by another engine."""
+
+    stream: Streamed
+    day: int
+    counts: LoadCounts = field(default_factory=lambda: LoadCounts(2, 1, 1))
+
+    def write_letters(self, receipt: Receipt, *, is_new: bool) -> None:
+        assert is_new
+        letters = f"{self.stream.target}{DEAD_LETTERS}"
+        of_letters = LetterTable(letters, "s", Storage()).receipt(receipt, attempt=0)
+        self.stream.save(letters, _letters(self.day), of_letters)
+
+    def write_rows(self, receipt: Receipt) -> None:
+        rows = pa.table({"id": pa.array([self.day], pa.int64())})
+        self.stream.save(self.stream.target, rows, receipt)
 
 
 def _letters(day: int) -> pa.Table:

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from tests.contract import receipt_contract as attacks
+from tests.contract.ledger_places import DeltaRows
 from tests.contract.postgres_places import PgLake, PgPlace
 from tests.contract.receipt_contract import Attack, DeltaFolder, ReceiptContract, Writer
 from tests.contract.sink_contract import window
 from tests.services.stream_places import ME, StreamPlace, at, committed
 
 from floodmark.deltalog import DeltaLog
-from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import FloodmarkError, StreamError
 from floodmark.model.offsets import Offsets
@@ -24,9 +24,10 @@ from floodmark.model.receipt import Receipt, commit_metadata
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
+from floodmark.postgres import connector
 from floodmark.sinks import Sink
 from floodmark.sinks.postgres import PostgresSink
-from floodmark.streaming.batches import Claim, ClaimFacts, LoadCounts, StreamBatch
+from floodmark.streaming.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
 from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.startup import decide, stored_of
 from floodmark.testing.arrow import ArrowSink
@@ -280,21 +281,10 @@ class DeltaStream(DeltaFolder):
 
     def _write_behind(self, claim: Claim, start: Offsets, number: int) -> None:
         batch = StreamBatch(claim.next_batch_id, claim.incarnation, start, offsets(number))
-        if not self.ledger.admitted(claim, batch):
-            return
-        self.written[number] = (self.ledger.app_id(batch.incarnation), batch.batch_id)
-        first = start.at(("t", 0)) + 1
-        written = self.ledger.receipt(claim, batch, LoadCounts(1, 1))
-        properties = CommitProperties(
-            custom_metadata={"userMetadata": written.user_metadata},
-            app_transactions=[Transaction(written.app_id, written.seq)],
-        )
-        write_deltalake(
-            self.path,
-            rows(*range(first, number + 1)),
-            mode="append",
-            commit_properties=properties,
-        )
+        brought = range(start.at(("t", 0)) + 1, number + 1)
+        load = DeltaRows(self.path, brought, LoadCounts(1, 1))
+        if isinstance(self.ledger.commit(claim, batch, load), Applied):
+            self.written[number] = (self.ledger.app_id(batch.incarnation), batch.batch_id)
 
     def restore(self) -> None:
         DeltaTable(self.path).restore(1)

@@ -25,11 +25,11 @@ from tests.contract.sink_contract import (
     receipt,
 )
 
-from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
+from floodmark.postgres import connector
 from floodmark.sinks import Sink
 from floodmark.sinks.postgres import PostgresSink
 from floodmark.testing.arrow import ArrowSink

@@ -10,22 +10,22 @@ import psycopg
 import pyarrow as pa
 from psycopg.rows import dict_row
 
-from floodmark.engines.postgres import connector, run
 from floodmark.model.offsets import Offsets
 from floodmark.model.sql_names import qualified
+from floodmark.postgres import connector, run
 from floodmark.streaming.ledger import (
     AlreadyApplied,
     Applied,
     Claim,
     ClaimFacts,
-    Ledger,
     LoadCounts,
     Loaded,
+    PostgresLedger,
     StreamBatch,
 )
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres import Cursor
     from floodmark.streaming.batches import DeadLetter
 
 _LETTERS = pa.schema(
@@ -67,8 +67,8 @@ class StreamPlace:
         """The schema between its quotes."""
         return self.schema.replace('"', '""')
 
-    def ledger(self, stream_id: str = "numbers", dsn: str | None = None) -> Ledger:
-        return Ledger(connector(dsn or self.dsn), stream_id, self.schema)
+    def ledger(self, stream_id: str = "numbers", dsn: str | None = None) -> PostgresLedger:
+        return PostgresLedger(connector(dsn or self.dsn), stream_id, self.schema)
 
     def numbers(self) -> list[int]:
         return sorted(row["n"] for row in self.query("SELECT n FROM numbers"))
@@ -94,7 +94,9 @@ def put(cursor: Cursor, table: str, numbers: Sequence[int]) -> Loaded:
     return Loaded(LoadCounts(len(numbers), len(numbers)))
 
 
-def committed(ledger: Ledger, claim: Claim, table: str, *where: int) -> Applied | AlreadyApplied:
+def committed(
+    ledger: PostgresLedger, claim: Claim, table: str, *where: int
+) -> Applied | AlreadyApplied:
     """Commit a batch: its number, its first offset, and the one behind its last."""
     number, start, end = where
     planned = batch(claim, number, start, end)

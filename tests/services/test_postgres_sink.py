@@ -19,11 +19,11 @@ from tests.contract.sink_contract import receipt, window
 from tests.support import crash
 
 from floodmark import failpoints
-from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import SinkError
 from floodmark.model.state import SinkDone
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
+from floodmark.postgres import connector
 from floodmark.sinks import postgres as module
 from floodmark.sinks.postgres import PostgresSink
 from floodmark.testing.arrow import last_changes
@@ -31,7 +31,7 @@ from floodmark.testing.arrow import last_changes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from floodmark.engines.postgres import Connect, Connection
+    from floodmark.postgres import Connect, Connection
 
 pytestmark = pytest.mark.postgres
 

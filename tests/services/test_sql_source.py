@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from tests.properties.edge_model import Edge, fresh, next_edge
 from tests.window_queries import window_query
 
-from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import SetupError, SourceError
 from floodmark.model.cursor_marks import CursorMark, mark_of
 from floodmark.model.sql_names import qualified, quoted_for
+from floodmark.postgres import connector
 from floodmark.sources import jdbc
 from floodmark.sources.sql.edge_frames import Identity
 from floodmark.sources.sql.literals import literal

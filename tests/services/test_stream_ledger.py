@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from tests.contract.ledger_places import Unheard
 from tests.services.stream_places import ME, StreamPlace, at, batch, committed, put
 from tests.support import crash
 
 from floodmark import failpoints
-from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import StreamError
-from floodmark.model.offsets import Offsets
+from floodmark.postgres import connector
 from floodmark.streaming import ledger as module
 from floodmark.streaming.ledger import (
     AlreadyApplied,
@@ -30,16 +30,16 @@ from floodmark.streaming.ledger import (
     Claim,
     ClaimFacts,
     DeadLetter,
-    Ledger,
     LoadCounts,
     Loaded,
     OutboxMessage,
+    PostgresLedger,
     StreamBatch,
 )
 from floodmark.streaming.tables import TABLES, TRACKER, grants
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Connection, Cursor
+    from floodmark.postgres import Connection, Cursor
 
 pytestmark = pytest.mark.postgres
 
@@ -62,7 +62,7 @@ def place(postgres: PostgresServer, pg_schema: str) -> StreamPlace:
 
 
 @pytest.fixture
-def ledger(place: StreamPlace) -> Iterator[Ledger]:
+def ledger(place: StreamPlace) -> Iterator[PostgresLedger]:
     made = place.ledger()
     made.ensure()
     yield made
@@ -70,18 +70,18 @@ def ledger(place: StreamPlace) -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def claim(ledger: Ledger) -> Claim:
+def claim(ledger: PostgresLedger) -> Claim:
     return ledger.claim(ME, ledger.stored())
 
 
-def refused(ledger: Ledger, claim: Claim, place: StreamPlace, *where: int) -> StreamError:
+def refused(ledger: PostgresLedger, claim: Claim, place: StreamPlace, *where: int) -> StreamError:
     with pytest.raises(StreamError) as caught:
         committed(ledger, claim, place.table, *where)
     return caught.value
 
 
 def test_a_batch_is_there_with_its_offsets_and_its_row_of_the_tracker(
-    place: StreamPlace, ledger: Ledger, claim: Claim
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim
 ) -> None:
     late = datetime(2026, 1, 1, tzinfo=UTC)
     planned = batch(claim, 0, 0, 3, spark_batch_id=7, checkpoint="/c" * 400, event_watermark=late)
@@ -99,71 +99,8 @@ def test_a_batch_is_there_with_its_offsets_and_its_row_of_the_tracker(
     assert row["checkpoint_location"] == ("/c" * 400)[:500]
 
 
-def test_a_repeated_batch_changes_nothing(place: StreamPlace, ledger: Ledger, claim: Claim) -> None:
-    committed(ledger, claim, place.table, 0, 0, 3)
-
-    again = committed(ledger, claim, place.table, 0, 0, 3)
-
-    assert again == AlreadyApplied(0)
-    assert place.numbers() == [0, 1, 2]
-
-
-def test_gaps_and_overlaps_are_refused_with_the_partition(
-    place: StreamPlace, ledger: Ledger, claim: Claim
-) -> None:
-    committed(ledger, claim, place.table, 0, 0, 3)
-
-    gap = refused(ledger, claim, place, 1, 4, 6)
-    overlap = refused(ledger, claim, place, 1, 2, 6)
-    older = refused(ledger, claim, place, 0, 0, 2)
-
-    assert (gap.code, overlap.code, older.code) == (
-        "FM-STREAM-002",
-        "FM-STREAM-003",
-        "FM-STREAM-003",
-    )
-    assert "t-0 begins at 4, 3 is next" in (gap.found or "")
-    assert place.numbers() == [0, 1, 2]
-    assert committed(ledger, claim, place.table, 1, 3, 5) == Applied(1, LoadCounts(2, 2))
-
-
-def test_a_new_partition_begins_at_0_or_is_a_gap(
-    place: StreamPlace, ledger: Ledger, claim: Claim
-) -> None:
-    committed(ledger, claim, place.table, 0, 0, 3)
-    end = Offsets.of({("t", 0): 4, ("t", 1): 2})
-    start = Offsets.of({("t", 0): 3, ("t", 1): 1})
-
-    with pytest.raises(StreamError) as caught:
-        ledger.commit(claim, StreamBatch(1, 1, start, end), lambda c: put(c, place.table, [3]))
-    done = ledger.commit(
-        claim, StreamBatch(1, 1, at(3), end), lambda c: put(c, place.table, [3, 4, 5])
-    )
-
-    assert caught.value.code == "FM-STREAM-002"
-    assert isinstance(done, Applied)
-
-
-def test_the_runner_that_lost_its_stream_is_fenced(
-    place: StreamPlace, ledger: Ledger, claim: Claim
-) -> None:
-    other = place.ledger()
-    taken = other.claim(ClaimFacts(holder="the other one"), other.stored())
-
-    error = refused(ledger, claim, place, 0, 0, 3)
-    with pytest.raises(StreamError) as told:
-        ledger.refuse_fenced(claim)
-    other.refuse_fenced(taken)
-
-    assert (error.code, error.exit_code, error.retryable) == ("FM-STREAM-001", 4, False)
-    assert (told.value.code, told.value.found) == (error.code, error.found)
-    assert "the other one" in (error.found or "")
-    assert isinstance(committed(other, taken, place.table, 0, 0, 3), Applied)
-    other.close()
-
-
 def test_a_restored_row_with_the_same_epoch_is_still_another_claim(
-    place: StreamPlace, ledger: Ledger, claim: Claim
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim
 ) -> None:
     place.query("UPDATE floodmark_stream SET epoch = epoch - 1, claim_id = 'older'")
     other = place.ledger()
@@ -174,14 +111,16 @@ def test_a_restored_row_with_the_same_epoch_is_still_another_claim(
     other.close()
 
 
-def test_a_row_that_is_gone_fences_too(place: StreamPlace, ledger: Ledger, claim: Claim) -> None:
+def test_a_row_that_is_gone_fences_too(
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim
+) -> None:
     place.query("DELETE FROM floodmark_stream")
 
     assert refused(ledger, claim, place, 0, 0, 3).code == "FM-STREAM-001"
 
 
 def test_a_runner_that_hangs_in_its_batch_is_ended_by_the_next_one(
-    place: StreamPlace, ledger: Ledger, claim: Claim, monkeypatch: pytest.MonkeyPatch
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "TAKEOVER_SECONDS", 0.2)
     monkeypatch.setattr(module, "CLAIM_ATTEMPTS", 40)
@@ -203,37 +142,8 @@ def test_a_runner_that_hangs_in_its_batch_is_ended_by_the_next_one(
     other.close()
 
 
-def test_a_claim_on_what_has_moved_since_fences_nobody(
-    place: StreamPlace, ledger: Ledger, claim: Claim
-) -> None:
-    other = place.ledger()
-    seen = other.stored()
-    committed(ledger, claim, place.table, 0, 0, 3)
-
-    with pytest.raises(StreamError) as caught:
-        other.claim(ME, seen)
-
-    assert (caught.value.code, caught.value.retryable) == ("FM-STREAM-011", True)
-    assert isinstance(committed(ledger, claim, place.table, 1, 3, 4), Applied)
-    other.close()
-
-
-def test_a_new_incarnation_goes_on_at_the_stored_offsets(
-    place: StreamPlace, ledger: Ledger, claim: Claim
-) -> None:
-    planned = batch(claim, 0, 0, 3, spark_batch_id=12)
-    ledger.commit(claim, planned, lambda cursor: put(cursor, place.table, range(3)))
-
-    facts = ClaimFacts(holder="test", query_id="q2", begins_incarnation=True)
-    again = ledger.claim(facts, ledger.stored())
-
-    assert (again.incarnation, again.spark_batch_id, again.end_offsets) == (2, None, at(3))
-    assert again.next_batch_id == 1
-    assert isinstance(committed(ledger, again, place.table, 1, 3, 4), Applied)
-
-
 def test_dead_letters_and_outbox_come_with_the_batch(
-    place: StreamPlace, ledger: Ledger, claim: Claim
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim
 ) -> None:
     letter = DeadLetter("t", 0, 1, "22003", "too \0 large", b"k", b"\0\xff", "n")
     counts = LoadCounts(3, 1, dead_lettered=1, dropped=1)
@@ -257,7 +167,7 @@ def test_dead_letters_and_outbox_come_with_the_batch(
     ("counts", "letters"), [(LoadCounts(3, 2), 0), (LoadCounts(3, 2, dead_lettered=1), 0)]
 )
 def test_a_record_that_is_not_accounted_for_rolls_the_batch_back(
-    place: StreamPlace, ledger: Ledger, claim: Claim, counts: LoadCounts, letters: int
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim, counts: LoadCounts, letters: int
 ) -> None:
     def load(cursor: Cursor) -> Loaded:
         put(cursor, place.table, [0, 1])
@@ -271,42 +181,8 @@ def test_a_record_that_is_not_accounted_for_rolls_the_batch_back(
     assert isinstance(committed(ledger, claim, place.table, 0, 0, 3), Applied)
 
 
-class Unheard(psycopg.Connection[Any]):
-    """Commits, and loses the answer."""
-
-    def commit(self) -> None:
-        super().commit()
-        self.close()
-        raise psycopg.OperationalError("server closed the connection unexpectedly")
-
-
-class Unsaid(psycopg.Connection[Any]):
-    """Breaks before the server hears of the commit."""
-
-    def commit(self) -> None:
-        self.close()
-        raise psycopg.OperationalError("server closed the connection unexpectedly")
-
-
-@pytest.mark.parametrize("kind", [Unheard, Unsaid])
-def test_a_commit_without_an_answer_is_decided_by_the_stored_row(
-    place: StreamPlace, ledger: Ledger, claim: Claim, kind: type[Any]
-) -> None:
-    deaf = Ledger(lambda: kind.connect(place.dsn), "numbers", place.schema)
-
-    if kind is Unheard:
-        assert isinstance(committed(deaf, claim, place.table, 0, 0, 3), Applied)
-    else:
-        error = refused(deaf, claim, place, 0, 0, 3)
-        assert (error.code, error.retryable) == ("FM-STREAM-005", True)
-
-    again = committed(ledger, claim, place.table, 0, 0, 3)
-    assert isinstance(again, AlreadyApplied if kind is Unheard else Applied)
-    assert place.numbers() == [0, 1, 2]
-
-
 def test_our_commit_is_found_also_if_another_runner_has_gone_on(
-    place: StreamPlace, ledger: Ledger, claim: Claim
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim
 ) -> None:
     other = place.ledger()
 
@@ -319,7 +195,7 @@ def test_our_commit_is_found_also_if_another_runner_has_gone_on(
             raise psycopg.OperationalError("server closed the connection unexpectedly")
 
     openings: list[Any] = [Overtaken, psycopg.Connection]
-    slow = Ledger(lambda: openings.pop(0).connect(place.dsn), "numbers", place.schema)
+    slow = PostgresLedger(lambda: openings.pop(0).connect(place.dsn), "numbers", place.schema)
 
     assert isinstance(committed(slow, claim, place.table, 0, 0, 3), Applied)
     assert place.numbers() == [0, 1, 2, 3]
@@ -327,7 +203,7 @@ def test_our_commit_is_found_also_if_another_runner_has_gone_on(
 
 
 def test_a_server_that_is_gone_after_the_commit_leaves_the_outcome_open(
-    place: StreamPlace, ledger: Ledger, claim: Claim
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim
 ) -> None:
     openings = [Unheard]
 
@@ -336,14 +212,14 @@ def test_a_server_that_is_gone_after_the_commit_leaves_the_outcome_open(
             return openings.pop().connect(place.dsn)
         return psycopg.connect("host=127.0.0.1 port=1 connect_timeout=2")
 
-    error = refused(Ledger(flaky, "numbers", place.schema), claim, place, 0, 0, 3)
+    error = refused(PostgresLedger(flaky, "numbers", place.schema), claim, place, 0, 0, 3)
 
     assert (error.code, error.retryable) == ("FM-STREAM-006", True)
     assert committed(ledger, claim, place.table, 0, 0, 3) == AlreadyApplied(0)
 
 
 def test_a_connection_that_broke_between_two_batches_is_replaced(
-    place: StreamPlace, ledger: Ledger, claim: Claim
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim
 ) -> None:
     committed(ledger, claim, place.table, 0, 0, 3)
     ended = place.query(
@@ -356,7 +232,7 @@ def test_a_connection_that_broke_between_two_batches_is_replaced(
 
 
 def test_a_connection_that_breaks_within_a_batch_leaves_nothing(
-    place: StreamPlace, ledger: Ledger, claim: Claim
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim
 ) -> None:
     def load(cursor: Cursor) -> Loaded:
         put(cursor, place.table, [0])
@@ -375,7 +251,7 @@ def test_a_connection_that_breaks_within_a_batch_leaves_nothing(
 
 
 def test_the_monitoring_of_the_seed_runs_unchanged(
-    place: StreamPlace, ledger: Ledger, claim: Claim
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim
 ) -> None:
     for number in range(3):
         committed(ledger, claim, place.table, number, number * 2, number * 2 + 2)
@@ -396,10 +272,9 @@ def test_the_monitoring_of_the_seed_runs_unchanged(
     assert gaps == []
 
 
-def test_processed_and_last_processed_do_not_depend_on_rows_that_are_cleaned_up(
-    place: StreamPlace, ledger: Ledger, claim: Claim
+def test_batches_stay_known_when_their_rows_are_cleaned_up(
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim
 ) -> None:
-    assert (ledger.last_processed(), ledger.is_processed(0)) == (None, False)
     for number in range(3):
         committed(ledger, claim, place.table, number, number, number + 1)
     before = ledger.stored()
@@ -410,15 +285,16 @@ def test_processed_and_last_processed_do_not_depend_on_rows_that_are_cleaned_up(
     removed = (ledger.cleanup(30), ledger.cleanup(30))
 
     assert removed == (2, 0)
-    assert (ledger.tracked(), ledger.last_processed()) == (1, 2)
-    assert [ledger.is_processed(number) for number in range(4)] == [True, True, True, False]
+    assert ledger.tracked() == ledger.history().batches == 1
     assert ledger.cleanup(0) == 0  # by the last one an older copy of the row is known
     assert ledger.stored() == before
     assert committed(ledger, claim, place.table, 2, 2, 3) == AlreadyApplied(2)
     assert place.numbers() == [0, 1, 2]
 
 
-def test_clean_up_is_for_one_stream(place: StreamPlace, ledger: Ledger, claim: Claim) -> None:
+def test_clean_up_is_for_one_stream(
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim
+) -> None:
     other = place.ledger("others")
     taken = other.claim(ME, None)
     committed(other, taken, place.table, 0, 0, 1)
@@ -434,11 +310,7 @@ def test_a_tracker_of_the_seed_is_taken_over_and_counts_on(place: StreamPlace) -
     ledger = place.ledger()
     ledger.ensure()
     ledger.ensure(creates=False)
-    assert (ledger.last_processed(), ledger.is_processed(41), ledger.is_processed(42)) == (
-        41,
-        True,
-        False,
-    )
+    assert (ledger.stored(), ledger.tracked()) == (None, 1)
 
     claim = ledger.claim(ME, ledger.stored())
     committed(ledger, claim, place.table, claim.next_batch_id, 0, 2)
@@ -448,7 +320,7 @@ def test_a_tracker_of_the_seed_is_taken_over_and_counts_on(place: StreamPlace) -
 
 
 def test_without_exactly_once_a_batch_is_written_again_and_the_stream_goes_on_exactly_later(
-    place: StreamPlace, ledger: Ledger, claim: Claim
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim
 ) -> None:
     committed(ledger, claim, place.table, 0, 0, 2)
     off = ledger.claim(ClaimFacts(holder="test", exactly_once=False), ledger.stored())
@@ -468,12 +340,12 @@ def test_without_exactly_once_a_batch_is_written_again_and_the_stream_goes_on_ex
 
 
 def test_without_exactly_once_a_batch_is_repeated_under_its_old_number(
-    place: StreamPlace, ledger: Ledger, claim: Claim
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim
 ) -> None:
     """Spark repeats a micro-batch that it does not know to be done: killed behind the COMMIT."""
     committed(ledger, claim, place.table, 0, 0, 2)
     off = ledger.claim(ClaimFacts(holder="test", exactly_once=False), ledger.stored())
-    deaf = Ledger(lambda: Unheard.connect(place.dsn), "numbers", place.schema)
+    deaf = PostgresLedger(lambda: Unheard.connect(place.dsn), "numbers", place.schema)
 
     first = committed(ledger, off, place.table, 1, 2, 4)
     repeated = [committed(each, off, place.table, 1, 2, 4) for each in (ledger, deaf, ledger)]
@@ -485,8 +357,24 @@ def test_without_exactly_once_a_batch_is_repeated_under_its_old_number(
     assert (row.batch_id, row.end_offsets) == (4, at(4))
 
 
+def test_letters_of_messages_that_wait_stay(place: StreamPlace, ledger: PostgresLedger) -> None:
+    for number in (0, 1):
+        place.query(
+            "INSERT INTO floodmark_dead_letters (stream_id, batch_id, reason, detail, created_at)"
+            f" VALUES ('numbers', {number}, 'value', 'd', now() - interval '40 days')"
+        )
+    place.query(
+        "INSERT INTO floodmark_outbox (stream_id, batch_id, topic, created_at)"
+        " VALUES ('numbers', 1, 'letters', now() - interval '40 days')"
+    )
+
+    assert ledger.cleanup_dead_letters(30) == 1
+    assert place.query("SELECT batch_id FROM floodmark_dead_letters") == [{"batch_id": 1}]
+    assert place.query("SELECT count(*) AS n FROM floodmark_outbox") == [{"n": 1}]
+
+
 def test_offsets_moved_by_decision_are_noted_and_keep_the_tracker_whole(
-    place: StreamPlace, ledger: Ledger, claim: Claim
+    place: StreamPlace, ledger: PostgresLedger, claim: Claim
 ) -> None:
     committed(ledger, claim, place.table, 0, 0, 2)
 
@@ -568,7 +456,7 @@ def test_the_documented_grants_are_enough(
 
     assert isinstance(poor.commit(claim, batch(claim, 0, 0, 2), load), Applied)
     assert committed(poor, claim, place.table, 1, 2, 3) == Applied(1, LoadCounts(1, 1))
-    assert (poor.cleanup(0), poor.last_processed()) == (1, 1)
+    assert (poor.cleanup(0), poor.history().batches) == (1, 1)
     poor.close()
 
 
@@ -604,7 +492,7 @@ OF_THE_LEDGER = [point for point in failpoints.STREAM_POINTS if point not in OF_
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("point", OF_THE_LEDGER)
 def test_killed_anywhere_and_started_again_it_ends_as_if_nothing_had_happened(
-    place: StreamPlace, ledger: Ledger, point: str, count: int, tmp_path: Path
+    place: StreamPlace, ledger: PostgresLedger, point: str, count: int, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
     armed = {"FLOODMARK_FAILPOINT": f"{point}:{count}"}
@@ -667,7 +555,7 @@ class Writer(threading.Thread):
 
 @pytest.mark.parametrize("writers", [2, 4])
 def test_writers_that_pause_and_take_over_at_random_leave_every_record_once(
-    place: StreamPlace, ledger: Ledger, writers: int, full_size: bool
+    place: StreamPlace, ledger: PostgresLedger, writers: int, full_size: bool
 ) -> None:
     until = time.monotonic() + (30.0 if full_size else 2.0)
     threads = [Writer(place, seed, until) for seed in range(writers)]
@@ -709,7 +597,7 @@ def test_the_columns_of_the_seed_are_there_by_their_names() -> None:
 
 
 def test_a_server_that_does_not_answer_is_never_a_fresh_stream() -> None:
-    nowhere = Ledger(connector("host=127.0.0.1 port=1"), "numbers")
+    nowhere = PostgresLedger(connector("host=127.0.0.1 port=1"), "numbers")
 
     with pytest.raises(StreamError) as caught:
         nowhere.stored()

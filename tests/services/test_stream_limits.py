@@ -12,14 +12,14 @@ import pytest
 from tests.services.stream_places import ME, StreamPlace, at, batch, put
 
 from floodmark.engines import postgres_server
-from floodmark.engines.postgres import connector, run
 from floodmark.engines.postgres_server import OwnServer
 from floodmark.errors import StreamError
+from floodmark.postgres import connector, run
 from floodmark.streaming import limits
-from floodmark.streaming.ledger import Applied, Claim, Ledger, Loaded
+from floodmark.streaming.ledger import Applied, Claim, Loaded, PostgresLedger
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres import Cursor
 
 pytestmark = pytest.mark.postgres
 
@@ -41,13 +41,13 @@ def place(server: OwnServer) -> Iterator[StreamPlace]:
     found.query("DROP TABLE numbers, floodmark_stream, batch_tracker")
 
 
-def begun(place: StreamPlace, dsn: str, seconds: float) -> tuple[Ledger, Claim]:
+def begun(place: StreamPlace, dsn: str, seconds: float) -> tuple[PostgresLedger, Claim]:
     ready = place.ledger()
     ready.ensure()
     claim = ready.claim(ME, ready.stored())
     claim = ready.move(claim, at(0), "begins", begins_incarnation=False)
     ready.close()
-    return Ledger(connector(dsn), "numbers", "public", seconds), claim
+    return PostgresLedger(connector(dsn), "numbers", "public", seconds), claim
 
 
 def test_a_statement_that_does_not_end_is_ended_and_the_batch_tried_again(

@@ -23,13 +23,13 @@ from floodmark import failpoints
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import StreamError
 from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
-from floodmark.streaming.ledger import AlreadyApplied, Applied, Claim, Ledger
+from floodmark.streaming.ledger import AlreadyApplied, Applied, Claim, PostgresLedger
 from floodmark.streaming.load import PostgresLoad
 from floodmark.streaming.tables import RESET, grants, written_query
 from floodmark.streaming.target import TargetSpec
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres import Cursor
 
 pytestmark = pytest.mark.postgres
 
@@ -58,7 +58,7 @@ class Stage:
     """A stream that writes batch after batch into one target."""
 
     place: StreamPlace
-    ledger: Ledger
+    ledger: PostgresLedger
     claim: Claim
     number: int = 0
 

@@ -1,26 +1,24 @@
-"""Signs of life of a runner, seen from outside of its process: PostgreSQL and Delta alike."""
+"""What commands tell of a runner by its signs of life, seen from outside of its process."""
 
 from __future__ import annotations
 
 import json
-import os
-import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.contract.ledger_contract import claimed
+from tests.contract.ledger_places import DeltaLedgers, LedgerPlace, PostgresLedgers
 
 from floodmark.cli.main import main
 from floodmark.engines.postgres_server import PostgresServer
-from floodmark.errors import StreamError
-from floodmark.streaming.delta_ledger import BESIDE, REQUESTS, DeltaLedger
-from floodmark.streaming.ledger import ClaimFacts, Ledger
-from floodmark.streaming.requests import GONE_SECONDS, Listener, SignOfLife
+from floodmark.streaming.delta_ledger import BESIDE
+from floodmark.streaming.ledger import ClaimFacts
+from floodmark.streaming.requests import GONE_SECONDS
 
-from .stream_places import ME, StreamPlace
+from .stream_places import StreamPlace
 
 pytestmark = pytest.mark.postgres
 
@@ -48,156 +46,33 @@ streams:
 """
 
 
-class Signs:
-    """A ledger of a stream, and a way to let time pass for its signs."""
-
-    def __init__(self, ledger: Ledger | DeltaLedger, place: StreamPlace) -> None:
-        self.ledger = ledger
-        self.place = place
-
-    def claimed(self, facts: ClaimFacts = ME) -> str:
-        return str(self.ledger.claim(facts, self.ledger.stored()).claim_id)
-
-    def of(self, claim_id: str) -> SignOfLife:
-        sign = self.ledger.sign_of_life(claim_id)
-        assert sign is not None
-        return sign
-
-    def pass_by(self, seconds: float) -> None:
-        if isinstance(self.ledger, Ledger):
-            self.place.query(
-                "UPDATE floodmark_stream_requests"
-                f" SET runner_seen_at = runner_seen_at - make_interval(secs => {seconds})"
-            )
-            return
-        for sign in Path(f"{self.ledger.path}{BESIDE}/{REQUESTS}").glob("alive-*"):
-            at = sign.stat().st_mtime - seconds
-            os.utime(sign, (at, at))
-
-    def run(self, claim_id: str, act: Callable[[], object], stops: bool = False) -> None:
-        """A runner that does `act` while it listens."""
-        stop = threading.Event()
-        listener = Listener(
-            self.ledger.twin(), stop, "numbers", claim_id, look_seconds=0.02, sign_seconds=0.02
-        )
-        with listener.listening():
-            if stops:
-                stop.set()
-            act()
-
-    def until_young(self, claim_id: str) -> None:
-        deadline = time.monotonic() + 30
-        while self.of(claim_id).is_gone:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-
 @pytest.fixture(params=["postgres", "delta"])
-def signs(
+def place(
     request: pytest.FixtureRequest, postgres: PostgresServer, tmp_path: Path
-) -> Iterator[Signs]:
-    place = StreamPlace(postgres.dsn, f"signs_{uuid.uuid4().hex[:8]}")
-    place.query(f"CREATE SCHEMA {place.schema}")
-    ledger: Ledger | DeltaLedger = DeltaLedger(str(tmp_path / "lake/numbers"), "numbers")
-    if request.param == "postgres":
-        ledger = place.ledger()
-    ledger.ensure()
-    yield Signs(ledger, place)
-    ledger.close()
-    place.query(f"DROP SCHEMA {place.schema} CASCADE")
-
-
-def refused() -> None:
-    raise StreamError("FM-STREAM-005", "the database did not do what was asked")
-
-
-def test_a_runner_that_is_killed_right_behind_its_claim_is_missed(signs: Signs) -> None:
-    claim_id = signs.claimed()
-    before = signs.of(claim_id)
-
-    signs.pass_by(GONE_SECONDS)
-
-    assert not before.is_gone
-    assert before.seconds_ago < 30
-    assert signs.of(claim_id).is_gone
-
-
-def test_a_runner_at_work_gives_signs_also_behind_a_request_to_end(signs: Signs) -> None:
-    claim_id = signs.claimed()
-    signs.pass_by(2 * GONE_SECONDS)
-
-    signs.run(claim_id, lambda: signs.until_young(claim_id), stops=True)
-
-    assert signs.of(claim_id).has_ended
-
-
-def test_an_end_that_nobody_asked_for_is_missed_and_any_other_is_not(signs: Signs) -> None:
-    failed = signs.claimed()
-    with pytest.raises(StreamError):
-        signs.run(failed, refused)
-    signs.pass_by(GONE_SECONDS)
-    after_error = signs.of(failed)
-    done = signs.claimed()
-    signs.run(done, lambda: None)
-    signs.pass_by(GONE_SECONDS)
-    after_end = signs.of(done)
-    stopped = signs.claimed()
-    with pytest.raises(StreamError):
-        signs.run(stopped, refused, stops=True)
-    signs.pass_by(GONE_SECONDS)
-
-    assert (after_error.is_gone, after_error.has_ended) == (True, False)
-    assert (after_end.is_gone, after_end.has_ended) == (False, True)
-    assert not signs.of(stopped).is_gone
-
-
-def test_a_runner_that_was_fenced_is_not_taken_for_the_one_behind_it(signs: Signs) -> None:
-    first, second = signs.claimed(), signs.claimed()
-    signs.pass_by(GONE_SECONDS)
-
-    signs.ledger.give_sign(first)
-    signs.ledger.note_end(first)
-
-    assert signs.of(second).is_gone
-    assert not signs.ledger.has_ended(second)
-
-
-def test_starts_leave_one_sign_and_not_a_file_each(tmp_path: Path) -> None:
-    signs = Signs(DeltaLedger(str(tmp_path / "numbers"), "numbers"), StreamPlace("", "none"))
-    signs.ledger.ensure()
-
-    for _ in range(3):
-        signs.run(signs.claimed(), lambda: None)
-
-    assert len(list(tmp_path.rglob("alive-*"))) == len(list(tmp_path.rglob("ended-*"))) == 1
-
-
-def test_tables_of_an_older_floodmark_tell_of_no_sign(signs: Signs) -> None:
-    claim_id = signs.claimed()
-    if isinstance(signs.ledger, Ledger):
-        signs.place.query("ALTER TABLE floodmark_stream_requests DROP COLUMN runner_seen_at")
-    else:
-        Path(f"{signs.ledger.path}{BESIDE}/{REQUESTS}/alive-{claim_id}").unlink()
-
-    assert signs.ledger.sign_of_life(claim_id) is None
-    signs.ledger.ensure()  # which gives the table its column again
-    signs.ledger.give_sign(claim_id)
-    assert not signs.of(claim_id).is_gone
+) -> Iterator[LedgerPlace]:
+    if request.param == "delta":
+        yield DeltaLedgers(tmp_path / "lake/numbers")
+        return
+    # A name that the file of a project can say.
+    database = StreamPlace(postgres.dsn, f"signs_{uuid.uuid4().hex[:8]}")
+    database.query(f"CREATE SCHEMA {database.schema}")
+    yield PostgresLedgers(database)
+    database.query(f"DROP SCHEMA {database.schema} CASCADE")
 
 
 @pytest.fixture
 def project(
-    signs: Signs, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: LedgerPlace, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """Two streams: one of the ledger, and one whose target cannot be read."""
     monkeypatch.setenv("PG_PASSWORD", postgres.password)
-    is_table = isinstance(signs.ledger, Ledger)
-    load = (
-        f"{{connection: target, table: {signs.place.schema}.numbers}}"
-        if is_table
-        else "{sinkType: delta, table: numbers, path: lake/numbers}"
+    load, streaming = (
+        "{sinkType: delta, table: numbers, path: lake/numbers}",
+        "{checkpointLocation: checkpoint}",
     )
-    streaming = "{offsetStore: database}" if is_table else "{checkpointLocation: checkpoint}"
+    if isinstance(place, PostgresLedgers):
+        load = f"{{connection: target, table: {place.place.schema}.numbers}}"
+        streaming = "{offsetStore: database}"
     (tmp_path / "schemas").mkdir()
     (tmp_path / "schemas/event.ddl").write_text("id BIGINT NOT NULL")
     (tmp_path / f"away{BESIDE}/_delta_log").mkdir(parents=True)
@@ -214,6 +89,22 @@ def project(
     return tmp_path
 
 
+@pytest.fixture
+def claim_id(place: LedgerPlace) -> str:
+    """Of a runner of another machine."""
+    ledger = place.ledger()
+    ledger.ensure()
+    taken = claimed(ledger, NOBODY_HERE)
+    ledger.close()
+    return taken
+
+
+def end(place: LedgerPlace, claim_id: str) -> None:
+    ledger = place.ledger()
+    ledger.note_end(claim_id)
+    ledger.close()
+
+
 def told(project: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
     """What `floodmark metrics` tells of runners, without the project that all of them name."""
     out = project / "shop.prom"
@@ -225,13 +116,12 @@ def told(project: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
 
 
 def test_metrics_see_from_outside_that_a_runner_is_gone(
-    signs: Signs, project: Path, capsys: pytest.CaptureFixture[str]
+    place: LedgerPlace, claim_id: str, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    claim_id = signs.claimed(NOBODY_HERE)
     alive = told(project, capsys)
-    signs.pass_by(GONE_SECONDS)
+    place.let_pass(GONE_SECONDS)
     gone = told(project, capsys)
-    signs.ledger.note_end(claim_id)
+    end(place, claim_id)
     ended = told(project, capsys)
 
     key = '{pipeline_id="numbers"}'
@@ -246,9 +136,12 @@ def test_metrics_see_from_outside_that_a_runner_is_gone(
 
 
 def test_status_knows_a_runner_of_another_machine_by_its_signs(
-    signs: Signs, project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    place: LedgerPlace,
+    claim_id: str,
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    claim_id = signs.claimed(NOBODY_HERE)
     monkeypatch.chdir(project)
 
     def shown() -> dict[str, Any]:
@@ -258,11 +151,11 @@ def test_status_knows_a_runner_of_another_machine_by_its_signs(
         return dict(stream)
 
     alive = shown()
-    signs.pass_by(GONE_SECONDS)
+    place.let_pass(GONE_SECONDS)
     gone = shown()
     main(["stream", "status", "numbers"])
     words = " ".join(capsys.readouterr().out.split())
-    signs.ledger.note_end(claim_id)
+    end(place, claim_id)
     ended = shown()
 
     assert [each["is_running"] for each in (alive, gone, ended)] == [True, False, False]

@@ -16,12 +16,12 @@ from tests.services.stream_places import ME, StreamPlace, batch
 from tests.services.test_stream_load import AT, BAD, FAULTS, ROWS, records
 from tests.support import crash
 
-from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer, running
 from floodmark.errors import StreamError
+from floodmark.postgres import connector
 from floodmark.streaming.batches import LoadCounts
 from floodmark.streaming.late import LateRule
-from floodmark.streaming.ledger import Applied, Claim, Ledger
+from floodmark.streaming.ledger import Applied, Claim, PostgresLedger
 from floodmark.streaming.staging import Staged, Staging
 from floodmark.streaming.target import TargetSpec
 
@@ -36,7 +36,7 @@ class Stage:
 
     def __init__(self, place: StreamPlace) -> None:
         self.place = place
-        self.ledger: Ledger = place.ledger()
+        self.ledger: PostgresLedger = place.ledger()
         self.ledger.ensure()
         self.claim: Claim = self.ledger.claim(ME, self.ledger.stored())
         self.number = self.claim.next_batch_id

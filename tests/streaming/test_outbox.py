@@ -13,9 +13,9 @@ from tests.services.stream_places import ME, StreamPlace, batch
 
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, records_at
 from floodmark.engines.kafka_server import KafkaServer
-from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import StreamError
+from floodmark.postgres import connector
 from floodmark.streaming.ledger import DeadLetter, LoadCounts, Loaded, OutboxMessage
 from floodmark.streaming.outbox import Outbox, Relay
 

@@ -18,8 +18,8 @@ from floodmark.cli.main import main
 from floodmark.engines import kafka_server, postgres_server
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
 from floodmark.engines.kafka_refusals import is_login_refused
-from floodmark.engines.postgres import connector
 from floodmark.errors import StreamError
+from floodmark.postgres import connector
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

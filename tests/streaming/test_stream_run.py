@@ -16,7 +16,7 @@ from floodmark.engines.kafka import KafkaProducer, Record, records_at
 from floodmark.engines.spark import local_session
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.parts import access_of, runner_of
-from floodmark.streaming.writing import BatchWriter
+from floodmark.streaming.writing import PostgresWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 
@@ -277,7 +277,7 @@ def test_a_lost_connection_is_tried_again_until_it_works(place: Place, run: Run)
     retry = {"maxAttempts": 5, "initialDelaySeconds": 0}
     path = place.write(errorHandlingConfig={"retryConfig": retry})
     runner = runner_of(access_of(load_stream(path)), local_session)
-    assert isinstance(runner.writer, BatchWriter)
+    assert isinstance(runner.writer, PostgresWriter)
     load, tries = runner.writer.load, []
 
     class CutOff:

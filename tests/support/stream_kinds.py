@@ -35,10 +35,10 @@ from floodmark.config import load_stream
 from floodmark.deltalog import DeltaLog, is_delta_table
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, records_at
 from floodmark.engines.kafka_server import KafkaServer
-from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import OwnServer
 from floodmark.model.offsets import Offsets
 from floodmark.model.receipt import metadata_of
+from floodmark.postgres import connector
 from floodmark.streaming.batches import LoadCounts
 from floodmark.streaming.delta_ledger import DEAD_LETTERS, DeltaLedger
 from floodmark.streaming.outbox import Relay

@@ -17,7 +17,7 @@ from tests.support.jvm import java_context
 
 import floodmark
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
-from floodmark.engines.postgres import connector
+from floodmark.postgres import connector
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -61,14 +61,17 @@ LIMITED_BY = {
         "streaming/state.py *",
     ),
     "writeTimeout of a stream (FM-STREAM-055): statements, COMMIT and jobs of Spark of a batch are"
-    " ended (streaming/limits.py)": ("streaming/writing.py ledger.commit",),
+    " ended (streaming/limits.py)": (
+        "streaming/delta_writing.py ledger.commit",
+        "streaming/writing.py ledger.commit",
+    ),
     "LOGIN_SECONDS of the socket": ("engines/kafka_refusals.py *",),
     "PostgreSQL: connect_timeout and keepalives (postgres._PATIENCE), lock_timeout (limit_locks);"
     " a statement by timeout: of the pipeline, which cancels it (open_connections)": (
-        "engines/open_connections.py connect",
-        "engines/postgres.py driver.connect",
-        "engines/postgres.py cursor.execute",
-        "engines/postgres_copy.py *",
+        "postgres/open_connections.py connect",
+        "postgres/connect.py driver.connect",
+        "postgres/connect.py cursor.execute",
+        "postgres/rows/copy.py *",
         "sinks/postgres.py *",
         "sinks/postgres_target.py *",
         "sources/sql/probes.py *",
@@ -79,7 +82,6 @@ LIMITED_BY = {
         "streaming/stage_task.py *",
         "streaming/staged_letters.py *",
         "streaming/staging.py *",
-        "streaming/status.py *",
         "streaming/target.py run",
         "streaming/upsert.py run",
     ),
@@ -99,7 +101,7 @@ LIMITED_BY = {
     ),
     "a lock of this process, held while values in memory change": (
         "cli/progress.py with _guard",
-        "engines/open_connections.py with _guard",
+        "postgres/open_connections.py with _guard",
         "failpoints.py with _guard",
         "observe/stages.py with _guard",
         "run/context.py with _guard",

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import floodmark
 from floodmark import secrecy
 from floodmark.deltalog import Storage
-from floodmark.engines.postgres import connector
 from floodmark.errors import SourceError
+from floodmark.postgres import connector
 
 SIGNS = "\"'\\%&<>/+ =:;,@#?!$*()[]{}|~^`äß漢😀"
 SECRETS = st.lists(

@@ -16,8 +16,8 @@ from rich.table import Table
 from floodmark.demo.story import console
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
 from floodmark.engines.kafka_server import KafkaServer
-from floodmark.engines.postgres import connector
 from floodmark.engines.postgres_server import PostgresServer
+from floodmark.postgres import connector
 
 TOPIC = "events"
 PARTITIONS = 2

@@ -12,9 +12,9 @@ from floodmark.config import LoadedProject, ResolvedNode, ResolvedRead
 from floodmark.config.project import IncrementalSettings, JdbcConnection, PostgresConnection
 from floodmark.config.text import Secret, Vault
 from floodmark.deltalog import Storage, absolute
-from floodmark.engines.postgres import certificate_file, connector_to
 from floodmark.model import durations
 from floodmark.model.names import is_catalog_name
+from floodmark.postgres import certificate_file, connector_to
 from floodmark.sources import jdbc
 from floodmark.sources.cursors import Readers
 from floodmark.sources.sql.own_values import OwnTarget
@@ -23,7 +23,7 @@ from floodmark.sources.sql.queries import SqlRelation
 from floodmark.sources.sql.reader import SqlReader
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Connection
+    from floodmark.postgres import Connection
 
 _NULLS = {"fail": "fail", "skip": "ignore", "include": "include"}
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from floodmark.engines.open_connections import OpenConnections
 from floodmark.errors import SinkError
 from floodmark.model.names import connection_of
 from floodmark.model.receipt import Ledger
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import DELTA, WriteSpec
+from floodmark.postgres import OpenConnections
 from floodmark.sinks import Sink
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from floodmark.config.project import ConnectionModel, PluginConnection
     from floodmark.config.text import Vault
     from floodmark.deltalog import Storage
-    from floodmark.engines.postgres import Connect
+    from floodmark.postgres import Connect
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Databases:
         return PostgresTarget(target, None, connect).is_empty()
 
     def _connect(self, target: str) -> Connect:
-        from floodmark.engines.postgres import connector_to
+        from floodmark.postgres import connector_to
 
         name = connection_of(target) or ""
         connection = self.connections.get(name)

@@ -15,7 +15,13 @@ import pyarrow as pa
 from floodmark import failpoints
 from floodmark.deltalog import Storage
 from floodmark.engines.arrow_frames import UnfitColumnError, arrow_schema, record_batches
-from floodmark.engines.postgres import (
+from floodmark.errors import SinkError
+from floodmark.model.names import matching
+from floodmark.model.receipt import Receipt, WriteResult, batch_of
+from floodmark.model.state import OnLostTarget, SinkDone
+from floodmark.model.window import Window
+from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
+from floodmark.postgres import (
     LOCK_NOT_AVAILABLE,
     LOCK_SECONDS,
     MAX_NAME_BYTES,
@@ -30,19 +36,7 @@ from floodmark.engines.postgres import (
     said,
     sqlstate,
 )
-from floodmark.engines.postgres_copy import (
-    MisfitError,
-    PgColumn,
-    copy_rows,
-    created_type,
-    wire_type,
-)
-from floodmark.errors import SinkError
-from floodmark.model.names import matching
-from floodmark.model.receipt import Receipt, WriteResult, batch_of
-from floodmark.model.state import OnLostTarget, SinkDone
-from floodmark.model.window import Window
-from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
+from floodmark.postgres.rows import MisfitError, PgColumn, copy_rows, created_type, wire_type
 from floodmark.sinks import postgres_merge as sql
 from floodmark.sinks import rules
 from floodmark.sinks.origins import Origin, origins
@@ -61,7 +55,7 @@ from floodmark.sinks.rules import Target
 from floodmark.sinks.target import NOTHING_WRITTEN
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Connection, Cursor
+    from floodmark.postgres import Connection, Cursor
 
 log = logging.getLogger("floodmark")
 

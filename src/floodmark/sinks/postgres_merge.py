@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from floodmark.engines.postgres import quoted
 from floodmark.model.write import CHANGE_COLUMNS, Strategy
+from floodmark.postgres import quoted
 from floodmark.sinks.rules import RESERVED_PREFIX, SOFT_DELETE_COLUMNS
 
 STAGE, WINNERS = "pg_temp.floodmark_stage", "pg_temp.floodmark_winners"

@@ -15,7 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from floodmark.engines.postgres import (
+from floodmark.errors import SinkError
+from floodmark.model.delta import VersionFacts
+from floodmark.model.receipt import Ledger, Receipt, WriteResult, batch_of
+from floodmark.model.sql_names import name_parts
+from floodmark.model.state import OnLostTarget, SinkDone
+from floodmark.postgres import (
     Connect,
     cursor_of,
     is_refused_login,
@@ -25,18 +30,13 @@ from floodmark.engines.postgres import (
     run,
     said,
 )
-from floodmark.engines.postgres_copy import PgColumn
-from floodmark.errors import SinkError
-from floodmark.model.delta import VersionFacts
-from floodmark.model.receipt import Ledger, Receipt, WriteResult, batch_of
-from floodmark.model.sql_names import name_parts
-from floodmark.model.state import OnLostTarget, SinkDone
+from floodmark.postgres.rows import PgColumn
 from floodmark.sinks import lost
 from floodmark.sinks.rules import Target
 from floodmark.sinks.target import NOTHING_WRITTEN, holds_later, holds_other
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres import Cursor
 
 log = logging.getLogger("floodmark")
 

@@ -20,13 +20,8 @@ from floodmark.config.project import (
 )
 from floodmark.config.stream import Credential, Credentials, StreamPipeline
 from floodmark.config.text import Secret, Vault
-from floodmark.engines.postgres import (
-    Connect,
-    certificate_file,
-    connector_by,
-    libpq_settings,
-)
 from floodmark.errors import ConfigError
+from floodmark.postgres import Connect, certificate_file, connector_by, libpq_settings
 
 PREFIX = "kafka."
 _MODULES = {

@@ -11,8 +11,7 @@ from typing import Any
 from floodmark.errors import FloodmarkError, StreamError
 from floodmark.streaming.batches import Claim
 from floodmark.streaming.metrics import StreamNumbers
-from floodmark.streaming.query import StreamQuery
-from floodmark.streaming.runner import StreamRunner
+from floodmark.streaming.runner import Runner
 from floodmark.streaming.telling import name_stream
 from floodmark.streaming.watching import BatchDone, RunTotals, StreamWatcher
 
@@ -95,7 +94,7 @@ class SharedSession:
 
 
 def run_together(
-    runners: Sequence[StreamRunner | StreamQuery],
+    runners: Sequence[Runner],
     numbers: Sequence[StreamNumbers],
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> list[StreamOutcome]:
@@ -127,14 +126,12 @@ def run_together(
     return outcomes
 
 
-def _stop(runners: Sequence[StreamRunner | StreamQuery]) -> None:
+def _stop(runners: Sequence[Runner]) -> None:
     for runner in runners:
         runner.stop.set()
 
 
-def _run(
-    runner: StreamRunner | StreamQuery, outcome: StreamOutcome, numbers: StreamNumbers
-) -> None:
+def _run(runner: Runner, outcome: StreamOutcome, numbers: StreamNumbers) -> None:
     try:
         runner.run()
     except FloodmarkError as error:

@@ -13,16 +13,19 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+from floodmark import failpoints
 from floodmark.deltalog import DeltaLog, Obstacle, Storage, is_delta_table, obstacle
 from floodmark.errors import SourceError, StreamError
 from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.offsets import Offsets, breaks
 from floodmark.model.receipt import Receipt, commit_metadata, metadata_of
 from floodmark.streaming.batches import (
+    AlreadyApplied,
+    Applied,
     Claim,
     ClaimFacts,
     LoadCounts,
@@ -41,8 +44,9 @@ from floodmark.streaming.delta_proof import (
     readable,
     refuse_other_table,
 )
-from floodmark.streaming.refusals import broken, fenced, moved
+from floodmark.streaming.refusals import broken, disagreeing, fenced, moved
 from floodmark.streaming.requests import SignOfLife
+from floodmark.streaming.stream_ledger import RECORDS, History
 
 log = logging.getLogger("floodmark.streaming")
 
@@ -71,16 +75,34 @@ class _Decided:
     """The target as it was then."""
 
 
+class DeltaLoad(Protocol):
+    """What a batch brings to a Delta table.
+
+    An error of either method ends the batch: nothing of it is there, or all, or letters without rows,
+    which the next attempt finds.
+    """
+
+    @property
+    def counts(self) -> LoadCounts:
+        """What becomes of the records of the batch."""
+
+    def write_letters(self, receipt: Receipt, *, is_new: bool) -> None:
+        """Write the dead letters beside the target, once; `is_new` unless the rows are there."""
+
+    def write_rows(self, receipt: Receipt) -> None:
+        """Commit the rows together with the receipt."""
+
+
 @dataclass
 class DeltaLedger:
-    """The same as `Ledger`, for a Delta table at `path`; a batch is written by the DeltaWriter."""
+    """The memory of a stream into the Delta table at `path`; see stream_ledger.StreamLedger."""
 
     path: str
     stream_id: str
     storage: Storage = field(default_factory=Storage)
 
     @property
-    def schema(self) -> str:
+    def place(self) -> str:
         """Where the memory is, for messages."""
         return self.path
 
@@ -88,7 +110,7 @@ class DeltaLedger:
     def _beside(self) -> str:
         return f"{self.path}{BESIDE}"
 
-    def twin(self) -> DeltaLedger:
+    def another(self) -> DeltaLedger:
         """It keeps nothing between two calls, so any thread may use it."""
         return self
 
@@ -177,7 +199,7 @@ class DeltaLedger:
         return self._with_batches(decided)
 
     def claim(self, facts: ClaimFacts, seen: StreamRow | None) -> Claim:
-        """Take the stream, as `Ledger.claim`: the next epoch, unless the stream has moved."""
+        """See stream_ledger.StreamLedger: the next epoch, unless the stream has moved."""
         decided = self._decided()
         there = self._new() if decided is None else self._with_batches(decided)
         if not is_same(there, seen):
@@ -192,8 +214,8 @@ class DeltaLedger:
     def _forget_signs(self, claim_id: str | None) -> None:
         """Drop the files of the claim before: each start would leave some for ever."""
         try:
-            for name in () if claim_id is None else (f"alive-{claim_id}", f"ended-{claim_id}"):
-                self.storage.delete(f"{self._beside}/{REQUESTS}/{name}")
+            for kind in () if claim_id is None else ("alive", "ended", "stop"):
+                self.storage.delete(f"{self._beside}/{REQUESTS}/{kind}-{claim_id}")
         except OSError as error:  # they disturb nobody
             log.warning("stream %s: %s", self.stream_id, error)
 
@@ -206,7 +228,7 @@ class DeltaLedger:
         spark_batch_id: int | None = None,
         begins_incarnation: bool = True,
     ) -> Claim:
-        """Set the position by decision of a person, as `Ledger.move`; the note is kept."""
+        """See stream_ledger.StreamLedger; the note is kept beside the target."""
         decided = self._held(claim)
         row = self._with_batches(decided)
         there = replace(
@@ -226,7 +248,33 @@ class DeltaLedger:
         """Raise FM-STREAM-001 unless the stream is still this claim's; changes nothing."""
         self._held(claim)
 
-    def admitted(self, claim: Claim, batch: StreamBatch) -> bool:
+    def commit(self, claim: Claim, batch: StreamBatch, load: DeltaLoad) -> Applied | AlreadyApplied:
+        """Write one batch exactly once; the order of the steps is the guarantee.
+
+        1. Fenced (FM-STREAM-001), a gap (-002), an overlap (-003), a target that cannot be believed
+           (see `trusted`): nothing is written.
+        2. Every record is accounted for (-007).
+        3. Dead letters beside the target, with a receipt of the batch. Also where its rows are there:
+           a runner that was taken for dead may have left it without its letters.
+        4. Rows, receipt and offsets in one commit of the target, unless they are there already.
+        """
+        # 1.
+        is_new = self._admitted(claim, batch)
+        # 2.
+        if is_new and not load.counts.agree:
+            raise disagreeing(self.stream_id, str(load.counts), batch)
+        # 3.
+        receipt = self.receipt(claim, batch, load.counts)
+        load.write_letters(receipt, is_new=is_new)
+        if not is_new:
+            return AlreadyApplied(batch.batch_id)
+        # 4.
+        failpoints.reached("stream.before_commit")
+        load.write_rows(receipt)
+        failpoints.reached("stream.after_commit")
+        return Applied(batch.batch_id, load.counts)
+
+    def _admitted(self, claim: Claim, batch: StreamBatch) -> bool:
         """Whether a batch is to be written: not if it is there already.
 
         Raises FM-STREAM-001 if another runner has taken over, FM-STREAM-002 and -003 for a batch
@@ -283,18 +331,34 @@ class DeltaLedger:
             if (said.get("control_id"), said.get("pipeline")) == ours and "end_offsets" in said
         ]
 
-    def tracked(self) -> int:
-        """There is no tracker: the log of the target tells of batches."""
-        return 0
+    def history(self) -> History:
+        """What the last commits of the target tell, by the clock of this machine."""
+        commits, now = self.commits(), datetime.now(UTC)
+        counts = [json.loads(said["counts"]) for _, said in commits]
+        recent = [
+            each["received"]
+            for (commit, _), each in zip(commits, counts, strict=True)
+            if now - commit.committed_at < timedelta(minutes=1)
+        ]
+        last = max((commit.committed_at for commit, _ in commits), default=None)
+        records = {name: sum(each[name] for each in counts) for name in RECORDS}
+        return History(
+            batches=len(commits),
+            last_processed_at=last,
+            seconds_since_last_batch=None if last is None else (now - last).total_seconds(),
+            records_last_minute=sum(recent),
+            batches_last_minute=len(recent),
+            records=records,
+            dead_letters=records["dead_lettered"],
+        )
 
-    def last_processed(self) -> int | None:
-        """The number of the last batch."""
-        row = self.stored()
-        return None if row is None else row.batch_id
+    def tracked(self) -> None:
+        """There is no tracker: the log of the target tells of batches."""
 
     def cleanup(self, retention_days: float) -> int:
-        """Nothing: Delta cleans its log by its own retention."""
-        del retention_days
+        """There are no such rows: Delta cleans the log of the target by its own retention."""
+        if retention_days < 0:
+            raise ValueError(f"a retention of {retention_days} days")
         return 0
 
     @property
@@ -303,7 +367,7 @@ class DeltaLedger:
         return LetterTable(f"{self.path}{DEAD_LETTERS}", self.stream_id, self.storage)
 
     def cleanup_dead_letters(self, retention_days: float) -> int:
-        """As `Ledger.cleanup_dead_letters`: one commit. Older versions keep the rows until VACUUM.
+        """See stream_ledger.StreamLedger: one commit. Older versions keep the rows until VACUUM.
 
         Letters stay that wait for Kafka, and those of a batch whose rows are not there yet: its next
         attempt finds their receipt, and does not write them again.

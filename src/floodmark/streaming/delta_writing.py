@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from floodmark import __version__, failpoints
+from floodmark import __version__
 from floodmark.config import LoadedStream
 from floodmark.deltalog import is_delta_table
 from floodmark.errors import SinkError, StreamError
@@ -38,10 +38,10 @@ from floodmark.streaming.judged_letters import JudgedLetters, kept
 from floodmark.streaming.late import late_rule
 from floodmark.streaming.limits import jobs_within
 from floodmark.streaming.read import BAD, OFFSET, PARTITION, TOPIC, Records, Wanted
-from floodmark.streaming.refusals import disagreeing, first_refused
+from floodmark.streaming.refusals import first_refused
 from floodmark.streaming.spark_faults import asked, may_pass, said_of_job
 from floodmark.streaming.state import tallied
-from floodmark.streaming.writing import Results, advanced, wanted_of
+from floodmark.streaming.stream_writer import Results, advanced, wanted_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +57,7 @@ _JUDGING = {"watermark", "late_data", "state_timeout", "deduplicate", "aggregate
 
 @dataclass
 class DeltaWriter:
-    """Commits batches of one stream to its Delta table."""
+    """Commits batches of one stream to its Delta table; see stream_writer.StreamWriter."""
 
     stream: LoadedStream
     ledger: DeltaLedger
@@ -90,7 +90,7 @@ class DeltaWriter:
     def write(
         self, claim: Claim, planned: StreamBatch, records: Records
     ) -> tuple[Claim, Applied | AlreadyApplied]:
-        """Commit a batch of records, as `BatchWriter.write`."""
+        """Commit a batch of records, which are computed once."""
         rule, watermark = late_rule(self.stream.settings), claim.event_watermark
         frame = records.judged()
         with kept(frame):
@@ -100,7 +100,8 @@ class DeltaWriter:
             counts = LoadCounts(tally.received, tally.counted, len(tally.letters), tally.late)
             rows = frame.where(f"{BAD} IS NULL")
             stored = replace(planned, event_watermark=watermark)
-            outcome = self._committed(claim, stored, rows, tally.letters, counts)
+            load = _DeltaBatch(self, stored, rows, tally.letters, counts)
+            outcome = self.ledger.commit(claim, stored, load)
         if rule is not None and rule.strategy == "logAndDrop" and tally.late:
             text = "stream %s, batch %s: %s late records were dropped"
             log.warning(text, self.stream_id, stored.batch_id, tally.late)
@@ -109,53 +110,31 @@ class DeltaWriter:
     def write_results(
         self, claim: Claim, planned: StreamBatch, results: Results
     ) -> tuple[Claim, Applied | AlreadyApplied]:
-        """Commit a batch of a query that keeps state, as `BatchWriter.write_results`."""
+        """Commit a batch of a query that keeps state."""
         rows = self.asked(results.frame.count)
         loaded, letters = results.accounted(Loaded(LoadCounts(rows, rows))), results.tally.letters
-        outcome = self._committed(claim, planned, results.frame, letters, loaded.counts)
+        load = _DeltaBatch(self, planned, results.frame, letters, loaded.counts)
+        outcome = self.ledger.commit(claim, planned, load)
         return advanced(claim, planned), outcome
 
-    def _committed(
-        self,
-        claim: Claim,
-        batch: StreamBatch,
-        rows: DataFrame,
-        letters: JudgedLetters,
-        counts: LoadCounts,
-    ) -> Applied | AlreadyApplied:
-        """The order of the steps is the guarantee.
-
-        1. Fenced, or not where the stream stands: nothing is written.
-        2. Dead letters beside the target, with a receipt of the batch.
-        3. Rows, receipt and offsets in one commit of the target, unless they are there already.
-        """
-        # 1.
-        is_new = self.ledger.admitted(claim, batch)
-        if is_new and self.stream.settings.errors.fail_fast and len(letters):
-            raise first_refused(f"stream {self.stream_id}", next(iter(letters)))
-        if is_new and not counts.agree:
-            raise disagreeing(self.stream_id, str(counts), batch)
-        # 2.
-        receipt = self.ledger.receipt(claim, batch, counts)
-        self._write_letters(receipt, batch, letters, is_new=is_new)
-        if not is_new:
-            return AlreadyApplied(batch.batch_id)
-        # 3.
-        failpoints.reached("stream.before_commit")
+    def write_rows(self, frame: DataFrame, receipt: Receipt) -> None:
+        """Rows, receipt and offsets in one commit of the target."""
         self._refuse_missing()
-        self._saved(rows.sparkSession, self.spec, self._rows(rows), receipt)
-        failpoints.reached("stream.after_commit")
-        return Applied(batch.batch_id, counts)
+        self._saved(frame.sparkSession, self.spec, self._rows(frame), receipt)
 
-    def _write_letters(
+    def write_letters(
         self, receipt: Receipt, batch: StreamBatch, letters: JudgedLetters, *, is_new: bool
     ) -> None:
         """The letters of a batch, once, as its rows are judged.
+
+        FM-STREAM-009 where the stream is to stop at the first of a new batch.
 
         An attempt before may have judged by other settings and left its letters without rows: those
         are withdrawn first. Where the rows are there after all, by a runner that was taken for dead,
         letters that were withdrawn come back.
         """
+        if is_new and self.stream.settings.errors.fail_fast and len(letters):
+            raise first_refused(f"stream {self.stream_id}", next(iter(letters)))
         table, attempt = self.ledger.letters, 0
         last = table.last(receipt.app_id)
         if last is not None and last.batch_id == batch.batch_id:
@@ -270,6 +249,23 @@ class DeltaWriter:
             next=f"floodmark stream run {self.stream.called}",
             retryable=may_pass(error) if is_passing is None else is_passing,
         )
+
+
+@dataclass(frozen=True)
+class _DeltaBatch:
+    """What the ledger gets of a batch: delta_ledger.DeltaLoad."""
+
+    writer: DeltaWriter
+    batch: StreamBatch
+    rows: DataFrame
+    letters: JudgedLetters
+    counts: LoadCounts
+
+    def write_letters(self, receipt: Receipt, *, is_new: bool) -> None:
+        self.writer.write_letters(receipt, self.batch, self.letters, is_new=is_new)
+
+    def write_rows(self, receipt: Receipt) -> None:
+        self.writer.write_rows(self.rows, receipt)
 
 
 def _last_of_each(frame: DataFrame, keys: Sequence[str]) -> DataFrame:

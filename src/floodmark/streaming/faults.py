@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from floodmark.engines.postgres import is_lost_connection, said, sqlstate
 from floodmark.errors import StreamError
+from floodmark.postgres import is_lost_connection, said, sqlstate
 
 Fault = Literal["row", "transient", "lasting"]
 

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
 from floodmark.config.stream import WRITE_SECONDS
-from floodmark.engines.postgres import (
+from floodmark.errors import StreamError
+from floodmark.model.offsets import Offsets, breaks
+from floodmark.postgres import (
     LOCK_NOT_AVAILABLE,
     UNDEFINED_COLUMN,
     Connect,
@@ -29,8 +31,6 @@ from floodmark.engines.postgres import (
     said,
     statement_limit,
 )
-from floodmark.errors import StreamError
-from floodmark.model.offsets import Offsets, breaks
 from floodmark.streaming.batches import (
     AlreadyApplied,
     Applied,
@@ -59,6 +59,7 @@ from floodmark.streaming.refusals import (
     unknown,
 )
 from floodmark.streaming.requests import SignOfLife
+from floodmark.streaming.stream_ledger import RECORDS, History
 from floodmark.streaming.tables import (
     DEAD_LETTERS,
     OUTBOX,
@@ -70,7 +71,7 @@ from floodmark.streaming.tables import (
 )
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Connection, Cursor
+    from floodmark.postgres import Connection, Cursor
 
 TAKEOVER_SECONDS = 5
 """How long a claim waits for a batch that another runner is committing, before it ends that one."""
@@ -91,11 +92,17 @@ _SIGN = """INSERT INTO {0} (stream_id, runner_claim_id, runner_seen_at)
  ON CONFLICT (stream_id) DO UPDATE SET runner_claim_id = excluded.runner_claim_id,
  runner_seen_at = excluded.runner_seen_at, runner_ended_at = NULL"""
 
+_HISTORY = """SELECT count(*), max(processed_at), extract(epoch FROM now() - max(processed_at)),
+ coalesce(sum(record_count) FILTER (WHERE processed_at > now() - interval '1 minute'), 0),
+ count(*) FILTER (WHERE processed_at > now() - interval '1 minute'),
+ coalesce(sum(record_count), 0), coalesce(sum(written), 0), coalesce(sum(dead_lettered), 0),
+ coalesce(sum(dropped), 0) FROM {} WHERE pipeline_id = $1"""
+
 Load = Callable[["Cursor"], Loaded]
 """Writes the rows of a batch inside the transaction of its cursor, and commits nothing."""
 
 
-class Ledger:
+class PostgresLedger:
     """The tables of one stream; `stream_id` is the pipelineId of its configuration.
 
     Keeps one connection, and opens another where it broke. Not for several threads at once.
@@ -116,9 +123,14 @@ class Ledger:
         self._stream = self._named(STREAM)
         self._tracker = self._named(TRACKER)
 
-    def twin(self) -> Ledger:
+    @property
+    def place(self) -> str:
+        """Where the memory is, for messages."""
+        return self.schema
+
+    def another(self) -> PostgresLedger:
         """Another ledger of the same stream, for another thread."""
-        return Ledger(self._connect, self.stream_id, self.schema, self._write_seconds)
+        return PostgresLedger(self._connect, self.stream_id, self.schema, self._write_seconds)
 
     def close(self) -> None:
         """Give the connection back; the next call opens one."""
@@ -328,21 +340,24 @@ class Ledger:
             connection.commit()
         return rows
 
-    def is_processed(self, batch_id: int) -> bool:
-        """Whether a batch was committed; true also after its row of the tracker was cleaned up."""
-        row = self.stored()
-        if row is not None and row.batch_id is not None:
-            return batch_id <= row.batch_id
-        found = "SELECT 1 FROM {} WHERE pipeline_id = $1 AND batch_id = $2"
-        return bool(self._asked(found, (self.stream_id, batch_id)))
-
-    def last_processed(self) -> int | None:
-        """The number of the last batch that was committed."""
-        row = self.stored()
-        if row is not None and row.batch_id is not None:
-            return row.batch_id
-        found = self._asked("SELECT max(batch_id) FROM {} WHERE pipeline_id = $1")
-        return None if found[0][0] is None else int(found[0][0])
+    def history(self) -> History:
+        """What the tracker still has of its batches, by the clock of the database."""
+        row = self._asked(_HISTORY)[0]
+        with self._transaction() as connection:
+            letters = run(
+                cursor_of(connection),
+                f"SELECT count(*) FROM {self._named(DEAD_LETTERS)} WHERE stream_id = $1",
+                (self.stream_id,),
+            ).fetchone() or (0,)
+        return History(
+            batches=int(row[0]),
+            last_processed_at=row[1],
+            seconds_since_last_batch=None if row[2] is None else float(row[2]),
+            records_last_minute=int(row[3]),
+            batches_last_minute=int(row[4]),
+            records=dict(zip(RECORDS, map(int, row[5:]), strict=True)),
+            dead_letters=int(letters[0]),
+        )
 
     def tracked(self) -> int:
         """How many rows the tracker has of this stream."""
@@ -388,10 +403,11 @@ class Ledger:
             connection.commit()
         return removed
 
-    def _asked(self, statement: str, values: Sequence[Any] | None = None) -> list[Any]:
+    def _asked(self, statement: str) -> list[Any]:
+        """What the tracker answers about this stream, `$1`."""
         with self._transaction() as connection:
-            asked = values or (self.stream_id,)
-            return run(cursor_of(connection), statement.format(self._tracker), asked).fetchall()
+            asked = statement.format(self._tracker)
+            return run(cursor_of(connection), asked, (self.stream_id,)).fetchall()
 
     def _last_tracked(self, cursor: Cursor) -> int:
         """The last number in the tracker, -1 without any."""
@@ -702,11 +718,11 @@ __all__ = (
     "Claim",
     "ClaimFacts",
     "DeadLetter",
-    "Ledger",
     "Load",
     "LoadCounts",
     "Loaded",
     "OutboxMessage",
+    "PostgresLedger",
     "StreamBatch",
     "StreamRow",
 )

@@ -15,7 +15,7 @@ from floodmark.errors import StreamError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from floodmark.engines.postgres import Connection
+    from floodmark.postgres import Connection
 
 CANCEL_SECONDS = 5
 """How long a server is given to hear that a statement shall end, and how soon it is told again."""

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from floodmark import failpoints
 from floodmark.engines.arrow_frames import BATCH_ROWS
-from floodmark.engines.postgres import run
-from floodmark.engines.postgres_copy import PgColumn, copy_rows
+from floodmark.postgres import run
+from floodmark.postgres.rows import PgColumn, copy_rows
 from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
 from floodmark.streaming.faults import fault
 from floodmark.streaming.refusals import first_refused
@@ -32,7 +32,7 @@ from floodmark.streaming.target import TargetSpec, prepared
 from floodmark.streaming.upsert import Upsert
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres import Cursor
 
 _ORDER = ("_topic", "_partition", "_offset")
 
@@ -62,7 +62,7 @@ class PostgresLoad:
     ) -> Loaded:
         """Write a frame; `rejects` and `dropped` are records of the batch that are not in it.
 
-        To be called by `Ledger.commit`, which stores the dead letters and checks the counts. Raises
+        To be called by `PostgresLedger.commit`, which stores the dead letters and checks the counts. Raises
         FM-STREAM-008 if the target does not take such rows.
         """
         target = prepared(cursor, self.spec, table.schema)

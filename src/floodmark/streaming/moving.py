@@ -51,7 +51,7 @@ def rewound(access: Access, *, accepts_state_loss: bool = False) -> Offsets:
     try:
         row = ledger.stored()
         if row is None or row.end_offsets is None:
-            raise _not_done(access, "the target has no position of this stream", ledger.schema)
+            raise _not_done(access, "the target has no position of this stream", ledger.place)
         if access.stream.settings.streaming.is_stateful and not accepts_state_loss:
             refuse_state_loss(f"floodmark stream rewind {access.stream.called}", row)
         ledger.ensure()
@@ -74,7 +74,7 @@ def adopted_checkpoint(access: Access) -> Offsets:
         ledger.ensure()
         row = ledger.stored()
         if row is not None and row.end_offsets is not None:
-            raise _not_done(access, "the target has a position of this stream", ledger.schema)
+            raise _not_done(access, "the target has a position of this stream", ledger.place)
         location = active_folder(location_of(access.stream), row)
         checkpoint = read_checkpoint(location, access.stream.called)
         if checkpoint is None or checkpoint.last_commit is None:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark import failpoints
-from floodmark.engines.postgres import Connect, cursor_of, limit_locks, quoted_table, run
 from floodmark.errors import StreamError
+from floodmark.postgres import Connect, cursor_of, limit_locks, quoted_table, run
 from floodmark.streaming.batches import without_value
 from floodmark.streaming.faults import database_error
 from floodmark.streaming.tables import OUTBOX

@@ -11,31 +11,31 @@ from floodmark.config import LoadedStream
 from floodmark.config.project import ConnectionModel
 from floodmark.config.stream import Credentials, StreamPipeline
 from floodmark.deltalog import Storage, absolute
-from floodmark.engines.postgres import quoted_table
 from floodmark.errors import ConfigError
 from floodmark.model.write import WriteMode as DeltaMode
 from floodmark.model.write import WriteSpec
+from floodmark.postgres import quoted_table
 from floodmark.streaming.access import Access, table_of
 from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.delta_outbox import DeltaOutbox
 from floodmark.streaming.late import late_rule
-from floodmark.streaming.ledger import Ledger
+from floodmark.streaming.ledger import PostgresLedger
 from floodmark.streaming.load import PostgresLoad
 from floodmark.streaming.outbox import AnyOutbox, Outbox, Producer, Relay
 from floodmark.streaming.query import StreamQuery
-from floodmark.streaming.runner import StreamRunner
+from floodmark.streaming.runner import Runner, StreamRunner
 from floodmark.streaming.runner_notes import RunnerNotes
 from floodmark.streaming.source import KafkaSource
 from floodmark.streaming.staging import Staging
+from floodmark.streaming.stream_ledger import StreamLedger
 from floodmark.streaming.tables import TABLES, WriteMode, grants, written_query
 from floodmark.streaming.target import TargetSpec
 from floodmark.streaming.watching import Nobody, StreamWatcher
-from floodmark.streaming.writing import BatchWriter
+from floodmark.streaming.writing import PostgresWriter
 
 if TYPE_CHECKING:
     from floodmark.streaming.delta_writing import DeltaWriter
     from floodmark.streaming.refused import Originals
-
 
 Position = tuple[str, int, int]
 Bytes = tuple[bytes | None, bytes | None]
@@ -57,14 +57,24 @@ def access_of(
     return Access(stream, connections or {}, credentials or Credentials())
 
 
-def ledger_of(access: Access) -> Ledger | DeltaLedger:
+def ledger_of(access: Access) -> StreamLedger[Any]:
     """The memory of a stream: tables in its database, or the log of its Delta table."""
-    settings = access.stream.settings
-    if settings.load.sink_type == "delta":
-        path, options = delta_path(access)
-        return DeltaLedger(path, settings.pipeline_id, Storage(options))
+    return _delta_ledger(access) if _is_delta(access) else _postgres_ledger(access)
+
+
+def _is_delta(access: Access) -> bool:
+    return access.stream.settings.load.sink_type == "delta"
+
+
+def _delta_ledger(access: Access) -> DeltaLedger:
+    path, options = delta_path(access)
+    return DeltaLedger(path, access.stream.settings.pipeline_id, Storage(options))
+
+
+def _postgres_ledger(access: Access) -> PostgresLedger:
+    settings, schema = access.stream.settings, tracker_schema(access)
     seconds = settings.load.write_seconds
-    return Ledger(access.database(), settings.pipeline_id, tracker_schema(access), seconds)
+    return PostgresLedger(access.database(), settings.pipeline_id, schema, seconds)
 
 
 def delta_path(access: Access) -> tuple[str, Mapping[str, str]]:
@@ -90,7 +100,7 @@ def statements_of(access: Access) -> list[str]:
     Raises ConfigError FM-CONFIG-007 for a Delta table, which needs none.
     """
     settings = access.stream.settings
-    if settings.load.sink_type == "delta":
+    if _is_delta(access):
         raise ConfigError(
             "FM-CONFIG-007",
             "a stream into a Delta table keeps nothing in a database",
@@ -121,10 +131,10 @@ def source_of(access: Access) -> KafkaSource:
 
 def outbox_of(access: Access) -> AnyOutbox:
     """The messages of the stream that wait for Kafka."""
-    settings, ledger = access.stream.settings, ledger_of(access)
-    if isinstance(ledger, DeltaLedger):
-        return DeltaOutbox(ledger)
-    return Outbox(access.database(), settings.pipeline_id, tracker_schema(access))
+    if _is_delta(access):
+        return DeltaOutbox(_delta_ledger(access))
+    stream_id = access.stream.settings.pipeline_id
+    return Outbox(access.database(), stream_id, tracker_schema(access))
 
 
 def notes_of(access: Access) -> RunnerNotes:
@@ -140,11 +150,10 @@ def runner_of(
     watcher: StreamWatcher | None = None,
     skips_to_earliest: bool = False,
     accepts_state_loss: bool = False,
-) -> StreamRunner | StreamQuery:
+) -> Runner:
     """What runs the stream."""
     settings = access.stream.settings
-    is_delta = settings.load.sink_type == "delta"
-    writer = _delta_writer(access) if is_delta else _writer(access)
+    writer = _delta_writer(access) if _is_delta(access) else _postgres_writer(access)
     parts = (access, source_of(access), writer, session)
     more: dict[str, Any] = {
         "stop": stop or threading.Event(),
@@ -157,7 +166,7 @@ def runner_of(
     return StreamRunner(*parts, **more)
 
 
-def _writer(access: Access) -> BatchWriter:
+def _postgres_writer(access: Access) -> PostgresWriter:
     """Late records with a table of their own are not staged: their batches go through the driver."""
     stream = access.stream
     settings, load = stream.settings, stream.settings.load
@@ -180,8 +189,9 @@ def _writer(access: Access) -> BatchWriter:
         columns,
     )
     schema = tracker_schema(access)
-    ledger = Ledger(access.database(), settings.pipeline_id, schema, load.write_seconds)
-    writer = BatchWriter(stream, ledger, PostgresLoad(spec, fail_fast, originals))
+    writer = PostgresWriter(
+        stream, _postgres_ledger(access), PostgresLoad(spec, fail_fast, originals)
+    )
     if rule is not None and rule.table is not None:
         of_late = TargetSpec(_named(rule.table, settings), creates_table=True, columns=columns)
         return replace(writer, load_late=PostgresLoad(of_late, fail_fast, originals))
@@ -201,7 +211,7 @@ def _writer(access: Access) -> BatchWriter:
 def _delta_writer(access: Access) -> DeltaWriter:
     from floodmark.streaming.delta_writing import DeltaWriter
 
-    stream, (path, options) = access.stream, delta_path(access)
+    stream, (path, _) = access.stream, delta_path(access)
     load, name = stream.settings.load, stream.settings.pipeline_id
     spec = WriteSpec(
         path,
@@ -211,7 +221,7 @@ def _delta_writer(access: Access) -> DeltaWriter:
         adds_columns=load.evolve_table,
         allow_single_writer=load.allow_single_writer or access.lake_has_single_writer,
     )
-    return DeltaWriter(stream, DeltaLedger(path, name, Storage(options)), spec)
+    return DeltaWriter(stream, _delta_ledger(access), spec)
 
 
 def _relay(access: Access) -> Relay:

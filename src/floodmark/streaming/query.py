@@ -50,8 +50,8 @@ from floodmark.streaming.startup import (
     stored_of,
 )
 from floodmark.streaming.state import DUPLICATES, StateQuery, tallied
+from floodmark.streaming.stream_writer import Results, counts_of
 from floodmark.streaming.watching import BatchDone, RunTotals
-from floodmark.streaming.writing import Results, counts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,7 +77,7 @@ class StreamQuery(Runner):
     """Held while a batch is under way: a stop waits for it."""
 
     def run(self) -> RunTotals:
-        """Start the query and watch it to its end; as StreamRunner.run otherwise.
+        """See runner.Runner: start the query and watch it to its end.
 
         One that Spark ends for a reason that may pass is started again. Attempts without a batch
         between them are counted, as those of a batch are.

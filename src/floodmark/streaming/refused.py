@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.engines.postgres import said, sqlstate
-from floodmark.engines.postgres_copy import MisfitError
+from floodmark.postgres import said, sqlstate
+from floodmark.postgres.rows import MisfitError
 from floodmark.streaming.batches import DeadLetter
 from floodmark.streaming.target import METADATA
 

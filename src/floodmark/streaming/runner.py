@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from floodmark.config import LoadedStream
 from floodmark.config.stream import DEFAULT_DRIVER_COPY_ROWS
@@ -25,19 +26,15 @@ from floodmark.model.offsets import Offsets
 from floodmark.streaming.access import Access
 from floodmark.streaming.batches import AlreadyApplied, Claim, ClaimFacts, StreamBatch, StreamRow
 from floodmark.streaming.breaker import Breaker
-from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.holding import facts_of
-from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.outbox import Relay
 from floodmark.streaming.read import batch_records
 from floodmark.streaming.requests import Listener
 from floodmark.streaming.retry import Retrying, RetryPolicy, Strategy
 from floodmark.streaming.source import KafkaSource, Next, skipped, told
+from floodmark.streaming.stream_ledger import StreamLedger
+from floodmark.streaming.stream_writer import StreamWriter, counts_of
 from floodmark.streaming.watching import BatchDone, Nobody, RunTotals, StreamWatcher
-from floodmark.streaming.writing import BatchWriter, counts_of
-
-if TYPE_CHECKING:
-    from floodmark.streaming.delta_writing import DeltaWriter
 
 IDLE_SECONDS = 0.5
 """How often a continuous stream looks for new records when there were none."""
@@ -51,15 +48,16 @@ Result = TypeVar("Result")
 
 
 @dataclass
-class Runner:
-    """What every runner of a stream has and does, whatever keeps its offsets."""
+class Runner(ABC):
+    """Runs one stream to its end, whatever keeps its offsets and whatever its target is."""
 
     access: Access
     source: KafkaSource
-    writer: BatchWriter | DeltaWriter
+    writer: StreamWriter
     session: Callable[[], Any]
     """Gives the Spark session; asked when there is something to read."""
     stop: threading.Event = field(default_factory=threading.Event)
+    """Set by whoever wants it to end; it does so behind the batch that is under way."""
     watcher: StreamWatcher = field(default_factory=Nobody)
     skips_to_earliest: bool = False
     relay: Relay | None = None
@@ -68,10 +66,18 @@ class Runner:
     _spark: Any = None
     _listener: Listener | None = None
 
+    @abstractmethod
+    def run(self) -> RunTotals:
+        """Batch after batch, as the trigger says; returns what was done.
+
+        A stop ends it after the batch that is under way. Raises StreamError; everything that was
+        committed stays, and the next run goes on behind it.
+        """
+
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Heed requests of other commands for as long as the block runs."""
-        self._listener = Listener(self.ledger.twin(), self.stop, self.stream_id)
+        self._listener = Listener(self.ledger.another(), self.stop, self.stream_id)
         with self._listener.listening():
             yield
 
@@ -92,7 +98,7 @@ class Runner:
         return self.stream.settings.pipeline_id
 
     @property
-    def ledger(self) -> Ledger | DeltaLedger:
+    def ledger(self) -> StreamLedger[Any]:
         """The memory of the stream."""
         return self.writer.ledger
 
@@ -194,11 +200,7 @@ class StreamRunner(Runner):
     """Runs one stream with its offsets in the database."""
 
     def run(self) -> RunTotals:
-        """Batch after batch, as the trigger says; returns what was done.
-
-        A stop ends it after the batch that is under way. Raises StreamError; everything that was
-        committed stays, and the next run goes on behind it.
-        """
+        """See Runner: the offsets of each batch are planned here, behind those that are stored."""
         with suppress(Stopped), self.listening():
             self.again(self.ledger.ensure)
             claim = self.again(self.claimed)

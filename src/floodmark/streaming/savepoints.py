@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from floodmark.engines.postgres import run
+from floodmark.postgres import run
 from floodmark.streaming.faults import Fault, fault
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres import Cursor
 
 _OF_A_ROW: tuple[Fault, ...] = ("row",)
 

@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark.config.stream import WRITE_SECONDS
-from floodmark.engines.postgres import quoted, quoted_table, run, said, sqlstate, statement_limit
-from floodmark.engines.postgres_copy import MisfitError, PgColumn, copy_rows
 from floodmark.model.clock import epoch_micros
+from floodmark.postgres import quoted, quoted_table, run, said, sqlstate, statement_limit
+from floodmark.postgres.rows import MisfitError, PgColumn, copy_rows
 from floodmark.streaming.faults import fault
 from floodmark.streaming.late import LateRule
 from floodmark.streaming.micro_batch import MicroBatch

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import IO, TYPE_CHECKING, Any
 
-from floodmark.engines.postgres import run
+from floodmark.postgres import run
 from floodmark.streaming.batches import DeadLetter
 from floodmark.streaming.refused import MISFIT, Originals, with_originals
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres import Cursor
 
 LETTERS = "_l"
 """What the name of the table with an attempt's dead letters ends with."""

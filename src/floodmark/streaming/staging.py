@@ -17,9 +17,9 @@ import pyarrow as pa
 from floodmark import failpoints
 from floodmark.config.stream import WRITE_SECONDS
 from floodmark.engines.arrow_frames import UnfitColumnError, arrow_schema
-from floodmark.engines.postgres import Connect, address_of, cursor_of, quoted, quoted_table, run
-from floodmark.engines.postgres_copy import PgColumn, has_binary_form
 from floodmark.errors import StreamError
+from floodmark.postgres import Connect, address_of, cursor_of, quoted, quoted_table, run
+from floodmark.postgres.rows import PgColumn, has_binary_form
 from floodmark.sinks.postgres_merge import MORE_MEMORY
 from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
 from floodmark.streaming.faults import database_error, fault
@@ -39,7 +39,7 @@ from floodmark.streaming.upsert import ROW, Upsert, listed, look_at_keys, merged
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from floodmark.engines.postgres import Connection, Cursor
+    from floodmark.postgres import Connection, Cursor
 
 _PLACES = (
     PgColumn("_topic", "text", "text"),
@@ -178,7 +178,7 @@ class Staging:
         return StagePlan(task, schema, target, tuple(one.name for one in places))
 
     def apply(self, cursor: Cursor, staged: Staged) -> Loaded:
-        """Move a staged batch, in the transaction of `Ledger.commit`; it may be tried again.
+        """Move a staged batch, in the transaction of `PostgresLedger.commit`; it may be tried again.
 
         Raises FM-STREAM-010 if rows that were staged are gone: the batch has to be staged again.
         """

@@ -1,35 +1,22 @@
-"""What is known of a stream without running it: its row, its tracker, and how far Kafka is ahead."""
+"""What is known of a stream without running it: its row, its history, how far Kafka is ahead."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Any
 
-from floodmark.engines.postgres import Connect, cursor_of, quoted_table, run
 from floodmark.errors import FloodmarkError
 from floodmark.model.offsets import records
 from floodmark.streaming.access import Access
 from floodmark.streaming.batches import StreamRow
-from floodmark.streaming.delta_ledger import DeltaLedger
-from floodmark.streaming.delta_outbox import DeltaOutbox
-from floodmark.streaming.faults import database_error
 from floodmark.streaming.holding import process_of
-from floodmark.streaming.ledger import Ledger
-from floodmark.streaming.parts import ledger_of, notes_of, source_of, tracker_schema
+from floodmark.streaming.parts import ledger_of, notes_of, outbox_of, source_of
 from floodmark.streaming.requests import SignOfLife
 from floodmark.streaming.stopping import is_elsewhere, runner_here
-from floodmark.streaming.tables import DEAD_LETTERS, OUTBOX, TRACKER
-
-_TRACKED = """SELECT count(*), max(processed_at),
- coalesce(sum(record_count) FILTER (WHERE processed_at > now() - interval '1 minute'), 0),
- count(*) FILTER (WHERE processed_at > now() - interval '1 minute'),
- coalesce(sum(record_count), 0), coalesce(sum(written), 0), coalesce(sum(dead_lettered), 0),
- coalesce(sum(dropped), 0), extract(epoch FROM now() - max(processed_at))
- FROM {} WHERE pipeline_id = $1"""
+from floodmark.streaming.stream_ledger import History, StreamLedger
 
 
 @dataclass(frozen=True)
@@ -44,10 +31,11 @@ class StreamStatus:
     seconds_since_last_batch: float | None = None
     records_last_minute: int = 0
     batches_last_minute: int = 0
-    tracked: Mapping[str, int] | None = None
-    """Records of the batches that the tracker still holds, by what became of them."""
+    records: Mapping[str, int] | None = None
+    """Records of the batches that its ledger still knows, by what became of them."""
     dead_letters: int = 0
     outbox: int = 0
+    """Messages that wait for Kafka."""
     records_behind: int | None = None
     """None where the brokers could not be asked, or the stream has not begun."""
     brokers: str | None = None
@@ -73,7 +61,7 @@ class StreamStatus:
             "records_last_minute": self.records_last_minute,
             "batches_last_minute": self.batches_last_minute,
             "batches": self.batches,
-            "records": dict(self.tracked or {}),
+            "records": dict(self.records or {}),
             "dead_letters": self.dead_letters,
             "outbox": self.outbox,
             "end_offsets": row.end_offsets.as_mapping() if row and row.end_offsets else None,
@@ -95,25 +83,19 @@ def status_of(access: Access, *, asks_brokers: bool = True) -> StreamStatus:
 
     Brokers that cannot be asked are told in the answer.
     """
-    stream_id = access.stream.settings.pipeline_id
-    ledger = ledger_of(access)
-    try:
+    with closing(ledger_of(access)) as ledger:
         row = ledger.stored()
-        sign = _sign_of(ledger, row)
-    finally:
-        ledger.close()
-    if isinstance(ledger, DeltaLedger):
-        found = _told_by_log(ledger)
-    else:
-        found = _numbers(access.database(), stream_id, tracker_schema(access))
+        sign, history = _sign_of(ledger, row), ledger.history()
+    outbox = outbox_of(access).waiting()
     behind, why = _behind(access, row) if asks_brokers else (None, None)
     holder = row.holder if row is not None else None
     pid = runner_here(holder, sign)
     breaker = notes_of(access).breaker_of(pid) if pid is not None else None
     return StreamStatus(
-        stream_id,
+        access.stream.settings.pipeline_id,
         row,
-        **found,
+        **{each.name: getattr(history, each.name) for each in fields(History)},
+        outbox=outbox,
         records_behind=behind,
         brokers=why,
         is_running=_is_running_elsewhere(sign) if is_elsewhere(holder) else pid is not None,
@@ -131,7 +113,7 @@ def sign_of_life(access: Access) -> SignOfLife | None:
         return _sign_of(ledger, ledger.stored())
 
 
-def _sign_of(ledger: Ledger | DeltaLedger, row: StreamRow | None) -> SignOfLife | None:
+def _sign_of(ledger: StreamLedger[Any], row: StreamRow | None) -> SignOfLife | None:
     if row is None or row.claim_id is None or process_of(row.holder) is None:
         return None
     return ledger.sign_of_life(row.claim_id)
@@ -139,59 +121,6 @@ def _sign_of(ledger: Ledger | DeltaLedger, row: StreamRow | None) -> SignOfLife 
 
 def _is_running_elsewhere(sign: SignOfLife | None) -> bool | None:
     return None if sign is None else not (sign.has_ended or sign.is_gone)
-
-
-def _numbers(connect: Connect, stream_id: str, schema: str) -> dict[str, Any]:
-    import psycopg
-
-    try:
-        with connect() as connection:
-            cursor = cursor_of(connection)
-            tracker = quoted_table(schema, TRACKER.name)
-            row = run(cursor, _TRACKED.format(tracker), (stream_id,)).fetchone() or (0,) * 9
-            others = {}
-            for name, table in (("dead_letters", DEAD_LETTERS), ("outbox", OUTBOX)):
-                statement = (
-                    f"SELECT count(*) FROM {quoted_table(schema, table.name)} WHERE stream_id = $1"
-                )
-                counted = run(cursor, statement, (stream_id,)).fetchone()
-                others[name] = int(counted[0]) if counted else 0
-    except psycopg.Error as error:
-        raise database_error(stream_id, error) from error
-    names = ("received", "written", "dead_lettered", "dropped")
-    return {
-        "batches": int(row[0]),
-        "last_processed_at": row[1],
-        "records_last_minute": int(row[2]),
-        "batches_last_minute": int(row[3]),
-        "tracked": dict(zip(names, map(int, row[4:8]), strict=True)),
-        "seconds_since_last_batch": None if row[8] is None else float(row[8]),
-        **others,
-    }
-
-
-def _told_by_log(ledger: DeltaLedger) -> dict[str, Any]:
-    """The same from the log of a Delta table, for as far back as it goes."""
-    commits, now = ledger.commits(), datetime.now(UTC)
-    counts = [json.loads(said["counts"]) for _, said in commits]
-    recent = [
-        each["received"]
-        for (commit, _), each in zip(commits, counts, strict=True)
-        if now - commit.committed_at < timedelta(minutes=1)
-    ]
-    last = max((commit.committed_at for commit, _ in commits), default=None)
-    names = ("received", "written", "dead_lettered", "dropped")
-    tracked = {name: sum(each[name] for each in counts) for name in names}
-    return {
-        "batches": len(commits),
-        "last_processed_at": last,
-        "records_last_minute": sum(recent),
-        "batches_last_minute": len(recent),
-        "tracked": tracked,
-        "seconds_since_last_batch": None if last is None else (now - last).total_seconds(),
-        "dead_letters": tracked["dead_lettered"],
-        "outbox": DeltaOutbox(ledger).waiting(),
-    }
 
 
 def _behind(access: Access, row: StreamRow | None) -> tuple[int | None, str | None]:

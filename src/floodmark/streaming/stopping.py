@@ -9,13 +9,13 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from floodmark.streaming.access import Access
-from floodmark.streaming.delta_ledger import DeltaLedger
 from floodmark.streaming.holding import process_of
-from floodmark.streaming.ledger import Ledger
 from floodmark.streaming.parts import ledger_of
 from floodmark.streaming.requests import SignOfLife
+from floodmark.streaming.stream_ledger import StreamLedger
 
 LOOK_SECONDS = 0.5
 ASK_SECONDS = 10.0
@@ -73,7 +73,7 @@ def is_elsewhere(holder: str | None) -> bool:
 
 
 def _has_ended(
-    ledger: Ledger | DeltaLedger, claim_id: str, pid: int | None, wait_seconds: float
+    ledger: StreamLedger[Any], claim_id: str, pid: int | None, wait_seconds: float
 ) -> bool:
     """Wait until a runner answers, is gone from this machine, or has lost the stream to another."""
     deadline = time.monotonic() + wait_seconds

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from floodmark.engines.postgres import quoted, quoted_table
+from floodmark.postgres import quoted, quoted_table
 
 WriteMode = Literal["append", "upsert", "overwrite"]
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from floodmark.engines.postgres import MAX_NAME_BYTES, quoted, run
-from floodmark.engines.postgres_copy import PgColumn, created_type, wire_type
 from floodmark.errors import SinkError, StreamError
 from floodmark.model.names import matching
+from floodmark.postgres import MAX_NAME_BYTES, quoted, run
+from floodmark.postgres.rows import PgColumn, created_type, wire_type
 from floodmark.sinks.postgres_target import PgTable, PostgresTarget
 from floodmark.streaming.read import JUDGEMENT, PLACE
 from floodmark.streaming.tables import WriteMode
@@ -17,7 +17,7 @@ from floodmark.streaming.tables import WriteMode
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from floodmark.engines.postgres import Connection, Cursor
+    from floodmark.postgres import Connection, Cursor
 
 METADATA = (*PLACE, "_key", "_value", *JUDGEMENT)
 """Columns of a frame that say where a row comes from; they are written only if they are named."""

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.engines.postgres import quoted, run
-from floodmark.engines.postgres_copy import PgColumn
+from floodmark.postgres import quoted, run
+from floodmark.postgres.rows import PgColumn
 from floodmark.sinks.postgres_merge import MORE_MEMORY
 from floodmark.streaming.faults import fault
 from floodmark.streaming.savepoints import savepoint
 from floodmark.streaming.target import Target
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres import Cursor
 
 ROW = "floodmark_row"
 """The place of a row in its frame, and so in time: the higher one is the newer one."""

@@ -1,4 +1,4 @@
-"""One batch of judged records into the database: the same for both ways to keep offsets.
+"""One batch of judged records into PostgreSQL: the same for both ways to keep offsets.
 
 A batch of at most `driverCopyRows` records goes through the driver, a larger one is staged by the
 executors.
@@ -31,20 +31,19 @@ from floodmark.streaming.batches import (
 )
 from floodmark.streaming.judged_letters import Joined, Letters
 from floodmark.streaming.late import LateRule, late_rule
-from floodmark.streaming.ledger import Ledger, Load
+from floodmark.streaming.ledger import Load, PostgresLedger
 from floodmark.streaming.micro_batch import MicroBatch
-from floodmark.streaming.read import JUDGEMENT, LATE, Records, Wanted
+from floodmark.streaming.read import LATE, Records, Wanted
 from floodmark.streaming.records import RecordReading
 from floodmark.streaming.refusals import first_refused, refused_window
 from floodmark.streaming.spark_faults import asked
 from floodmark.streaming.staging import Staging
-from floodmark.streaming.state import Tally
+from floodmark.streaming.stream_writer import Results, advanced, wanted_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres import Cursor
 
 log = logging.getLogger("floodmark.streaming")
 
@@ -61,49 +60,12 @@ class RowLoad(Protocol):
     ) -> Loaded: ...
 
 
-@dataclass(frozen=True)
-class Results:
-    """The rows of a batch of a query that keeps state, and what became of its records before."""
-
-    frame: DataFrame
-    """Kept by the caller: it is asked more than once."""
-    tally: Tally
-    are_windows: bool
-    """Whether a row is the result of many records."""
-    duplicates: int = 0
-    """Dropped before the windows; without windows the rows tell."""
-
-    @property
-    def columns(self) -> list[str]:
-        """Those of the target, and where a row was in Kafka."""
-        return [name for name in self.frame.columns if name not in JUDGEMENT]
-
-    def accounted(self, rows: Loaded) -> Loaded:
-        """The records of the batch, by what was done with its rows.
-
-        Windows: a record counts as written once it is in Spark's state.
-        """
-        tally, letters = self.tally, Joined(self.tally.letters, rows.dead_letters)
-        dead_lettered = len(tally.letters) + rows.counts.dead_lettered
-        hidden = self.duplicates if self.are_windows else tally.counted - rows.counts.received
-        duplicates = max(0, hidden)
-        written = tally.counted - duplicates if self.are_windows else rows.counts.written
-        counts = LoadCounts(
-            tally.received,
-            written,
-            dead_lettered,
-            tally.late + duplicates,
-            0 if self.are_windows else rows.counts.duplicates,
-        )
-        return replace(rows, counts=counts, dead_letters=letters)
-
-
 @dataclass
-class BatchWriter:
-    """Commits batches of one stream."""
+class PostgresWriter:
+    """Commits batches of one stream into a database; see stream_writer.StreamWriter."""
 
     stream: LoadedStream
-    ledger: Ledger
+    ledger: PostgresLedger
     load: RowLoad
     load_late: RowLoad | None = None
     """For late records with a table of their own."""
@@ -179,11 +141,7 @@ class BatchWriter:
     def write_results(
         self, claim: Claim, planned: StreamBatch, results: Results
     ) -> tuple[Claim, Applied | AlreadyApplied]:
-        """Commit a batch of a query that keeps state; as `write` otherwise.
-
-        The rows are computed in any case, also those of a batch that is found applied: Spark's
-        state moves on by that alone.
-        """
+        """Commit a batch of a query that keeps state; as `write` otherwise."""
         self._refuse_first(results.tally.letters)
         with self._rows_ready(claim, results) as load:
             outcome = self.ledger.commit(claim, planned, partial(self._accounted, results, load))
@@ -269,37 +227,6 @@ class BatchWriter:
         if rule is not None and rule.strategy == "logAndDrop" and dropped:
             text = "stream %s, batch %s: %s late records were dropped"
             log.warning(text, self.stream_id, batch_id, dropped)
-
-
-def wanted_of(stream: LoadedStream, claim: Claim, start: Offsets, end: Offsets) -> Wanted:
-    """What a batch reads, and by what it is judged."""
-    rule = late_rule(stream.settings)
-    return Wanted(
-        start,
-        end,
-        stream.payload,
-        stream.columns,
-        rule.column if rule else None,
-        claim.event_watermark if rule else None,
-        stream.settings.load.nul_bytes,
-    )
-
-
-def advanced(claim: Claim, stored: StreamBatch) -> Claim:
-    """The claim behind a batch."""
-    return replace(
-        claim,
-        start_offsets=stored.start,
-        end_offsets=stored.end,
-        batch_id=stored.batch_id,
-        spark_batch_id=stored.spark_batch_id,
-        event_watermark=stored.event_watermark,
-    )
-
-
-def counts_of(outcome: Applied | AlreadyApplied) -> LoadCounts:
-    """What a batch did; nothing where it was applied before."""
-    return outcome.counts if isinstance(outcome, Applied) else LoadCounts(0, 0)
 
 
 def _joined(first: Loaded, second: Loaded) -> Loaded:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable, write_deltalake
+from tests.contract.ledger_places import DeltaRows
+from tests.services.stream_places import letter_table
 
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.batches import Claim, ClaimFacts, LoadCounts, StreamBatch
-from floodmark.streaming.delta_ledger import BESIDE, DeltaLedger
+from floodmark.streaming.batches import Claim, ClaimFacts, DeadLetter, LoadCounts, StreamBatch
+from floodmark.streaming.delta_ledger import BESIDE, REQUESTS, DeltaLedger
 from floodmark.streaming.startup import decide, stored_of
 
 FACTS = ClaimFacts("here", {"events": "id-1"}, "query-1", "checkpoint")
@@ -45,79 +47,7 @@ def batch_of(claim: Claim, start: int, end: int, spark_batch: int = 0) -> Stream
 
 
 def write(ledger: DeltaLedger, claim: Claim, batch: StreamBatch) -> None:
-    """What the writer does, by other means."""
-    receipt = ledger.receipt(claim, batch, LoadCounts(5, 5))
-    properties = CommitProperties(
-        custom_metadata={"userMetadata": receipt.user_metadata},
-        app_transactions=[Transaction(receipt.app_id, receipt.seq)],
-    )
-    rows = pa.table({"id": [batch.batch_id]})
-    write_deltalake(ledger.path, rows, mode="append", commit_properties=properties)
-
-
-def test_a_stream_stands_behind_the_last_batch_of_its_target(ledger: DeltaLedger) -> None:
-    assert ledger.stored() is None
-    claim = begun(ledger)
-    write(ledger, claim, batch_of(claim, 0, 5))
-
-    row = ledger.stored()
-
-    assert row is not None
-    assert (row.end_offsets, row.spark_batch_id, row.query_id) == (at(5), 0, "query-1")
-    assert (row.batch_id, row.incarnation, row.event_watermark) == (1, 1, REACHED)
-    assert [said["seq"] for _, said in ledger.commits()] == [1]
-
-
-def test_a_batch_is_admitted_once_and_only_where_the_stream_stands(ledger: DeltaLedger) -> None:
-    claim = begun(ledger)
-    batch = batch_of(claim, 0, 5)
-    before = ledger.admitted(claim, batch)
-    write(ledger, claim, batch)
-
-    after = ledger.admitted(claim, batch)
-    with pytest.raises(StreamError) as gap:
-        ledger.admitted(claim, replace(batch_of(claim, 7, 9), batch_id=2))
-    with pytest.raises(StreamError) as overlap:
-        ledger.admitted(claim, replace(batch_of(claim, 3, 9), batch_id=2))
-
-    assert (before, after) == (True, False)
-    assert (gap.value.code, overlap.value.code) == ("FM-STREAM-002", "FM-STREAM-003")
-
-
-def test_a_claim_of_what_has_moved_fences_nobody(ledger: DeltaLedger) -> None:
-    claim = begun(ledger)
-    seen = ledger.stored()
-    write(ledger, claim, batch_of(claim, 0, 5))
-
-    with pytest.raises(StreamError) as caught:
-        ledger.claim(FACTS, seen)
-
-    assert caught.value.code == "FM-STREAM-011"
-    ledger.refuse_fenced(claim)
-
-
-def test_a_newer_claim_fences_the_older_one(ledger: DeltaLedger) -> None:
-    first = begun(ledger)
-    ledger.claim(FACTS, ledger.stored())
-
-    with pytest.raises(StreamError) as caught:
-        ledger.admitted(first, batch_of(first, 0, 5))
-
-    assert caught.value.code == "FM-STREAM-001"
-
-
-def test_a_new_incarnation_has_receipts_of_its_own(ledger: DeltaLedger) -> None:
-    claim = begun(ledger)
-    write(ledger, claim, batch_of(claim, 0, 5))
-    later = replace(FACTS, query_id="query-2", begins_incarnation=True)
-    claim = ledger.claim(later, ledger.stored())
-    write(ledger, claim, batch_of(claim, 5, 8))
-
-    row = ledger.stored()
-
-    assert row is not None
-    assert (row.incarnation, row.batch_id, row.spark_batch_id) == (2, 2, 0)
-    assert (row.end_offsets, row.query_id) == (at(8), "query-2")
+    ledger.commit(claim, batch, DeltaRows(Path(ledger.path), [batch.batch_id], LoadCounts(5, 5)))
 
 
 def test_the_target_alone_tells_where_its_last_incarnation_stands(ledger: DeltaLedger) -> None:
@@ -175,7 +105,7 @@ def test_a_target_whose_last_commit_was_cleaned_is_no_new_stream(ledger: DeltaLe
     claim = begun(ledger)
     write(ledger, claim, batch_of(claim, 0, 5))
     for _ in range(2):
-        write_deltalake(ledger.path, pa.table({"id": [-1]}), mode="append")
+        write_deltalake(ledger.path, pa.table({"n": [-1]}), mode="append")
     table = DeltaTable(ledger.path)
     table.create_checkpoint()
     for version in range(table.version()):
@@ -188,19 +118,6 @@ def test_a_target_whose_last_commit_was_cleaned_is_no_new_stream(ledger: DeltaLe
     with pytest.raises(StreamError) as caught:
         decide("clicks", None, stored_of(row), {"events": "id-1"})
     assert caught.value.code == "FM-STREAM-034"
-
-
-def test_a_decision_of_a_person_is_kept_with_its_note(ledger: DeltaLedger) -> None:
-    claim = begun(ledger)
-    write(ledger, claim, batch_of(claim, 0, 5))
-    claim = ledger.claim(FACTS, ledger.stored())
-
-    ledger.move(claim, at(2), "reset by somebody")
-
-    row = ledger.stored()
-    assert row is not None
-    assert (row.incarnation, row.end_offsets, row.batch_id) == (2, at(2), 2)
-    assert ledger.last_processed() == 2
 
 
 def test_of_two_claims_at_one_moment_one_is_refused(
@@ -223,3 +140,27 @@ def test_of_two_claims_at_one_moment_one_is_refused(
     row = ledger.stored()
     assert row is not None
     assert row.epoch == 2
+
+
+def test_starts_and_stops_leave_one_sign_and_not_a_file_each(ledger: DeltaLedger) -> None:
+    for _ in range(3):
+        claim_id = str(ledger.claim(FACTS, ledger.stored()).claim_id)
+        ledger.ask_to_stop(claim_id, "somebody")
+        ledger.note_end(claim_id)
+
+    requests = Path(ledger.path + BESIDE) / REQUESTS
+    kinds = sorted(each.name.partition("-")[0] for each in requests.iterdir())
+    assert kinds == ["alive", "ended", "stop"]
+
+
+def test_letters_that_cannot_be_read_are_a_typed_error(ledger: DeltaLedger) -> None:
+    letter = DeadLetter("events", 0, 1, "value", "detail")
+    older = datetime.now(UTC) - timedelta(days=40)
+    write_deltalake(ledger.letters.path, letter_table([letter], 1, "clicks", older))
+    for file in Path(ledger.letters.path).glob("*.parquet"):
+        file.write_bytes(b"no Parquet")
+
+    with pytest.raises(StreamError) as caught:
+        ledger.cleanup_dead_letters(30)
+
+    assert caught.value.code == "FM-STREAM-053"

@@ -10,9 +10,9 @@ from typing import Any
 from floodmark.config import ResolvedPipeline
 from floodmark.config.checks import hides_values
 from floodmark.config.project import NodeSettings
-from floodmark.engines.postgres_copy import MisfitError
 from floodmark.errors import FloodmarkError, RunError, TransformError
 from floodmark.model.write import HIDDEN_VALUES, WriteSpec
+from floodmark.postgres.rows import MisfitError
 from floodmark.run.context import Run
 from floodmark.run.lost_targets import OtherPass
 from floodmark.run.nodes.file_faults import unread

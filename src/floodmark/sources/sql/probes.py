@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from floodmark.engines.postgres import Connect, cursor_of, limit_locks, run, said, sqlstate
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, mark_of
+from floodmark.postgres import Connect, cursor_of, limit_locks, run, said, sqlstate
 from floodmark.sources.sql.queries import Bounds, SqlRelation, oldest_query, probe_query
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING
 
-from floodmark.engines.postgres import Connect
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import (
     CursorMark,
@@ -26,6 +25,7 @@ from floodmark.model.plan import TimeFacts
 from floodmark.model.query import EVERY_ROW
 from floodmark.model.sql_names import column_name
 from floodmark.model.window import NOTHING_PROCESSED, CursorWindow
+from floodmark.postgres import Connect
 from floodmark.sources.jdbc import JdbcConnection, asked, probe, read, read_in_parts
 from floodmark.sources.keeping import Scratch
 from floodmark.sources.sql.edge_frames import Identity

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 if TYPE_CHECKING:
-    from floodmark.engines.postgres import Connect, Connection
+    from floodmark.postgres.connect import Connect, Connection
 
 CANCEL_SECONDS = 5
 

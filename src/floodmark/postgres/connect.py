@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from floodmark.engines.postgres_refusals import refusal_state
 from floodmark.errors import SetupError
 from floodmark.model.sql_names import qualified, quoted_for
+from floodmark.postgres.refused_logins import refusal_state
 from floodmark.secrecy import masked
 
 if TYPE_CHECKING:

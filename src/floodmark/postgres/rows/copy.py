@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.engines.arrow_frames import value_bytes
-from floodmark.engines.postgres import quoted
+from floodmark.postgres.connect import quoted
 
 if TYPE_CHECKING:
     from psycopg import Copy
 
-    from floodmark.engines.postgres import Cursor
+    from floodmark.postgres.connect import Cursor
 
 _INTEGERS = {"int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64()}
 _TEXTS = frozenset(("text", "varchar", "bpchar"))
