@@ -7,8 +7,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from floodmark.engines import postgres, postgres_server
+from floodmark.engines import postgres_server
 from floodmark.errors import SetupError
+from floodmark.postgres import connector
 
 
 def test_a_server_of_the_wheel_starts_and_leaves_nothing_behind(
@@ -59,7 +60,7 @@ def test_a_missing_driver_is_said_with_the_way_to_get_it(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "psycopg", None)
 
     with pytest.raises(SetupError) as caught:
-        postgres.connector("host=nowhere")
+        connector("host=nowhere")
 
     assert caught.value.code == "FM-SETUP-007"
     assert caught.value.next == "pip install 'floodmark[postgres]'"
