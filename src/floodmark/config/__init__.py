@@ -19,8 +19,10 @@ from floodmark.config.project.python_api import Node, Pipeline, built
 from floodmark.config.project.resolved import ResolvedNode, ResolvedPipeline, ResolvedRead
 from floodmark.config.project.settings import PipelineSettings, ProjectSettings, RetrySettings
 from floodmark.config.stream.files import LoadedStream, load_stream, stream_of, streams_of
+from floodmark.config.text.layers import PROJECT_FILE
 
 __all__ = [
+    "PROJECT_FILE",
     "Finding",
     "LoadedProject",
     "LoadedStream",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.config import (
+    PROJECT_FILE,
     Finding,
     LoadedProject,
     PipelineSettings,
@@ -26,7 +27,7 @@ from floodmark.config.checks import (
     unsupported_keys,
 )
 from floodmark.config.plugins import Plugins, load_function
-from floodmark.config.text import PROJECT_FILE, Report, is_inside, key_name, table_name
+from floodmark.config.text import Report, is_inside, key_name, table_name
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import is_local
 from floodmark.errors import ConfigError, ControlError, FloodmarkError

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from floodmark.config.text.layers import PROJECT_FILE
 from floodmark.config.text.places import KeyPath, Report, choices, key_name, nearest
 from floodmark.config.text.references import Secret, Vault
 from floodmark.config.text.tables import is_inside, table_name
 
 __all__ = [
-    "PROJECT_FILE",
     "KeyPath",
     "Report",
     "Secret",
