@@ -205,7 +205,8 @@ class Job:
         def function(inputs: Mapping[str, Any], run: Any) -> None:
             run.write(inputs[source], target, mode="append")
 
-        with self.coordinator.coalesce() as c:
+        c = self.coordinator
+        with c.store.coalesce():
             batch = c.create_batch([source])
             result = c.run_pipeline("p", str(batch.batch_id), function)
             advanced = c.finalize_batch(str(batch.batch_id))

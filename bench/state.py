@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import floodmark as fm
@@ -63,7 +64,7 @@ def measure_wide(folder: Path) -> list[Figure]:
         _fill(coordinator)
         coordinator.register("q", paths, scope="fresh")
     with step("upkeep"):
-        kept = _in_a_process("coordinator.upkeep()", control)
+        kept = _in_a_process("coordinator.admin.upkeep()", control)
     name = f"on {BATCHES:,} batches x {WIDE} upstreams"
     figures = [Figure(f"upkeep {name}", kept[0], "s", note=f"at most {kept[2]:.0f} MB")]
     for verb, command in COMMANDS.items():
@@ -96,7 +97,7 @@ def measure_long(folder: Path) -> list[Figure]:
         coordinator = fm.Coordinator(control, actor="bench")
         coordinator.register("p", paths)
         _fill(coordinator)
-    loads = interleaved(5, load=lambda: fm.Coordinator(control, actor="bench").state())["load"]
+    loads = interleaved(5, load=partial(_state_of, control))["load"]
     with step("planning on it and on an empty store"):
         plans = _plan_on_both(paths, folder)
     ratio = median(plans["long"]) / median(plans["empty"])
@@ -130,6 +131,11 @@ def _plan_on_both(paths: list[str], folder: Path) -> dict[str, list[float]]:
     return times
 
 
+def _state_of(control: str) -> State:
+    """The state of a store that is opened anew."""
+    return fm.Coordinator(control, actor="bench").look.state()
+
+
 def interleaved_once(coordinator: fm.Coordinator) -> float:
     """The time of one create_batch; the batch is finished afterwards, outside the clock."""
     from time import perf_counter
@@ -147,7 +153,7 @@ def _fill(coordinator: fm.Coordinator) -> None:
     storage = Storage()
     log = DeltaEventLog(coordinator.control, storage)
     projector = Projector(coordinator.control, storage)
-    state = coordinator.state()
+    state = coordinator.look.state()
     version = 0
     for chunk in range(BATCHES // CHUNK):
         bodies: list[Body] = []

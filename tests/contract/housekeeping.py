@@ -103,10 +103,10 @@ class Coordinated:
     def move_store(self) -> None:
         """A new store of the same events."""
         file = f"{self.control}.export"
-        self.coordinator.export_state(file)
+        self.coordinator.admin.export_state(file)
         Path(self.control).rename(f"{self.control}.old")
         self.reopen()
-        self.coordinator.import_state(file)
+        self.coordinator.admin.import_state(file)
 
     def _copy(self, inputs: Mapping[str, Any], run: Any) -> None:
         run.write(inputs[self.source], self.target, mode="append")
@@ -120,7 +120,7 @@ class Coordinated:
     def check(self) -> None:
         ids = _ids(self.target, self.spark)
         assert ids == list(range(1, self.days + 1)), (ids, self.days)
-        self.coordinator.rebuild_tables()
+        self.coordinator.admin.rebuild_tables()
         assert [finding.text for finding in self.coordinator.verify() if not finding.ok] == []
         query = "SELECT seq FROM t ORDER BY seq"
         history = read_published(f"{self.control}/history", Storage(), query)
@@ -144,11 +144,11 @@ class Kept(Coordinated):
 
     def work(self) -> None:
         super().work()
-        self.coordinator.upkeep(keep_rows=0)
+        self.coordinator.admin.upkeep(keep_rows=0)
 
     def check(self) -> None:
         assert _ids(self.target, self.spark) == list(range(1, self.days + 1))
-        self.coordinator.rebuild_tables()
+        self.coordinator.admin.rebuild_tables()
         assert [finding.text for finding in self.coordinator.verify() if not finding.ok] == []
         shown: set[int] = set()
         for folder in (self.control, f"{self.control}/archive"):

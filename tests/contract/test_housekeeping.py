@@ -289,9 +289,9 @@ def test_a_vacuum_without_retention_spares_what_is_about_to_be_committed(
 
     if not hidden:
         with pytest.raises(ControlError):
-            fm.Coordinator(place.control, actor="t").state()
+            fm.Coordinator(place.control, actor="t").look.state()
         return
-    assert fm.Coordinator(place.control, actor="t").state().pipelines["p"].is_paused
+    assert fm.Coordinator(place.control, actor="t").look.state().pipelines["p"].is_paused
     place.coordinator.resume("p")
     place.work()
     place.check()
@@ -322,7 +322,7 @@ def test_a_process_whose_operation_was_replaced_writes_nothing_and_the_next_one_
     assert sorted(Path(journal).glob("*.parquet")) == files
     other.pause("p")  # the same command again
     other.resume("p")
-    other.rebuild_tables()
+    other.admin.rebuild_tables()
     place.reopen()
     place.work()
     place.check()
@@ -337,12 +337,12 @@ def test_a_compaction_of_what_was_made_append_only_says_how_to_make_it_possible(
     append_only(journal)
 
     with pytest.raises(ControlError) as caught:
-        place.coordinator.upkeep()
+        place.coordinator.admin.upkeep()
 
     assert caught.value.code == "FM-CONTROL-029"
     assert "UNSET TBLPROPERTIES ('delta.appendOnly')" in str(caught.value.next)
     DeltaTable(journal).alter.set_table_properties({"delta.appendOnly": "false"})
-    assert place.coordinator.upkeep().folded_events > 0
+    assert place.coordinator.admin.upkeep().folded_events > 0
     place.work()
     place.check()
 

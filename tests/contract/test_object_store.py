@@ -254,7 +254,7 @@ def test_processes_that_race_for_the_journal_lose_no_commit(bucket: Bucket) -> N
         racer.join(120)
 
     assert [racer.exitcode for racer in racers] == [0, 0]
-    state = bucket.coordinator().state()
+    state = bucket.coordinator().look.state()
     assert len(state.pipelines) == 10
     assert [event.seq for event in bucket.coordinator().history()] == list(range(1, state.seq + 1))
 
@@ -264,7 +264,7 @@ def test_a_store_that_cannot_be_reached_is_not_taken_for_an_empty_one() -> None:
     coordinator = fm.Coordinator("s3://lake/_control", storage_options=unreachable)
 
     with pytest.raises(fm.FloodmarkError) as caught:
-        coordinator.state()
+        coordinator.look.state()
 
     assert caught.value.code == "FM-CONTROL-002"
     assert caught.value.retryable

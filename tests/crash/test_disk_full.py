@@ -89,7 +89,7 @@ def assert_mended(root: Path, expected: dict[str, Any], mode: WriteMode) -> None
 
 def rebuilt_tables(root: str) -> bool:
     """A table that could not be refreshed is warned about, with this command."""
-    return fm.Coordinator(f"{root}/control", base=root).rebuild_tables()
+    return fm.Coordinator(f"{root}/control", base=root).admin.rebuild_tables()
 
 
 @pytest.mark.parametrize("pages_left", PAGES_LEFT)
@@ -133,7 +133,7 @@ def test_a_full_disk_under_the_targets_fails_the_run_and_the_retry_finishes_it(
 
 
 def state_of(root: Path) -> Any:
-    return fm.Coordinator(str(root / "control"), base=str(root)).state()
+    return fm.Coordinator(str(root / "control"), base=str(root)).look.state()
 
 
 def told_without_room(root: Path) -> None:

@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, w
 from tests.support import crash, soak, soak_judges
 
 from floodmark.control.events import Advanced, Event, Succeeded
-from floodmark.coordinator import Coordinator, Outside
+from floodmark.coordinator import Look, Outside
 from floodmark.deltalog import DeltaLog
 from floodmark.model.receipt import Receipt
 from floodmark.model.state import SinkDone
@@ -154,13 +154,13 @@ def read_an_older_watermark(root: Path) -> None:
 
 def advance_twice(root: Path) -> None:
     """The journal itself takes no event twice, so it is the reading of it that repeats one."""
-    history = Coordinator.history
+    history = Look.history
 
-    def repeated(coordinator: Coordinator) -> list[Event]:
-        events = history(coordinator)
+    def repeated(look: Look) -> list[Event]:
+        events = history(look)
         return [*events, *(e for e in events if isinstance(e.body, Advanced))]
 
-    Coordinator.history = repeated  # type: ignore[method-assign, assignment]
+    Look.history = repeated  # type: ignore[method-assign, assignment]
 
 
 def lose_a_row_of_a_sink(root: Path) -> None:

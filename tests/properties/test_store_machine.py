@@ -232,7 +232,7 @@ class Store(RuleBasedStateMachine):
 
     def publish(self) -> None:
         lazy, self.publisher.is_lazy = self.publisher.is_lazy, False
-        with self.coordinator.coalesce():
+        with self.coordinator.store.coalesce():
             """The tables are refreshed at the end."""
         self.publisher.is_lazy = lazy
 
@@ -299,7 +299,7 @@ class Store(RuleBasedStateMachine):
             return
 
     def state(self) -> State:
-        return self.coordinator.state()
+        return self.coordinator.look.state()
 
     def open_batch(self) -> PlannedBatch | None:
         return next(self.state().open_batches(), None) if self.processes else None

@@ -344,7 +344,7 @@ def test_what_is_no_committed_range_of_a_cursor_is_refused_with_what_to_type(
 
     assert caught.value.code == "FM-PLAN-014"
     assert said in str(caught.value.next)
-    assert not list(coordinator.state().open_batches())
+    assert not list(coordinator.look.state().open_batches())
 
 
 def test_a_reset_of_a_database_goes_to_its_beginning_and_says_what_else_there_is(
@@ -356,8 +356,8 @@ def test_a_reset_of_a_database_goes_to_its_beginning_and_says_what_else_there_is
 
     for said in ({"to": "1"}, {"to_version": 0}):
         with pytest.raises(FloodmarkError) as caught:
-            coordinator.reset(upstream, scope="orders", **said)
+            coordinator.admin.reset(upstream, scope="orders", **said)
         assert caught.value.code == "FM-CONFIG-007"
         assert f"floodmark backfill {upstream} --from VALUE" in str(caught.value.next)
-    coordinator.reset(upstream, scope="orders")
+    coordinator.admin.reset(upstream, scope="orders")
     assert coordinator.checkpoints() == ()

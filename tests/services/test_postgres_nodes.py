@@ -182,7 +182,7 @@ def test_no_password_is_journaled_or_shown(project: Project, password: str) -> N
     stored = b"".join(path.read_bytes() for path in control.rglob("*") if path.is_file())
     assert b"erp" in stored
     assert password.encode() not in stored
-    assert password not in repr(project.settings) + repr(project.coordinator.databases)
+    assert password not in repr(project.settings) + repr(project.coordinator.store.databases)
 
 
 def test_a_wrong_password_is_told_without_showing_it(
@@ -240,7 +240,7 @@ def test_verify_and_doctor_look_at_the_receipts_of_the_database(
     place = lake / "orders"
     target = str(place).replace("shop:", "erp:")
     assert all(finding.ok for finding in project.verify())
-    assert [f.ok for f in project.coordinator.doctor() if f.name == target] == [True]
+    assert [f.ok for f in project.coordinator.admin.doctor() if f.name == target] == [True]
 
     place.query(f"DELETE FROM {place.receipts} WHERE app_id LIKE '%erp_orders%'")
 
@@ -248,7 +248,7 @@ def test_verify_and_doctor_look_at_the_receipts_of_the_database(
     assert any(f"{target} does not hold" in text for text in problems)
     place.query(f"DROP TABLE {place.table}")
     assert any("could not be looked at" in f.text for f in project.verify() if not f.ok)
-    assert [f.ok for f in project.coordinator.doctor() if f.name == target] == [False]
+    assert [f.ok for f in project.coordinator.admin.doctor() if f.name == target] == [False]
 
 
 def test_a_lost_store_is_rebuilt_from_targets_of_both_kinds(
@@ -260,7 +260,7 @@ def test_a_lost_store_is_rebuilt_from_targets_of_both_kinds(
     known = {"orders": ("orders", ["lake/orders"])}
 
     again = open_project(tmp_path)
-    again.coordinator.rebuild_from_targets([*targets, "./lake/log"], known)
+    again.coordinator.admin.rebuild_from_targets([*targets, "./lake/log"], known)
     crash.grow_lake(tmp_path)
     summary = again.run()
 

@@ -80,7 +80,7 @@ def test_a_name_outlives_a_compaction_of_the_journal(
     coordinator.register("p", ["shop.orders"])
     assert fold_journal(coordinator.control)
 
-    assert opened(tmp_lake).stored_name("shop.orders") == orders
+    assert opened(tmp_lake).look.stored_name("shop.orders") == orders
 
 
 def test_a_name_and_a_path_of_one_table_are_one_upstream(
@@ -164,7 +164,9 @@ def test_a_path_that_moved_and_is_named_now_is_the_same_upstream(
 
     coordinator.register("p", ["shop.orders"])
 
-    assert coordinator.stored_name("shop.orders") == coordinator.stored_name(place) == orders
+    assert (
+        coordinator.look.stored_name("shop.orders") == coordinator.look.stored_name(place) == orders
+    )
     assert coordinator.create_batch(["shop.orders"]).window(orders).start == 2
 
 

@@ -14,8 +14,7 @@ from tests.support.outsides import ALONE
 
 import floodmark as fm
 from floodmark import failpoints
-from floodmark.coordinator import Outside
-from floodmark.coordinator.store import Store
+from floodmark.coordinator import Coordinator, Outside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,8 +81,8 @@ def code_of(error: pytest.ExceptionInfo[fm.FloodmarkError]) -> str:
     return error.value.code
 
 
-def receipts(coordinator: Store) -> set[str]:
-    return {app_id.split("/")[3] for app_id in coordinator.state().sinks}
+def receipts(coordinator: Coordinator) -> set[str]:
+    return {app_id.split("/")[3] for app_id in coordinator.look.state().sinks}
 
 
 @pytest.mark.parametrize("write", [merge, append, overwrite])
@@ -110,7 +109,7 @@ def test_a_table_that_exists_is_written_where_it_is(
     run(coordinator, merge)
 
     assert ids(spark) == [1, 2]
-    assert [sink.target for sink in coordinator.state().sinks.values()] == [place]
+    assert [sink.target for sink in coordinator.look.state().sinks.values()] == [place]
     assert not (marts / "report").exists()
 
 
@@ -165,7 +164,9 @@ def test_a_path_keeps_its_receipts_when_it_is_named(
     run(coordinator, write)
 
     assert ids(spark) == [1, 2, 3]
-    assert {s.write_name for s in coordinator.state().sinks.values()} == {"lake/the marts/report"}
+    assert {s.write_name for s in coordinator.look.state().sinks.values()} == {
+        "lake/the marts/report"
+    }
 
 
 def test_what_cannot_be_a_target_is_refused_before_anything_is_written(
@@ -190,7 +191,7 @@ def test_what_cannot_be_a_target_is_refused_before_anything_is_written(
         "nowhere.report": "FM-SINK-024",
     }
     assert "CREATE SCHEMA `nowhere`" in str(caught.value.next)
-    assert coordinator.state().sinks == {}
+    assert coordinator.look.state().sinks == {}
 
 
 def test_a_dropped_table_is_a_lost_target_and_is_rebuilt_under_its_name(

@@ -219,7 +219,7 @@ def test_the_published_tables_answer_the_read_only_sql_people_have(
     assert ask(PENDING) == []
     committed = "SELECT table_name, last_committed_version FROM gold.committed_watermarks"
     assert ask(committed) == [(customers, 1), (orders, 1)]
-    assert spark.table("gold.history").count() == coordinator.state().seq
+    assert spark.table("gold.history").count() == coordinator.look.state().seq
     types = dict(spark.table("gold.pipeline_checkpoints").dtypes)
     assert types["metrics"] == "map<string,string>"
     assert dict(spark.table("gold.pipeline_registry").dtypes)["upstream_tables"] == "array<string>"

@@ -230,7 +230,7 @@ def test_a_corrected_file_is_told_no_more_and_a_rebuild_reads_it(inbox: Inbox) -
         "missing: v; not expected: value, more",
     )
     inbox.put("b.csv", "id,v\n2,two\n", at=1_800_000_001)
-    (batch,) = inbox.project.coordinator.state().open_ids
+    (batch,) = inbox.project.coordinator.look.state().open_ids
     assert inbox.project.retry(batch, on_lost_range="snapshot").exit_code == 0
 
     assert warnings_of(inbox.project) == []
@@ -238,7 +238,7 @@ def test_a_corrected_file_is_told_no_more_and_a_rebuild_reads_it(inbox: Inbox) -
     inbox.put("c.csv", "id,v\n3,three\n")
     with pytest.raises(FloodmarkError):
         inbox.run()
-    (batch,) = inbox.project.coordinator.state().open_ids
+    (batch,) = inbox.project.coordinator.look.state().open_ids
     assert inbox.project.retry(batch, on_lost_target="rebuild").exit_code == 0
     assert inbox.rows() == [(1, "one"), (2, "two"), (3, "three")]
     assert warnings_of(inbox.project) == []
@@ -268,8 +268,8 @@ def test_validate_names_a_target_that_was_loaded_by_older_rules(
     inbox.write(f"{CSV}, options: {{escape: '\\', emptyValue: '', multiLine: false}}")
     assert codes(inbox) == []
     inbox.write(CSV)
-    ((scope, upstream),) = inbox.project.coordinator.state().marks
-    inbox.project.coordinator.reset(upstream, scope=scope)
+    ((scope, upstream),) = inbox.project.coordinator.look.state().marks
+    inbox.project.coordinator.admin.reset(upstream, scope=scope)
     assert inbox.project.run(full_refresh=True).exit_code == 0
     assert codes(inbox) == []
     assert inbox.rows() == [(1, "one"), (2, "two")]

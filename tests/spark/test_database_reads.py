@@ -69,8 +69,10 @@ def test_a_database_that_only_spark_can_ask_is_frozen_by_the_run(shop: Shop) -> 
 
     def without_driver() -> Project:
         project = shop.project
-        readers = project.coordinator.readers
-        project.coordinator.readers = {k: replace(r, connect=None) for k, r in readers.items()}
+        readers = project.coordinator.store.readers
+        project.coordinator.store.readers = {
+            k: replace(r, connect=None) for k, r in readers.items()
+        }
         return project
 
     (planned,) = without_driver().plan()
@@ -110,10 +112,10 @@ def test_edges_go_with_an_export_and_with_a_renamed_pipeline(shop: Shop) -> None
     read = "incremental: {cursor: at, overlap: 5, keys: [id]}"
     shop.node(read, query="query: 'SELECT * FROM ORDERS'")
     shop.run()
-    shop.project.coordinator.export_state(str(shop.root / "store.jsonl"))
+    shop.project.coordinator.admin.export_state(str(shop.root / "store.jsonl"))
     shutil.rmtree(shop.root / "lake/_control")
-    shop.project.coordinator.import_state(str(shop.root / "store.jsonl"))
-    shop.project.coordinator.rename("orders", "sales")
+    shop.project.coordinator.admin.import_state(str(shop.root / "store.jsonl"))
+    shop.project.coordinator.admin.rename("orders", "sales")
     file = shop.root / "floodmark.yaml"
     file.write_text(
         file.read_text().replace("pipeline: orders", "pipeline: sales\n    scope: orders")

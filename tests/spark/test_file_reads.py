@@ -116,7 +116,7 @@ def test_columns_in_another_order_are_an_error_that_a_corrected_file_mends(inbox
     with pytest.raises(FloodmarkError) as caught:
         inbox.run()
     assert caught.value.code == "FM-SOURCE-041"
-    (batch,) = inbox.project.coordinator.state().batches
+    (batch,) = inbox.project.coordinator.look.state().batches
     inbox.project.retry(batch, on_lost_range="snapshot")
     assert inbox.rows() == [(1, "one"), (2, "two")]
     assert not any(w.has_news for batch in inbox.project.plan() for w in batch.windows)
@@ -131,7 +131,7 @@ def test_a_file_that_does_not_fit_is_an_error_and_can_be_left_out(inbox: Inbox) 
     assert caught.value.code == "FM-SOURCE-059"
     assert not list((inbox.root / "lake/rows/_delta_log").glob("*.json"))
     (inbox.root / "in/a.csv").unlink()
-    (batch,) = inbox.project.coordinator.state().batches
+    (batch,) = inbox.project.coordinator.look.state().batches
     inbox.project.retry(batch, on_lost_range="accept")
     assert inbox.rows() == [(2, "two")]
 

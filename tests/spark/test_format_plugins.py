@@ -102,7 +102,7 @@ def test_a_reader_that_raises_is_named_with_its_files_and_a_corrected_one_goes_o
     weather.put("b.wx", "Ulm;1.0")
     weather.run()
     assert weather.rows() == [("Bonn", 20.0), ("Ulm", 1.0)]
-    batches = list(weather.project.coordinator.state().batches.values())
+    batches = list(weather.project.coordinator.look.state().batches.values())
     assert [len(batch.windows) for batch in batches] == [1, 1]
 
 

@@ -140,7 +140,7 @@ def test_a_retry_sees_the_rows_of_the_first_attempt_whatever_the_api_says_by_the
     shop.orders[0]["updated_at"] = "2026-03-05T08:00:00Z"  # it moves on
     del shop.orders[1]
     shop.put(3, "2026-03-01T09:00:00Z")
-    (batch,) = shop.project.coordinator.state().batches
+    (batch,) = shop.project.coordinator.look.state().batches
     shop.project.retry(batch)
 
     assert shop.ids() == [1, 2]
@@ -183,7 +183,7 @@ def test_an_answer_from_the_cache_is_named_as_such(shop: Shop) -> None:
     shop.run("orders")
     (run,) = [
         run
-        for batch in shop.project.coordinator.state().batches.values()
+        for batch in shop.project.coordinator.look.state().batches.values()
         for run in batch.runs.values()
         if run.pipeline == "orders"
     ]
@@ -234,7 +234,7 @@ def test_in_the_place_of_an_answer_that_is_gone_the_one_of_now_can_be_taken(shop
     error = refusal(shop.run, "rates")
     assert error.code == "FM-SOURCE-053"
     shop.rates = {"USD": "1.0"}
-    (batch,) = shop.project.coordinator.state().batches
+    (batch,) = shop.project.coordinator.look.state().batches
     shop.project.retry(batch, on_lost_range="snapshot")
 
     assert [row[0] for row in shop.rows("rates")] == ["USD"]

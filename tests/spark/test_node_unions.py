@@ -51,7 +51,7 @@ def run(root: Path, spark: SparkSession, *, again: bool = False) -> list[tuple[A
 
 
 def newest(project: Project) -> str:
-    return list(project.coordinator.state().batches)[-1]
+    return list(project.coordinator.look.state().batches)[-1]
 
 
 def test_a_union_merges_the_deletes_of_each_and_refuses_to_guess_an_order(

@@ -152,7 +152,7 @@ def test_files_are_written_in_each_format_and_again_only_after_a_crash_beside_th
     assert lines(out / "text") == ["3"]
     assert summary.outcomes[0].rows_written is None
     assert all(finding.ok for finding in project_of(tmp_path, spark).verify())
-    assert all(f.ok for f in project.coordinator.doctor() if f.name.startswith(str(out)))
+    assert all(f.ok for f in project.coordinator.admin.doctor() if f.name.startswith(str(out)))
 
 
 SHOWN = """\

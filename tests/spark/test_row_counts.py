@@ -106,7 +106,7 @@ class Shop:
         return [row[0] for row in table_rows(self.root / table, "id")]
 
     def mark(self) -> int | None:
-        marks = self.project().coordinator.state().marks
+        marks = self.project().coordinator.look.state().marks
         mark = marks.get(("orders", str(self.root / "orders")))
         return mark.version if mark else None
 

@@ -165,7 +165,7 @@ def test_fields_that_come_within_structs_are_columns_that_come(
     (tmp_path / "floodmark.yaml").write_text(
         text.replace("path: silver,", "path: silver, on_schema_change: add_columns,")
     )
-    done(lake.project.retry(list(lake.project.coordinator.state().batches)[-1]))
+    done(lake.project.retry(list(lake.project.coordinator.look.state().batches)[-1]))
     spark.sql(f"INSERT INTO delta.`{tmp_path}/lake/raw` VALUES (3, NULL, NULL)")
     lake.run()
     columns = "id, at['stand'] AS stand, legs[1]['km'] AS km"

@@ -74,7 +74,7 @@ def test_spark_reads_every_published_row_after_an_upkeep(
         coordinator.register("other", [str(tmp_lake / "orders")], scope="other")
     before = [rows(spark, path) for path in paths]
 
-    done = coordinator.upkeep(0, allow_short=True)
+    done = coordinator.admin.upkeep(0, allow_short=True)
 
     assert done.removed_files > 20
     assert not Path(coordinator.control, "history/_delta_log", f"{0:020d}.json").exists()
@@ -85,15 +85,15 @@ def test_spark_reads_every_published_row_after_an_upkeep(
 def test_a_store_is_rebuilt_from_targets_that_spark_wrote(
     spark: SparkSession, tmp_lake: Path, coordinator: fm.Coordinator
 ) -> None:
-    before = coordinator.state()
+    before = coordinator.look.state()
     shutil.rmtree(coordinator.control)
 
     restored = opened(spark, tmp_lake)
-    restored.rebuild_from_targets([str(tmp_lake / "merged"), str(tmp_lake / "log")])
+    restored.admin.rebuild_from_targets([str(tmp_lake / "merged"), str(tmp_lake / "log")])
 
-    marks = {key: mark.version for key, mark in restored.state().marks.items()}
+    marks = {key: mark.version for key, mark in restored.look.state().marks.items()}
     assert marks == {key: mark.version for key, mark in before.marks.items()}
-    assert restored.state().control_id == before.control_id
+    assert restored.look.state().control_id == before.control_id
     assert step(restored, tmp_lake).status == "NOOP"
     add_order(tmp_lake, 3)
     assert step(restored, tmp_lake).seq == 3

@@ -29,7 +29,7 @@ from floodmark.control.events import (
 )
 from floodmark.control.fold import RULES, Rule
 from floodmark.control.rules import pipelines, plans, runs, snapshots
-from floodmark.coordinator import Coordinator, running, store
+from floodmark.coordinator import running, store
 from floodmark.finalize import held
 from floodmark.model.receipt import WriteResult, forward_app_id
 from floodmark.model.results import Finalized, Metrics
@@ -374,9 +374,9 @@ def leased_batch_can_be_cancelled() -> list[Patch]:
             batch = leases.known_batch(state, batch_id)
             return [] if batch.is_cancelled or not batch.is_open else [Cancelled(batch_id)]
 
-        self._writer().commit(decide)
+        self.store.writer().commit(decide)
 
-    return [(Coordinator, "cancel", cancel), unchecked(Cancelled)]
+    return [(running.Running, "cancel", cancel), unchecked(Cancelled)]
 
 
 # Running ------------------------------------------------------------------------------------------
@@ -416,8 +416,8 @@ def lease_is_taken_over_without_a_new_epoch() -> list[Patch]:
         granted: Leased = original(self, state, *arguments)
         return replace(granted, epoch=granted.epoch - 1) if granted.replaces else granted
 
-    original = as_it_is(leases.LeaseOffice, "_lease")
-    return [(leases.LeaseOffice, "_lease", lease), unchecked(Leased)]
+    original = as_it_is(leases.Leases, "_lease")
+    return [(leases.Leases, "_lease", lease), unchecked(Leased)]
 
 
 @mutant
@@ -435,7 +435,7 @@ def succeeded_pipeline_is_leased_again() -> list[Patch]:
         state = self.store.commit(decide)
         return state.batches[batch_id].runs[pipeline]
 
-    return [(leases.LeaseOffice, "_try", attempt), unchecked(Leased)]
+    return [(leases.Leases, "_try", attempt), unchecked(Leased)]
 
 
 @mutant

@@ -165,7 +165,7 @@ class Schedule:
         except EXPECTED as error:
             self.world.note(f"{process.name} ends with {getattr(error, 'code', error)}")
         finally:
-            coordinator.__dict__.clear()  # else only a garbage collection would free its states
+            coordinator.store.__dict__.clear()  # else only a garbage collection would free its states
 
     def _step(self, process: Process) -> None:
         """Let a process do its next effect."""
@@ -413,7 +413,7 @@ def operate(actor: Actor) -> None:
         coordinator.pause,
         coordinator.resume,
         coordinator.unregister,
-        coordinator.refresh,
+        coordinator.admin.refresh,
         lambda name: rename(actor, name),
     )
     operation = rng.choices(chances, (4, 4, 1, 1, 2))[0]
@@ -429,7 +429,7 @@ def rename(actor: Actor, pipeline: str) -> None:
     new_name = f"{pipeline}-{world.rng.choice((1, len(world.pipelines)))}"
     world.pipelines.setdefault(new_name, replace(spec, name=new_name))
     world.truth.may_be_named(pipeline, new_name)
-    actor.coordinator.rename(pipeline, new_name)
+    actor.coordinator.admin.rename(pipeline, new_name)
 
 
 def reset(actor: Actor) -> None:
@@ -438,19 +438,21 @@ def reset(actor: Actor) -> None:
     """
     world, rng = actor.world, actor.world.rng
     scope = "other" if rng.random() < 0.2 else "default"
-    state = actor.coordinator.state()
+    state = actor.coordinator.look.state()
     known = not_reached(state) or [mark for mark in state.marks if mark not in state.open_windows]
     upstream = rng.choice(UPSTREAMS)
     if known and rng.random() < 0.8:
         scope, upstream = rng.choice(known)
     version = rng.randint(-1, world.latest[upstream])
     if version < 0:
-        actor.coordinator.reset(upstream, scope=scope)
+        actor.coordinator.admin.reset(upstream, scope=scope)
     elif upstream == WITHOUT_VERSIONS:
-        attempt(actor, lambda a: a.coordinator.reset(upstream, scope=scope, to=day_of(version)))
+        attempt(
+            actor, lambda a: a.coordinator.admin.reset(upstream, scope=scope, to=day_of(version))
+        )
         attempt(actor, replay)  # of what may lie beyond the mark
     else:
-        actor.coordinator.reset(upstream, scope=scope, to_version=version)
+        actor.coordinator.admin.reset(upstream, scope=scope, to_version=version)
 
 
 def not_reached(state: State) -> list[tuple[str, str]]:
@@ -477,7 +479,7 @@ def replay(actor: Actor) -> None:
 
 def backfill(actor: Actor) -> None:
     """Process a range again that may or may not be committed, for one pipeline."""
-    world, state = actor.world, actor.coordinator.state()
+    world, state = actor.world, actor.coordinator.look.state()
     pipelines = [p for p in state.pipelines.values() if p.upstreams]
     if not pipelines:
         return
@@ -529,7 +531,7 @@ def work(actor: Actor) -> None:
     for scope in ("default", "other"):
         if any(where == scope for where, _ in actor.world.truth.registry.values()):
             attempt(actor, plan_batch, scope)
-    for batch in actor.coordinator.state().open_batches():
+    for batch in actor.coordinator.look.state().open_batches():
         finish(actor, batch)
 
 

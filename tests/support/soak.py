@@ -193,7 +193,7 @@ def operator(root: Path, client: str) -> None:
         return {"pipeline": pipeline}
 
     def upkeep() -> Facts:
-        coordinator.upkeep()
+        coordinator.admin.upkeep()
         return {}
 
     for _ in turns:

@@ -34,7 +34,7 @@ def plan_file(coordinator: Coordinator, scopes: Sequence[ScopePlan]) -> Document
     return {
         "schema_version": PLAN_FILE_VERSION,
         "control": coordinator.control,
-        "control_id": coordinator.state().control_id,
+        "control_id": coordinator.look.state().control_id,
         "plans": [plan(each.batch) for each in scopes if each.batch],
     }
 

@@ -52,8 +52,8 @@ def status(
         return _show_missing(call, documents.status(()), missing)
     batches = coordinator.status(batch)
     stuck, failures = (
-        coordinator.stuck(seconds("--stuck-after", stuck_after)),
-        coordinator.failures(),
+        coordinator.look.stuck(seconds("--stuck-after", stuck_after)),
+        coordinator.look.failures(),
     )
 
     def draw(screen: Screen) -> None:
@@ -87,8 +87,8 @@ def lag(
     coordinator = call.project.coordinator
     lags = (*_unresolved_lags(call), *coordinator.lag())
     stuck, failures = (
-        coordinator.stuck(seconds("--stuck-after", stuck_after)),
-        coordinator.failures(),
+        coordinator.look.stuck(seconds("--stuck-after", stuck_after)),
+        coordinator.look.failures(),
     )
 
     def draw(screen: Screen) -> None:
@@ -167,7 +167,7 @@ def doctor(call: Call) -> int:
         for pipeline in project.file.pipelines:
             yield from pipeline.writes()
 
-    found = project.coordinator.doctor(upstreams(), to_come())
+    found = project.coordinator.admin.doctor(upstreams(), to_come())
     if all(each.ok for each in found if each.name == "control store"):
         found += [good(name, NOT_RESOLVED) for name in project.unresolved()]
     return _show_findings(call, found)
@@ -203,7 +203,7 @@ def _show_findings(call: Call, found: Sequence[Finding]) -> int:
 def _missing_store(call: Call) -> ControlError | None:
     """FM-CONTROL-001 where there is no store yet; an outage is raised."""
     try:
-        call.project.coordinator.state()
+        call.project.coordinator.look.state()
     except ControlError as error:
         if error.code != "FM-CONTROL-001":
             raise

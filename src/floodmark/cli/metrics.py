@@ -56,7 +56,7 @@ def metrics(
         return _serve(call, *address(serve), after)
     if out is not None:
         return _write(call, out, after)
-    samples = [*call.project.coordinator.metrics(after), *_of_streams(call)]
+    samples = [*call.project.coordinator.admin.metrics(after), *_of_streams(call)]
     call.show(documents.metrics(samples), lambda _: print(_text(call, samples), end=""))
     return 0
 
@@ -64,7 +64,7 @@ def metrics(
 def _write(call: Call, out: Path, after: float) -> int:
     """A store that cannot be read is told twice: in the file, and by the error."""
     try:
-        samples = [*call.project.coordinator.metrics(after), *_of_streams(call)]
+        samples = [*call.project.coordinator.admin.metrics(after), *_of_streams(call)]
     except ControlError:
         _write_file(out, _text(call, [*_out_of_reach(), *_of_streams(call)]))
         raise
@@ -118,7 +118,7 @@ def _serve(call: Call, host: str, port: int, after: float) -> int:
 
 def _measure(call: Call, after: float) -> Sequence[Sample]:
     try:
-        samples: Sequence[Sample] = call.project.coordinator.metrics(after)
+        samples: Sequence[Sample] = call.project.coordinator.admin.metrics(after)
     except ControlError as error:  # an answer of its own, floodmark_store_up 0; said here as well
         print(f"floodmark: {error.in_one_line()}", file=sys.stderr, flush=True)
         samples = _out_of_reach()

@@ -185,7 +185,7 @@ def _way_forward(call: Call, outcome: BatchOutcome) -> str:
         return (
             f"{missing[0]} is not in floodmark.yaml; put it back, or: floodmark remove {missing[0]}"
         )
-    known = call.project.coordinator.state().pipelines
+    known = call.project.coordinator.look.state().pipelines
     resting = sorted(name for name in waiting if name in known and known[name].is_paused)
     if resting:
         return f"floodmark resume {resting[0]}"

@@ -38,7 +38,7 @@ def attach(app: typer.Typer) -> None:
 def state_show(call: Call) -> int:
     """Show what the store knows: pipelines and committed watermarks."""
     coordinator = call.project.coordinator
-    state = coordinator.state()
+    state = coordinator.look.state()
     call.show(_state_document(coordinator.control, state), lambda s: _draw_state(s, call, state))
     return 0
 
@@ -107,12 +107,12 @@ def _told_by(mark: Mark) -> str:
 
 def state_export(call: Call, file: File) -> int:
     """Write every event into one text file."""
-    return _show_content(call, call.project.coordinator.export_state(file), "exported")
+    return _show_content(call, call.project.coordinator.admin.export_state(file), "exported")
 
 
 def state_import(call: Call, file: File) -> int:
     """Make the store of an export, under its old id, where there is none."""
-    content = call.project.coordinator.import_state(file)
+    content = call.project.coordinator.admin.import_state(file)
     return _show_content(call, content, "imported")
 
 
@@ -140,7 +140,7 @@ def state_rebuild(
     if targets:
         return _rebuild_from_targets(call, targets)
     coordinator = call.project.coordinator
-    is_complete = coordinator.rebuild_tables()
+    is_complete = coordinator.admin.rebuild_tables()
     document = {"control": coordinator.control, "is_complete": is_complete}
     text = "the published tables are written anew from the journal"
     if not is_complete:
@@ -155,7 +155,7 @@ def state_rebuild(
 def _rebuild_from_targets(call: Call, targets: list[str]) -> int:
     project = call.project
     known = {name: (p.shared_scope, p.upstreams) for name, p in project.pipelines.items()}
-    content = project.coordinator.rebuild_from_targets(targets, known)
+    content = project.coordinator.admin.rebuild_from_targets(targets, known)
     return _show_content(call, content, "restored")
 
 
@@ -197,10 +197,10 @@ def state_reset(
 ) -> int:
     """Put a watermark elsewhere: marks only, rows in targets stay."""
     coordinator = call.project.coordinator
-    name = coordinator.stored_name(upstream)
-    scope = scope or _only_scope(coordinator.state(), name)
-    before = coordinator.state().marks.get((scope, name))
-    after = coordinator.planned_reset(upstream, scope=scope, to_version=to_version, to=to)
+    name = coordinator.look.stored_name(upstream)
+    scope = scope or _only_scope(coordinator.look.state(), name)
+    before = coordinator.look.state().marks.get((scope, name))
+    after = coordinator.admin.planned_reset(upstream, scope=scope, to_version=to_version, to=to)
     if not is_sure:
         raise ConfigError(
             "FM-CONFIG-007",
@@ -210,7 +210,7 @@ def state_reset(
             state="nothing was changed",
             next="the same command with --yes",
         )
-    coordinator.reset(upstream, scope=scope, to_version=to_version, to=to)
+    coordinator.admin.reset(upstream, scope=scope, to_version=to_version, to=to)
     document = {
         "scope": scope,
         "upstream": name,
@@ -300,7 +300,7 @@ def upkeep(
     """Fold the journal, join small files, remove what nobody needs."""
     kept = seconds("--retain", retain)
     kept_rows = None if keep_rows is None else seconds("--keep-rows", keep_rows)
-    done = call.project.coordinator.upkeep(kept, allow_short=allow_short, keep_rows=kept_rows)
+    done = call.project.coordinator.admin.upkeep(kept, allow_short=allow_short, keep_rows=kept_rows)
     call.show(asdict(done), lambda screen: _draw_upkeep(screen, done))
     return 0
 

@@ -294,7 +294,7 @@ def finalize(
     """Advance every upstream that is ready; say what is held and why."""
     coordinator = call.project.coordinator
     ids = [batch] if batch else [b.batch_id for b in coordinator.current_plan() if b.batch_id]
-    with coordinator.coalesce():
+    with coordinator.store.coalesce():
         outcomes = [coordinator.finalize(batch_id) for batch_id in ids]
     call.show(
         documents.finalized(outcomes), lambda screen: screens.finalized(screen, call, outcomes)

@@ -59,8 +59,11 @@ from floodmark.sources.names import (
 log = logging.getLogger("floodmark")
 
 
-class Planning(Store):
-    """The part of the coordinator that plans."""
+class Planning:
+    """Registers pipelines, and freezes what is new as batches."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
 
     def register(
         self,
@@ -70,26 +73,19 @@ class Planning(Store):
         *,
         lookups: Sequence[str] = (),
     ) -> None:
-        """Say that a pipeline reads these upstreams: from the next plan on they wait for it.
-
-        An upstream is a name, or an fm.Upstream that also says how it is read; baseline "latest"
-        means the newest version at the first registration. `lookups` are tables that each batch
-        freezes for the pipeline (`run.table`); they neither hold a batch nor trigger one.
-        Registering the same again changes nothing. Batches that are planned keep the registry of
-        their moment. Raises FM-CONTROL-011 if the name is taken in another scope.
-        """
+        """See `Coordinator.register`."""
         refuse_odd_name(pipeline)
         read = [upstreams] if isinstance(upstreams, str) else upstreams
         everything = [*read, *(Upstream(name, lookup=True) for name in lookups)]
-        self.names.learn(names_of(everything), journals=True)
-        prober = self._prober()
+        self.store.names.learn(names_of(everything), journals=True)
+        prober = self.store.prober()
 
         def decide(state: State) -> list[Body]:
             registered = self._registered(state, pipeline, everything, scope, prober)
             return registration(state, registered)
 
-        self._writer().commit(decide)
-        self._publish()
+        self.store.writer().commit(decide)
+        self.store.publish()
 
     def _registered(
         self,
@@ -100,9 +96,9 @@ class Planning(Store):
         prober: Prober,
     ) -> Registered:
         everything = [upstreams] if isinstance(upstreams, str) else list(upstreams)
-        lookups = tuple(self.names.stored(one.name) for one in everything if is_lookup(one))
+        lookups = tuple(self.store.names.stored(one.name) for one in everything if is_lookup(one))
         given = [one for one in everything if not is_lookup(one)]
-        names = self._names(names_of(given), what=f"pipeline {pipeline}")
+        names = self.store.stored_names(names_of(given), what=f"pipeline {pipeline}")
         latest = partial(self._latest, prober.of([pipeline]))
         options = {
             name: with_baseline(state, scope, name, one.options, latest)
@@ -132,21 +128,12 @@ class Planning(Store):
         registry: Mapping[str, Sequence[str | Upstream]] | None = None,
         fallback: Fallback | None = None,
     ) -> Batch:
-        """Freeze what is new in the upstreams as one batch, in one commit.
-
-        Every other upstream of the pipelines concerned is frozen with it. An open batch on any of
-        them is returned instead (`reused`). With no news at all nothing is journaled and status
-        NOOP comes back. Called twice, the second call returns the batch of the first.
-        `on_lost_range` is the way forward where commits are gone that were not planned yet:
-        "snapshot" reads the whole table, "accept" declares them lost. `registry` registers
-        pipelines in the same commit. `fallback="any_success"` lets upstreams that no registered
-        pipeline reads advance when any pipeline has succeeded: weaker, and shown in the result.
-        """
+        """See `Coordinator.create_batch`."""
         refuse_unknown_settlement(on_lost_range)
         refuse_unknown_fallback(fallback)
-        store = self._writer()
-        self.names.learn(_every_name(upstreams, registry), journals=True)
-        batch_id, prober = self._new_batch_id(), self._prober()
+        store = self.store.writer()
+        self.store.names.learn(_every_name(upstreams, registry), journals=True)
+        batch_id, prober = self.store.new_batch_id(), self.store.prober()
         outcome: list[Batch] = []
 
         def decide(state: State) -> list[Body]:
@@ -158,11 +145,11 @@ class Planning(Store):
             return [*registered, *bodies]
 
         state = store.commit(decide)
-        self._publish()
+        self.store.publish()
         # After a lost answer the journal may hold the windows of an earlier attempt of this call.
         planned = state.batches.get(batch_id)
         batch = outcome[0] if planned is None else _new_batch(state, planned)
-        self._stages.planned(batch)
+        self.store.stages.planned(batch)
         return batch
 
     def preview(
@@ -176,14 +163,10 @@ class Planning(Store):
         register: Mapping[str, Sequence[str | Upstream]] | None = None,
         scratch: Scratch | None = None,
     ) -> Batch:
-        """What `create_batch` would do now; writes nothing.
-
-        `register` previews pipelines of the scope as if they were registered. Previews that share
-        a `scratch` ask a web API with a cache once.
-        """
-        prober = self._prober(scratch or Scratch())
-        self.names.learn(_every_name(upstreams, register), journals=False)
-        state = self._reader_or_empty().state()
+        """See `Coordinator.preview`."""
+        prober = self.store.prober(scratch or Scratch())
+        self.store.names.learn(_every_name(upstreams, register), journals=False)
+        state = self.store.reader_or_empty().state()
         state, _ = self._with_registry(state, register, scope, prober)
         request = self._request(state, upstreams, pipelines, scope, max_versions)
         request = replace(request, on_lost_range=on_lost_range)
@@ -221,7 +204,7 @@ class Planning(Store):
             for seed in draft.seeds
         ]
         drafts += [("forward", draft)] if draft.has_news else []
-        ids = [self._new_batch_id() for _ in drafts[1:]] + [batch_id]
+        ids = [self.store.new_batch_id() for _ in drafts[1:]] + [batch_id]
         return [
             Planned(
                 batch_id=own_id,
@@ -231,7 +214,7 @@ class Planning(Store):
                 required=draft.required,
                 batch_kind=kind,
                 fallback=fallback if kind == "forward" else None,
-                lookups=self._frozen_lookups(state, draft.required, prober),
+                lookups=self.store.frozen_lookups(state, draft.required, prober),
             )
             for number, ((kind, draft), own_id) in enumerate(zip(drafts, ids, strict=True), 1)
         ]
@@ -280,7 +263,11 @@ class Planning(Store):
                 state="nothing was planned",
                 next="correct the call",
             )
-        named = list(self._names(upstreams, what="the request")) if upstreams is not None else []
+        named = (
+            list(self.store.stored_names(upstreams, what="the request"))
+            if upstreams is not None
+            else []
+        )
         for pipeline in pipelines or ():
             named += [u for u in known_pipeline(state, pipeline, scope) if u not in named]
         if upstreams is None and pipelines is None:
@@ -297,15 +284,11 @@ class Planning(Store):
         max_versions: int | None = None,
         fallback: Fallback | None = None,
     ) -> Batch:
-        """Like `create_batch`, for every Delta table of some schemas of the session's catalog.
-
-        What else is in the schemas (views, tables of other formats) is not planned and named in
-        `unplanned`. Needs a session: which tables there are is asked of the catalog each time.
-        """
+        """See `Coordinator.plan_schemas`."""
         names: list[str] = []
         others: list[str] = []
         for schema in [schemas] if isinstance(schemas, str) else schemas:
-            found, rest = tables_of(self.spark, schema)
+            found, rest = tables_of(self.store.spark, schema)
             names += [table.name for table in found]
             others += rest
         if not names:
@@ -330,8 +313,8 @@ class Planning(Store):
             bodies = registration(
                 state, self._registered(state, pipeline, upstreams, scope, prober)
             )
-            events = number_events(state, bodies, "", self.actor, self._clock.now())
-            state = fold(events, state, self.outside.apply)
+            events = number_events(state, bodies, "", self.store.actor, self.store.clock.now())
+            state = fold(events, state, self.store.outside.apply)
             journaled += bodies
         return state, journaled
 

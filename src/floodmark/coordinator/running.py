@@ -48,8 +48,11 @@ from floodmark.sources.cursors import first_of
 log = logging.getLogger("floodmark")
 
 
-class Running(Store):
-    """The part of the coordinator that runs and finalizes."""
+class Running:
+    """Runs pipelines of a batch, and finalizes it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
 
     def run_pipeline(
         self,
@@ -62,21 +65,7 @@ class Running(Store):
         on_lost_target: OnLostTarget | None = None,
         loads_anew: bool = False,
     ) -> RunResult:
-        """Run a pipeline's function on exactly the windows of a batch.
-
-        What it writes with `run.write` happens exactly once. An error is recorded as FAILED and
-        raised again; calling this again is the retry. After SUCCESS the function is not called
-        again and the stored result comes back. `on_lost_range` names the way forward for windows
-        that an upstream has lost: "snapshot" reads the whole table at the planned end instead,
-        "accept" what is left; it is journaled, and windows that can be read are not touched. With
-        `limits` the function runs in a thread of its own; after the timeout the run is fenced,
-        recorded as FAILED and raises FM-RUN-007, although the thread may still be running.
-        `on_lost_target` names the way forward for targets that were dropped, recreated, restored or
-        emptied: "rebuild" writes them anew, as a first run at the batch's versions would, "accept"
-        goes on from what they hold; targets that lost nothing are not touched by it. For a rebuild
-        the function may be called more than once. With `loads_anew` nodes that read everything from
-        the beginning replace what their targets hold.
-        """
+        """See `Coordinator.run_pipeline`."""
         if on_lost_target not in (None, *get_args(OnLostTarget)):
             raise ConfigError(
                 "FM-CONFIG-007",
@@ -86,8 +75,8 @@ class Running(Store):
                 next="correct the call",
             )
         refuse_unknown_settlement(on_lost_range)
-        store = self._writer()
-        earlier = self._batch(batch_id).runs.get(pipeline)
+        store = self.store.writer()
+        earlier = self.store.batch(batch_id).runs.get(pipeline)
         if earlier and earlier.status == "SUCCESS":
             return result_of(earlier, is_repeat=True)
         # Refuse before a Spark session is asked for.
@@ -95,12 +84,12 @@ class Running(Store):
         engine = self._engine_of(pipeline)
         if self._may_write_delta(pipeline):
             engine.refuse_without_receipts(pipeline)
-        self._name_tables_again(store.state())
+        self.store.name_tables_again(store.state())
         try:
             runner = self._runner(store, on_lost_target, on_lost_range, loads_anew=loads_anew)
             return runner.run(pipeline, batch_id, function, engine, limits)
         finally:
-            self._publish()
+            self.store.publish()
 
     def record_run(
         self,
@@ -113,11 +102,7 @@ class Running(Store):
         metrics: Mapping[str, object] | None = None,
         error: str | None = None,
     ) -> RunResult:
-        """Record a run that happens elsewhere (dbt, a notebook); exactly once is its own business.
-
-        RUNNING counts as a lease, SUCCESS is final and may be repeated, batches must come in
-        order. Recording the same status again changes nothing.
-        """
+        """See `Coordinator.record_run`."""
         if status not in ("RUNNING", "SUCCESS", "FAILED"):
             raise ConfigError(
                 "FM-CONFIG-007",
@@ -130,50 +115,42 @@ class Running(Store):
             pipeline=pipeline,
             batch_id=batch_id,
             status=status,
-            run_id=self.outside.ids.run(self._clock.now()),
-            ttl_seconds=self._lease_ttl,
+            run_id=self.store.outside.ids.run(self.store.clock.now()),
+            ttl_seconds=self.store.lease_ttl,
             said=Metrics(rows_read, rows_written, metrics or {}),
             error=error,
         )
-        store = self._writer()
-        earlier = self._batch(batch_id).runs.get(pipeline)
+        store = self.store.writer()
+        earlier = self.store.batch(batch_id).runs.get(pipeline)
         if earlier and earlier.status == status == "SUCCESS":
             return result_of(earlier, is_repeat=True)
         state = store.commit(report.events)
-        self._publish()
+        self.store.publish()
         return result_of(state.batches[batch_id].runs[pipeline])
 
     def finalize_batch(self, batch_id: str) -> tuple[str, ...]:
-        """Advance every upstream of a batch that is ready; returns those that moved.
-
-        Uses the registry copied into the plan. Called again it moves nothing. An unfinished batch
-        is not an error: `finalize` says what is held and why.
-        """
+        """See `Coordinator.finalize_batch`."""
         return self.finalize(batch_id).advanced
 
     def finalize(self, batch_id: str) -> Finalized:
-        """Like `finalize_batch`, and says what is held and why."""
-        store = self._writer()
-        landing = Landing(self.control, self.storage)
-        if not self._batch(batch_id).is_open:
+        """See `Coordinator.finalize`."""
+        store = self.store.writer()
+        landing = Landing(self.store.control, self.store.storage)
+        if not self.store.batch(batch_id).is_open:
             landing.sweep(store.state)
             return Finalized(batch_id, advanced=(), held=())
         outcome = advance_watermarks(store, batch_id)
         landing.sweep(store.state)
-        self._publish()
-        self._stages.finalized(outcome)
+        self.store.publish()
+        self.store.stages.finalized(outcome)
         return outcome
 
     def sweep_landing(self) -> None:
         """Remove what finished batches have put aside; each finalize does that too."""
-        Landing(self.control, self.storage).sweep(self.state)
+        Landing(self.store.control, self.store.storage).sweep(self.store.state)
 
     def cancel(self, batch_id: str) -> None:
-        """Give up a batch that no runner has leased; its ranges will be planned again.
-
-        Of a leased batch, windows that no pipeline reads can be given up once all else is
-        finished. Cancelling twice changes nothing. Raises FM-CONTROL-012 if a runner has leased it.
-        """
+        """See `Coordinator.cancel`."""
 
         def decide(state: State) -> list[Body]:
             batch = known_batch(state, batch_id)
@@ -183,20 +160,20 @@ class Running(Store):
                 raise cannot_cancel(batch)
             return [Cancelled(batch_id)]
 
-        self._writer().commit(decide)
-        self._publish()
+        self.store.writer().commit(decide)
+        self.store.publish()
 
     def inputs(self, batch_id: str, pipeline: str) -> Mapping[str, Any]:
-        """The exact frames that a run of the pipeline gets, for a notebook; records nothing."""
-        batch = self._batch(batch_id)
+        """See `Coordinator.inputs`."""
+        batch = self.store.batch(batch_id)
         if not batch.upstreams_of(pipeline):
-            batch_for_run(self._reader().state(), batch_id, pipeline)
+            batch_for_run(self.store.reader().state(), batch_id, pipeline)
         source = self._engine_of(pipeline).source()
         batch = self._frozen_elsewhere(batch, pipeline, source)
         windows = [batch.window_for(pipeline, u) for u in batch.upstreams_of(pipeline)]
         for window in windows:
             source.check(window)
-        return Inputs({w.upstream: source.read(w) for w in windows}, self.names.stored)
+        return Inputs({w.upstream: source.read(w) for w in windows}, self.store.names.stored)
 
     def _frozen_elsewhere(
         self, batch: PlannedBatch, pipeline: str, source: QuerySource
@@ -206,43 +183,44 @@ class Running(Store):
         is_deferred = any(batch.windows[u].deferred for u in batch.upstreams_of(pipeline))
         if not is_deferred or run is None or not run.is_external:
             return batch
-        store = self._writer()
+        store = self.store.writer()
 
         def record(body: Callable[[State], Body | None]) -> State:
             return store.commit(lambda state: [b for b in [body(state)] if b is not None])
 
-        freeze_ends(store.state(), run, source, self._clock.now, record)
-        self._publish()
+        freeze_ends(store.state(), run, source, self.store.clock.now, record)
+        self.store.publish()
         return store.state().batches[batch.batch_id]
 
     def open_frozen(self, batch_id: str) -> Mapping[str, Any]:
-        """Every upstream of a batch as a whole, at its frozen version, without change columns."""
-        batch = self._batch(batch_id)
+        """See `Coordinator.open_frozen`."""
+        batch = self.store.batch(batch_id)
         source = self._engine_of(*batch.required).source()
         windows = (*batch.windows.values(), *batch.lookups.values())
         tables = {w.upstream: source.table(w, w.through) for w in windows}
-        return Inputs(tables, self.names.stored)
+        return Inputs(tables, self.store.names.stored)
 
     def _may_write_delta(self, pipeline: str) -> bool:
         """Whether a run of the pipeline may write a Delta table; a function does not tell before."""
-        writes = self.writes.get(pipeline)
+        writes = self.store.writes.get(pipeline)
         return not writes or any(
             spec.format == DELTA and connection_of(spec.target) is None for spec in writes
         )
 
     def _engine_of(self, *pipelines: str) -> Engine:
         """The engine that reads upstreams as these pipelines say."""
-        if self.outside.engine is not None:
-            return self.outside.engine
-        folder = ranges_folder(self.control)
-        return spark_engine(self.spark, self.storage, first_of(self.readers, pipelines), folder)
+        if self.store.outside.engine is not None:
+            return self.store.outside.engine
+        folder = ranges_folder(self.store.control)
+        readers = first_of(self.store.readers, pipelines)
+        return spark_engine(self.store.spark, self.store.storage, readers, folder)
 
     def refuse_if_leased(self, pipeline: str, batch_id: str) -> None:
         """Raise what a run of the pipeline would be refused with now, before Spark is started.
 
         A holder that cannot be proven dead is watched for as long as a run would watch it.
         """
-        self._office(self._reader()).refuse_if_held(pipeline, batch_id)
+        self.store.leases(self.store.reader()).refuse_if_held(pipeline, batch_id)
 
     def _runner(
         self,
@@ -254,25 +232,27 @@ class Running(Store):
     ) -> Runner:
         return Runner(
             store=store,
-            office=self._office(store),
-            pulse=self._pulse,
-            clock=self._clock,
-            ids=self.outside.ids,
-            stages=self._stages,
-            name_of=self.names.stored,
+            office=self.store.leases(store),
+            pulse=self.store.pulse,
+            clock=self.store.clock,
+            ids=self.store.outside.ids,
+            stages=self.store.stages,
+            name_of=self.store.names.stored,
             on_lease=lambda: self._publish_running(store),
             on_lost_target=on_lost_target,
             on_lost_range=on_lost_range,
             loads_anew=loads_anew,
-            targets=TargetNames(self.spark, self.storage, self.home_schema, self._lake()),
-            landing=Landing(self.control, self.storage),
-            databases=self.databases,
-            readers=self.readers,
-            freeze_lookup=self.frozen_lookup,
+            targets=TargetNames(
+                self.store.spark, self.store.storage, self.store.home_schema, self.store.lake()
+            ),
+            landing=Landing(self.store.control, self.store.storage),
+            databases=self.store.databases,
+            readers=self.store.readers,
+            freeze_lookup=self.store.frozen_lookup,
         )
 
     def _publish_running(self, store: Journal) -> None:
         try:
-            self._publisher.publish_runs(store)
+            self.store.publisher.publish_runs(store)
         except ControlError as error:
             log.warning("%s", error.in_one_line())

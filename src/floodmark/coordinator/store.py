@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from floodmark.control.delta import DeltaEventLog
 from floodmark.control.events import Body, Created
@@ -42,7 +42,7 @@ from floodmark.plan import planner
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.leases import (
     DEFAULT_TTL_SECONDS,
-    LeaseOffice,
+    Leases,
     known_batch,
 )
 from floodmark.run.stages import Stages
@@ -55,7 +55,7 @@ log = logging.getLogger("floodmark")
 
 
 class Store:
-    """A control store, opened when it is first needed."""
+    """A control store, opened when it is first needed; all parts of a coordinator share one."""
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class Store:
         self.home_schema = schema
         """The schema of the published tables, also where they are not registered."""
         self._actor = actor
-        self._lease_ttl = lease_ttl
-        self._clock = self.outside.clock
-        self._stages = Stages(self.outside.tell)
-        self._log = self.outside.log or self._delta_log
+        self.lease_ttl = lease_ttl
+        self.clock = self.outside.clock
+        self.stages = Stages(self.outside.tell)
+        self._log = self.outside.log or self.delta_log
         self._heartbeats = self.outside.heartbeats or FileHeartbeats(self.control, self.storage)
-        self._publisher: Publisher = self.outside.publisher or TablePublisher(
-            self._delta_log, self._projector
+        self.publisher: Publisher = self.outside.publisher or TablePublisher(
+            self.delta_log, self.projector
         )
         self._store: Journal | None = None
         self._has_begun = False
@@ -98,9 +98,7 @@ class Store:
         store waits for a commit that is being decided, which opens it too."""
         self._is_coalescing = False
         self._dead_runs: set[str] = set()
-        self.names = Names(
-            base, self._prober, lambda: self.spark, self._reader_or_empty, self._writer
-        )
+        self.names = Names(base, self.prober, lambda: self.spark, self.reader_or_empty, self.writer)
         self._named_again: set[str] = set()
         """Names that the session's catalog was told again."""
         self._opening = threading.RLock()
@@ -112,85 +110,77 @@ class Store:
         return self._actor or self.outside.process.user()
 
     @cached_property
-    def _delta_log(self) -> DeltaEventLog:
+    def delta_log(self) -> DeltaEventLog:
         return DeltaEventLog(self.control, self.storage)
 
     @cached_property
-    def _projector(self) -> Projector:
+    def projector(self) -> Projector:
         return Projector(self.control, self.storage)
 
     @cached_property
     def _holder(self) -> Holder:
         return self.outside.process.holder()
 
-    def _prober(self, scratch: Scratch | None = None) -> Prober:
+    def prober(self, scratch: Scratch | None = None) -> Prober:
         """What looks at upstreams, with the session and the readers of this moment.
 
         Where nothing may be kept, what a look would keep goes to `scratch`.
         """
         return self.outside.prober or UpstreamProber(
-            self.storage, self.spark, self.readers, self._clock, self.names.place, scratch
+            self.storage, self.spark, self.readers, self.clock, self.names.place, scratch
         )
 
-    def _look_for_report(
+    def look_for_report(
         self, scope: str, upstream: str, start: AnyMark | None, options: UpstreamOptions
     ) -> TimeFacts | None:
         """A look that keeps nothing; a web API or a plug-in is asked only by planning."""
         if is_of_source(upstream):
             return None
-        known = self._reader_or_empty().known_state().pipelines_in(scope)
-        prober = self._prober(Scratch()).of(pipeline.name for pipeline in known)
+        known = self.reader_or_empty().known_state().pipelines_in(scope)
+        prober = self.prober(Scratch()).of(pipeline.name for pipeline in known)
         return prober.look(upstream, start, options)
 
     def frozen_lookup(self, name: str) -> Window:
         """A table to be looked up, whole, as it is now; with a warning if it has no rows."""
-        return self._prober().frozen_lookup(name)
+        return self.prober().frozen_lookup(name)
 
-    def _frozen_lookups(
+    def frozen_lookups(
         self, state: State, pipelines: Iterable[str], prober: Prober | None = None
     ) -> tuple[Window, ...]:
         """The lookups of these pipelines, as they are now; raises FM-PLAN-032 for one that is absent."""
         readers = [state.pipelines[name] for name in pipelines if name in state.pipelines]
         names = dict.fromkeys(lookup for pipeline in readers for lookup in pipeline.lookups)
-        prober = (prober or self._prober()).of(reader.name for reader in readers)
+        prober = (prober or self.prober()).of(reader.name for reader in readers)
         return tuple(map(prober.frozen_lookup, names))
 
     @contextmanager
-    def coalesce(self) -> Iterator[Self]:
+    def coalesce(self) -> Iterator[None]:
         """A context in which the published tables are refreshed once, at its end."""
         self._is_coalescing = True
         try:
-            yield self
+            yield
         finally:
             self._is_coalescing = False
-            self._publish()
+            self.publish()
 
     def state(self) -> State:
         """The newest state; raises FM-CONTROL-001 if there is no store."""
-        return self._reader().state()
-
-    def stored_name(self, name: str) -> str:
-        """The name under which an upstream is stored: the absolute path or URI.
-
-        For a name of a catalog it is the path that the name was resolved to, for a table that
-        moved the one it was first known by.
-        """
-        return self.names.stored(name)
+        return self.reader().state()
 
     def refuse_unresolved(self, name: str) -> None:
         """Raise FM-PLAN-030 for a catalog name that nobody has resolved yet; asks no catalog."""
         self.names.refuse_unresolved(name)
 
-    def _batch(self, batch_id: str) -> PlannedBatch:
+    def batch(self, batch_id: str) -> PlannedBatch:
         """A batch of any age; raises FM-CONTROL-004."""
-        state = self._reader().state()
+        state = self.reader().state()
         if batch_id not in state.batches:
             past = past_batch(self.control, self.storage, batch_id)
             if past:
                 return past
         return known_batch(state, batch_id)
 
-    def _names(self, upstreams: Sequence[str], *, what: str) -> tuple[str, ...]:
+    def stored_names(self, upstreams: Sequence[str], *, what: str) -> tuple[str, ...]:
         if isinstance(upstreams, str):
             upstreams = [upstreams]
         for name in upstreams:
@@ -207,21 +197,21 @@ class Store:
         planner.refuse_repeated(names)
         return names
 
-    def _office(self, store: Journal) -> LeaseOffice:
-        return LeaseOffice(
+    def leases(self, store: Journal) -> Leases:
+        return Leases(
             store,
             self._heartbeats,
-            self._clock,
+            self.clock,
             self._holder,
             self.outside.process.is_gone,
-            self._lease_ttl,
+            self.lease_ttl,
             self._dead_runs,
         )
 
-    def _pulse(self, run_id: str, ttl_seconds: float) -> Pulse:
-        return self._heartbeats.pulse(run_id, ttl_seconds, self._clock)
+    def pulse(self, run_id: str, ttl_seconds: float) -> Pulse:
+        return self._heartbeats.pulse(run_id, ttl_seconds, self.clock)
 
-    def _reader(self) -> Journal:
+    def reader(self) -> Journal:
         """The store for looking; raises FM-CONTROL-001 if there is none."""
         with self._opening:
             if self._store is None:
@@ -230,18 +220,18 @@ class Store:
                 self._store = self._journal()
             return self._store
 
-    def _has_store(self) -> bool:
+    def exists(self) -> bool:
         return self._store is not None or self._log.exists()
 
-    def _reader_or_empty(self) -> Journal:
+    def reader_or_empty(self) -> Journal:
         """The store for a preview: an empty one where none was created yet."""
         from floodmark.control.memory import MemoryEventLog
 
         if self._store is None and not self._log.exists():
-            return Journal(MemoryEventLog(), actor=self.actor, clock=self._clock)
-        return self._reader()
+            return Journal(MemoryEventLog(), actor=self.actor, clock=self.clock)
+        return self.reader()
 
-    def _writer(self) -> Journal:
+    def writer(self) -> Journal:
         """The store for writing; created if there is none."""
         with self._opening:
             if self._store is None:
@@ -263,17 +253,17 @@ class Store:
         return Journal(
             self._log,
             actor=self.actor,
-            clock=self._clock,
+            clock=self.clock,
             op_ids=self.outside.ids.operation,
-            observer=self._publisher.observe,
+            observer=self.publisher.observe,
             chance=self.outside.chance,
             apply_one=self.outside.apply,
         )
 
-    def _new_batch_id(self) -> str:
-        return self.outside.ids.batch(self._clock.now())
+    def new_batch_id(self) -> str:
+        return self.outside.ids.batch(self.clock.now())
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
         """Refresh the published tables, and compact the journal if that is due.
 
         What was journaled stands whatever happens here: a table that cannot be refreshed lags
@@ -282,22 +272,22 @@ class Store:
         if self._store is None or self._is_coalescing:
             return
         try:
-            self._publisher.publish(self._store)
-            self._register_tables()
+            self.publisher.publish(self._store)
+            self.register_tables()
         except ControlError as error:
             log.warning("%s", error.in_one_line())
 
-    def _register_tables(self) -> None:
+    def register_tables(self) -> None:
         if self.spark is not None and self.schema:
             from floodmark.engines.catalog import register_control_tables
 
             register_control_tables(self.spark, self.control, self.schema)
 
-    def _lake(self) -> str:
+    def lake(self) -> str:
         """The folder beside the control store."""
         return self.control.rpartition("/")[0]
 
-    def _name_tables_again(self, state: State) -> None:
+    def name_tables_again(self, state: State) -> None:
         """Tell a catalog that goes with the process the names that the store remembers.
 
         Only of tables that are still where they were; what a lasting catalog forgot, it was told.

@@ -208,12 +208,12 @@ class Project:
             databases=Databases(self.settings.connections, vault, plugins),
             outside=self._outside,
         )
-        coordinator.readers = {
+        coordinator.store.readers = {
             **self._database_readers(coordinator, vault),
             **file_readers_of(self.file, coordinator.control, coordinator.storage, plugins),
             **self._source_readers(coordinator, vault),
         }
-        coordinator.writes = {each.name: each.specs for each in self.file.pipelines}
+        coordinator.store.writes = {each.name: each.specs for each in self.file.pipelines}
         return coordinator
 
     def _database_readers(self, coordinator: Coordinator, vault: Vault) -> Readers:
@@ -278,7 +278,7 @@ class Project:
 
     def _failed_pipelines(self) -> set[str]:
         """The pipelines whose latest run in an open batch failed."""
-        state = self.coordinator.state_if_any()
+        state = self.coordinator.look.state_if_any()
         batches = state.open_batches() if state else ()
         return {r.pipeline for b in batches for r in b.runs.values() if r.status == "FAILED"}
 
@@ -295,10 +295,10 @@ class Project:
     def parents(self) -> dict[str, list[str]]:
         """The pipelines that write what each one reads: by the files, and as functions have done."""
         parents = parents_of(self.file.pipelines)
-        writers = written_so_far(self.coordinator.state_if_any())
+        writers = written_so_far(self.coordinator.look.state_if_any())
         for name, pipeline in self.pipelines.items() if writers else ():
             read = (*pipeline.upstreams, *pipeline.lookups)
-            before = (writers.get(self.coordinator.stored_name(u), ()) for u in read)
+            before = (writers.get(self.coordinator.look.stored_name(u), ()) for u in read)
             known = [w for each in before for w in each if w in self.pipelines and w != name]
             parents[name] = list(dict.fromkeys([*parents[name], *known]))
         return parents
@@ -314,14 +314,14 @@ class Project:
         names = [u for pipeline in self.settings.pipelines for u in pipeline.upstreams]
         unknown = self.unresolved()
         known = [name for name in names if name not in unknown]
-        return list(dict.fromkeys(self.coordinator.stored_name(name) for name in known))
+        return list(dict.fromkeys(self.coordinator.look.stored_name(name) for name in known))
 
     def unresolved(self, scopes: Iterable[str] | None = None) -> list[str]:
         """The catalog names, of all scopes or of these, that Spark has to be asked for."""
         chosen = self._scopes if scopes is None else scopes
         members = [each for scope in chosen for each in self.members(scope).values()]
         names = dict.fromkeys(upstream.name for each in members for upstream in each)
-        return self.coordinator.names.to_ask(names)
+        return self.coordinator.store.names.to_ask(names)
 
     def connect_names(self, scopes: Iterable[str], watcher: Watcher) -> None:
         """Start Spark if a catalog name of these scopes has to be asked for; the run uses it too."""
@@ -363,11 +363,11 @@ class Project:
             preview = partial(self.preview_scope, on_lost_range=on_lost_range, scratch=Scratch())
             plans = [self._plan_scope(preview, *scope, max_versions) for scope in scopes.items()]
             plans = with_followers(plans, scopes, self.parents())
-            name_of = self.coordinator.stored_name
+            name_of = self.coordinator.look.stored_name
             return [advised(each, self._resolved(each.scope), name_of) for each in plans]
         self.connect_names(scopes, watcher or Nobody())
         freezing = partial(self.freeze_scope, on_lost_range=on_lost_range)
-        with self.coordinator.coalesce():
+        with self.coordinator.store.coalesce():
             return [self._plan_scope(freezing, *scope, max_versions) for scope in scopes.items()]
 
     def _plan_scope(
@@ -377,7 +377,7 @@ class Project:
         chosen: Sequence[PipelineSettings],
         max_versions: int | None,
     ) -> ScopePlan:
-        found = strays(self.coordinator.state_if_any(), scope, self.members(scope))
+        found = strays(self.coordinator.look.state_if_any(), scope, self.members(scope))
         try:
             return ScopePlan(scope, batch=make(scope, chosen, max_versions), strays=found)
         except FloodmarkError as error:
@@ -474,11 +474,11 @@ class Project:
         refuse_debts(self.coordinator, anew)
         self.functions(sorted(anew))
         self.connect_names(scopes, shift.watcher)
-        with self.coordinator.coalesce():
+        with self.coordinator.store.coalesce():
             order = order_of(scopes, self._scopes, self.parents())
             summary = shift.run_units(order, max_versions)
             if not summary.batches:  # no finalize has looked for what a crash left behind
-                self.coordinator.sweep_landing()
+                self.coordinator.running.sweep_landing()
             return summary
 
     def retry(
@@ -529,7 +529,7 @@ class Project:
         finished, or if it is of another store; nothing is run then.
         """
         plan = planfile.read_plan_file(Path(path))
-        state = self.coordinator.state_if_any()
+        state = self.coordinator.look.state_if_any()
         control_id = state.control_id if state else ""
         planfile.refuse_other_store(plan, control_id, self.coordinator.control)
         batches = [self._batch_of(plan, batch_id) for batch_id in plan.batch_ids]
@@ -555,7 +555,7 @@ class Project:
             )
             for batch in batches
         ]
-        with self.coordinator.coalesce():
+        with self.coordinator.store.coalesce():
             shift = self._shift(
                 jobs,
                 None,
@@ -633,7 +633,7 @@ class Project:
     ) -> dict[str, list[PipelineSettings]]:
         """The pipelines that read an upstream, by scope; raises FM-CONFIG-007 if none does."""
         refuse_elsewhere(self.file, self.coordinator)
-        name_of = self.coordinator.stored_name
+        name_of = self.coordinator.look.stored_name
         found = {
             scope: [p for p in each if name_of(upstream) in map(name_of, p.upstreams)]
             for scope, each in self._to_run(pipelines).items()
@@ -659,7 +659,7 @@ class Project:
         Of a cancelled batch all of them: running them is then refused with the reason.
         """
         names = list(batch.required) if batch.is_cancelled else batch.unfinished_pipelines()
-        registered = self.coordinator.state().pipelines
+        registered = self.coordinator.look.state().pipelines
         resting = {name for name, pipeline in registered.items() if pipeline.is_paused}
         return [p for p in names if (p not in resting if pipelines is None else p in pipelines)]
 
@@ -668,7 +668,7 @@ class Project:
         before = batch.seq or 0
         return [
             each
-            for each in self.coordinator.state().open_batches(batch.scope)
+            for each in self.coordinator.look.state().open_batches(batch.scope)
             if each.is_ordered and each.seq < before and self.unfinished(each, pipelines)
         ]
 
@@ -690,7 +690,7 @@ class Project:
             self._no_session = error
             raise
         if is_in_memory(self.coordinator.spark):  # nobody could read tables registered there
-            self.coordinator.schema = None
+            self.coordinator.store.schema = None
         self._has_session = True
 
     def _shift(

@@ -72,7 +72,7 @@ def _shared(target: str, pipeline: str, nodes: Sequence[str]) -> ConfigError:
 
 def refuse_debts(coordinator: Coordinator, pipelines: Collection[str]) -> None:
     """Raise FM-CONTROL-020 for a pipeline that has another batch to finish first."""
-    state = coordinator.state_if_any() if pipelines else None
+    state = coordinator.look.state_if_any() if pipelines else None
     for name in sorted(pipelines):
         if state is not None and name in state.pipelines and not _has_begun(state, name):
             operations.refuse_debts(state, name)
@@ -83,10 +83,10 @@ def begin_anew(coordinator: Coordinator, pipelines: Collection[str]) -> None:
 
     Raises FM-CONTROL-020 for a pipeline that has another batch to finish first.
     """
-    state = coordinator.state_if_any() if pipelines else None
+    state = coordinator.look.state_if_any() if pipelines else None
     for name in sorted(pipelines):
         if state is not None and name in state.pipelines and not _has_begun(state, name):
-            coordinator.refresh(name)
+            coordinator.admin.refresh(name)
 
 
 def _has_begun(state: State, pipeline: str) -> bool:

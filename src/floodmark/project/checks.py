@@ -92,12 +92,12 @@ class Checks:
     def _is_remote(self, upstream: str, pipeline: ResolvedPipeline) -> bool:
         """Whether an upstream is on another machine, or has a name that only Spark resolves."""
         if is_of_project(upstream):
-            reader = self.coordinator.readers[pipeline.name, upstream]
+            reader = self.coordinator.store.readers[pipeline.name, upstream]
             return not is_local(getattr(reader, "root", ""))
-        if self.coordinator.names.to_ask([upstream]):
+        if self.coordinator.store.names.to_ask([upstream]):
             return self.coordinator.spark is None
-        stored = self.coordinator.stored_name(upstream)
-        return not is_local(self.coordinator.names.place(stored))
+        stored = self.coordinator.look.stored_name(upstream)
+        return not is_local(self.coordinator.store.names.place(stored))
 
     def take_plans(self, plans: Sequence[ScopePlan]) -> None:
         """What planning refuses is refused here too, with its own way out."""
@@ -243,7 +243,7 @@ class Checks:
             if not (is_absent and may_come):
                 self._add(path, error)
             return
-        stored = self.coordinator.stored_name(upstream)
+        stored = self.coordinator.look.stored_name(upstream)
         other = names.setdefault((pipeline.settings.shared_scope, table_id), stored)
         if other != stored:
             self._add(path, _two_names(other, stored, table_id))
@@ -253,7 +253,7 @@ class Checks:
         if not self.connects:
             return
         try:
-            reader = reader_of(self.coordinator.readers, upstream, pipeline)
+            reader = reader_of(self.coordinator.store.readers, upstream, pipeline)
             reader.examine(datetime.now(UTC), self.coordinator.spark)
         except FloodmarkError as error:
             self._add(path, error)
@@ -262,7 +262,7 @@ class Checks:
         self, path: tuple[str | int, ...], upstream: str, pipeline: ResolvedPipeline
     ) -> None:
         """Whether there is a place where files could be; another machine is asked by --connect."""
-        reader = self.coordinator.readers[pipeline.name, upstream]
+        reader = self.coordinator.store.readers[pipeline.name, upstream]
         if not self._targets_are_known or not (self.connects or is_local(reader.root)):
             return
         node = pipeline.nodes[int(path[3])] if path[4:] == ("read",) else None
@@ -278,7 +278,7 @@ class Checks:
         """Name the targets that an older version has filled from CSV by other rules."""
         if not self._has_store_at_hand:
             return
-        for finding in read_by_older_rules(self.file, self.coordinator.state_if_any()):
+        for finding in read_by_older_rules(self.file, self.coordinator.look.state_if_any()):
             self._note(finding)
 
     def _path_of(
@@ -318,10 +318,10 @@ class Checks:
 
     def _table_id(self, upstream: str, pipeline: ResolvedPipeline) -> str:
         if self.coordinator.spark is not None:
-            self.coordinator.names.learn([upstream], journals=False)
-        self.coordinator.refuse_unresolved(upstream)
-        stored = self.coordinator.stored_name(upstream)
-        place = self.coordinator.names.place(stored)
+            self.coordinator.store.names.learn([upstream], journals=False)
+        self.coordinator.store.refuse_unresolved(upstream)
+        stored = self.coordinator.look.stored_name(upstream)
+        place = self.coordinator.store.names.place(stored)
         said = next(
             (d.upstream() for d in pipeline.settings.declared or () if d.name == upstream), None
         )
@@ -428,7 +428,7 @@ def moved_from(file: LoadedProject, coordinator: Coordinator) -> str | None:
 
     None once that folder is gone: tables that moved with the project are known by their ids.
     """
-    state = coordinator.state_if_any()
+    state = coordinator.look.state_if_any()
     if state is None:
         return None
     registered = {p.name: p.upstreams for p in state.pipelines.values()}
@@ -438,12 +438,12 @@ def moved_from(file: LoadedProject, coordinator: Coordinator) -> str | None:
     for pipeline in file.pipelines:
         upstreams, targets = registered.get(pipeline.name, ()), written.get(pipeline.name, ())
         for upstream in pipeline.settings.upstreams:
-            root = _other_root(upstream, coordinator.stored_name(upstream), upstreams)
+            root = _other_root(upstream, coordinator.look.stored_name(upstream), upstreams)
             # A folder of the project itself is where a name was misspelled, not where it came from.
             if root and not Path(root).is_relative_to(file.root) and Path(root).exists():
                 return root
         for target in pipeline.writes():
-            root = _other_root(target, coordinator.stored_name(target), targets)
+            root = _other_root(target, coordinator.look.stored_name(target), targets)
             # Only a copy: a lake may have another root by now.
             if root and (Path(root) / PROJECT_FILE).exists():
                 return root

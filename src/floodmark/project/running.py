@@ -136,7 +136,7 @@ class Shift:
         writers = course.writers(works, self.project)
         if not writers:
             return []
-        name_of = self.project.coordinator.stored_name
+        name_of = self.project.coordinator.look.stored_name
 
         def is_behind(unit: Unit) -> bool:
             return any(
@@ -203,7 +203,7 @@ class Shift:
         # The boundary to the user's function: its error is recorded by then, and shown at the end.
         coordinator, root = self.project.coordinator, self.project.root
         try:
-            coordinator.refuse_if_leased(name, batch_id)
+            coordinator.running.refuse_if_leased(name, batch_id)
             self.project.ensure_session(self.watcher)
             self.crew.go_on()
             self.watcher.started(name, batch_id)

@@ -41,7 +41,7 @@ class _StillHeld(Exception):
 
 
 @dataclass(frozen=True)
-class LeaseOffice:
+class Leases:
     """Grants leases through the journal, watching heartbeats by its own monotonic clock."""
 
     store: ControlStore

@@ -31,7 +31,7 @@ from floodmark.run.deferred import freeze_ends
 from floodmark.run.edges import Edges
 from floodmark.run.engine import Engine
 from floodmark.run.landing import Landing
-from floodmark.run.leases import Lease, LeaseOffice
+from floodmark.run.leases import Lease, Leases
 from floodmark.run.limits import (
     NO_LIMITS,
     Limits,
@@ -60,7 +60,7 @@ class Runner:
     """Runs pipelines of planned batches; everything it needs is handed in."""
 
     store: ControlStore
-    office: LeaseOffice
+    office: Leases
     pulse: PulseFactory
     """Starts the signs of life of a run: run id and ttl in, an entered context out."""
     clock: Clock

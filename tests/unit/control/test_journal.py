@@ -13,7 +13,7 @@ from floodmark.errors import ControlError
 from floodmark.finalize import advance_watermarks
 from floodmark.model.clock import FrozenClock
 from floodmark.model.state import Holder, State
-from floodmark.run.leases import LeaseOffice
+from floodmark.run.leases import Leases
 
 from .conftest import HOLDER, Story, window
 
@@ -166,8 +166,8 @@ def planned(log: Unreliable) -> Journal:
     return journal
 
 
-def office(journal: Journal, name: str) -> LeaseOffice:
-    return LeaseOffice(journal, _NoBeats(), FrozenClock(), Holder(name, "", 1, ""), _is_gone)
+def office(journal: Journal, name: str) -> Leases:
+    return Leases(journal, _NoBeats(), FrozenClock(), Holder(name, "", 1, ""), _is_gone)
 
 
 def _is_gone(holder: Holder) -> bool:

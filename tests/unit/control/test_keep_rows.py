@@ -80,7 +80,7 @@ def answers(root: Path) -> dict[str, Any]:
         "gaps": coordinator.gaps(),
         "history": coordinator.history(),
         "checkpoints": coordinator.checkpoints(),
-        "tracks": tracks(coordinator.state(), str(root / "control"), Storage()),
+        "tracks": tracks(coordinator.look.state(), str(root / "control"), Storage()),
         "lag": [(lag.upstream, lag.versions_behind) for lag in coordinator.lag()],
         "sql": [rows_of(root / "control" / name, query) for name, query in SEED_SQL.items()],
     }
@@ -114,7 +114,7 @@ def everything(root: Path) -> dict[str, Counter[tuple[Any, ...]]]:
 def test_old_rows_move_to_the_archive_and_every_answer_stays(root: Path) -> None:
     before, all_rows = answers(root), everything(root)
 
-    done = coordinator_of(root).upkeep(keep_rows="400d")
+    done = coordinator_of(root).admin.upkeep(keep_rows="400d")
 
     control = root / "control"
     assert set(done.archived) == set(AGING)
@@ -136,7 +136,7 @@ def test_old_rows_move_to_the_archive_and_every_answer_stays(root: Path) -> None
 def test_without_a_policy_every_row_stays(root: Path) -> None:
     before = everything(root)
 
-    done = coordinator_of(root).upkeep()
+    done = coordinator_of(root).admin.upkeep()
 
     assert done.archived == {}
     assert not (root / "control/archive").exists()
@@ -145,10 +145,10 @@ def test_without_a_policy_every_row_stays(root: Path) -> None:
 
 def test_a_second_upkeep_moves_nothing_and_a_later_one_what_has_become_old(root: Path) -> None:
     all_rows = everything(root)
-    coordinator_of(root).upkeep(keep_rows=POLICY)
+    coordinator_of(root).admin.upkeep(keep_rows=POLICY)
 
-    assert coordinator_of(root).upkeep(keep_rows=POLICY).archived == {}
-    later = coordinator_of(root, days=-150).upkeep(keep_rows=POLICY)
+    assert coordinator_of(root).admin.upkeep(keep_rows=POLICY).archived == {}
+    later = coordinator_of(root, days=-150).admin.upkeep(keep_rows=POLICY)
 
     assert later.archived["watermarks"] == 2
     assert everything(root) == all_rows
@@ -163,7 +163,7 @@ def test_a_pipeline_that_no_longer_runs_keeps_its_last_success(root: Path) -> No
         Story(root, "append", pipelines=("copy",)).step(coordinator_of(root))
     before = answers(root)
 
-    coordinator_of(root).upkeep(keep_rows=0)
+    coordinator_of(root).admin.upkeep(keep_rows=0)
 
     assert answers(root) == before | {"sql": answers(root)["sql"]}
 
@@ -173,7 +173,7 @@ def test_an_open_batch_keeps_all_of_its_rows(root: Path) -> None:
     batch = old.create_batch()
     old.record_run("copy", str(batch.batch_id), status="FAILED", error="long ago")
 
-    coordinator_of(root).upkeep(keep_rows=0)
+    coordinator_of(root).admin.upkeep(keep_rows=0)
 
     numbers = {row["batch_seq"] for row in rows_of(root / "control/watermarks")}
     assert numbers == {len(AGES), len(AGES) + 1}  # and the one of the newest success
@@ -187,7 +187,7 @@ def test_a_batch_in_the_archive_is_found_by_its_id(root: Path) -> None:
     (first,) = [e["batch_id"] for e in _history(root) if e["kind"] == "PLAN"][:1]
     before = coordinator_of(root).frozen_set(first)
 
-    coordinator_of(root).upkeep(keep_rows=0)
+    coordinator_of(root).admin.upkeep(keep_rows=0)
 
     assert coordinator_of(root).frozen_set(first) == before
 
@@ -202,10 +202,10 @@ def test_a_gap_from_before_the_policy_is_still_shown(root: Path) -> None:
         churn_lake(root, number)
     old = coordinator_of(root, 450)
     mark = next(c.version for c in old.checkpoints() if c.upstream == upstream)
-    old.reset(upstream, to_version=mark + 2)
+    old.admin.reset(upstream, to_version=mark + 2)
     before = coordinator_of(root).gaps()
 
-    coordinator_of(root).upkeep(keep_rows=0)
+    coordinator_of(root).admin.upkeep(keep_rows=0)
 
     assert before
     assert coordinator_of(root).gaps() == before
@@ -213,16 +213,18 @@ def test_a_gap_from_before_the_policy_is_still_shown(root: Path) -> None:
 
 @pytest.mark.parametrize("lost", [(), ("watermarks", "pipeline_checkpoints", "history")])
 def test_a_rebuild_writes_what_the_policy_kept(root: Path, lost: tuple[str, ...]) -> None:
-    coordinator_of(root).upkeep(keep_rows=POLICY)
+    coordinator_of(root).admin.upkeep(keep_rows=POLICY)
     control = root / "control"
     before = {name: keys_of(control / name, name) for name in AGING}
     answered = answers(root)
     if lost:
-        coordinator_of(root).upkeep()  # the tables that are lost next are in the journal no more
+        coordinator_of(
+            root
+        ).admin.upkeep()  # the tables that are lost next are in the journal no more
     for name in lost[:2]:
         shutil.rmtree(control / name)
 
-    is_complete = coordinator_of(root).rebuild_tables()
+    is_complete = coordinator_of(root).admin.rebuild_tables()
 
     assert is_complete
     assert {name: keys_of(control / name, name) for name in AGING} == before
@@ -230,15 +232,15 @@ def test_a_rebuild_writes_what_the_policy_kept(root: Path, lost: tuple[str, ...]
 
 
 def test_an_export_holds_the_archive_and_fills_an_empty_place_only(root: Path) -> None:
-    coordinator_of(root).upkeep(keep_rows=POLICY)
-    content = coordinator_of(root).export_state(str(root / "store.jsonl"))
+    coordinator_of(root).admin.upkeep(keep_rows=POLICY)
+    content = coordinator_of(root).admin.export_state(str(root / "store.jsonl"))
     for name in ("_journal", "watermarks", "pipeline_checkpoints", "history"):
         shutil.rmtree(root / "control" / name)
 
     with pytest.raises(ControlError) as refused:
-        coordinator_of(root).import_state(str(root / "store.jsonl"))
+        coordinator_of(root).admin.import_state(str(root / "store.jsonl"))
     shutil.rmtree(root / "control")
-    imported = coordinator_of(root).import_state(str(root / "store.jsonl"))
+    imported = coordinator_of(root).admin.import_state(str(root / "store.jsonl"))
 
     assert refused.value.code == "FM-CONTROL-021"
     assert imported.events == content.events == len(coordinator_of(root).history())
@@ -246,30 +248,30 @@ def test_an_export_holds_the_archive_and_fills_an_empty_place_only(root: Path) -
 
 
 def test_a_store_with_an_archive_is_restored_from_its_targets(root: Path) -> None:
-    coordinator_of(root).upkeep(keep_rows=POLICY)
+    coordinator_of(root).admin.upkeep(keep_rows=POLICY)
     marks = {c.upstream: c.version for c in coordinator_of(root).checkpoints()}
     shutil.rmtree(root / "control")
     targets = [str(root / t) for writes in crash.WRITES.values() for _, t in writes]
 
-    coordinator_of(root).rebuild_from_targets(targets)
+    coordinator_of(root).admin.rebuild_from_targets(targets)
 
     assert {c.upstream: c.version for c in coordinator_of(root).checkpoints()} == marks
     Story(root, "append").register(coordinator_of(root))
     Story(root, "append").step(coordinator_of(root))
-    coordinator_of(root, days=-500).upkeep(keep_rows=POLICY)
+    coordinator_of(root, days=-500).admin.upkeep(keep_rows=POLICY)
     assert all(f.ok for f in coordinator_of(root).verify())
 
 
 def test_an_archive_that_was_taken_away_is_said_and_nothing_breaks(root: Path) -> None:
-    coordinator_of(root).upkeep(keep_rows=POLICY)
+    coordinator_of(root).admin.upkeep(keep_rows=POLICY)
     shutil.rmtree(root / "control/archive")
     control = root / "control"
     before = {name: keys_of(control / name, name) for name in AGING}
 
     problems = [f.name for f in coordinator_of(root).verify() if not f.ok]
-    is_complete = coordinator_of(root).rebuild_tables()
+    is_complete = coordinator_of(root).admin.rebuild_tables()
     Story(root, "append").step(coordinator_of(root))
-    folded = coordinator_of(root).upkeep(keep_rows=POLICY).folded_events
+    folded = coordinator_of(root).admin.upkeep(keep_rows=POLICY).folded_events
 
     assert "history" in problems
     assert not is_complete
@@ -283,7 +285,7 @@ def test_small_files_of_the_archive_are_joined(root: Path, monkeypatch: pytest.M
     for number in range(30, 36):
         churn_lake(root, number)
         story.step(coordinator_of(root))
-        coordinator_of(root).upkeep(keep_rows=0)
+        coordinator_of(root).admin.upkeep(keep_rows=0)
         counts.append(DeltaTable(root / "control/archive/history").get_add_actions().num_rows)
 
     assert max(counts) <= 3
@@ -295,13 +297,13 @@ def test_the_archive_of_another_store_is_refused(root: Path, tmp_path_factory: A
     other = tmp_path_factory.mktemp("other")
     build_lake(other)
     Story(other, "append").tell()
-    coordinator_of(root).upkeep(keep_rows=POLICY)
-    coordinator_of(other).upkeep()
+    coordinator_of(root).admin.upkeep(keep_rows=POLICY)
+    coordinator_of(other).admin.upkeep()
     shutil.copytree(root / "control/archive", other / "control/archive")
     history = _history(other)
 
     for call in (
-        lambda: coordinator_of(other).upkeep(keep_rows=0),
+        lambda: coordinator_of(other).admin.upkeep(keep_rows=0),
         lambda: coordinator_of(other).verify(),
     ):
         with pytest.raises(ControlError) as refused:
@@ -314,7 +316,7 @@ def test_the_archive_of_another_store_is_refused(root: Path, tmp_path_factory: A
 
 
 def keep_rows(root: str) -> None:
-    coordinator_of(Path(root)).upkeep(keep_rows=POLICY)
+    coordinator_of(Path(root)).admin.upkeep(keep_rows=POLICY)
 
 
 @pytest.mark.parametrize("point", failpoints.ARCHIVE_POINTS)
@@ -333,8 +335,8 @@ def test_killed_anywhere_no_row_is_lost_or_archived_twice(root: Path, point: str
         assert all(set(rows.values()) <= {1} for rows in archived.values())
         assert answers(root) == before
     Story(root, "append").step(coordinator_of(root))  # ordinary commands
-    coordinator_of(root).rebuild_tables()
-    coordinator_of(root).upkeep(0, allow_short=True, keep_rows=POLICY)
+    coordinator_of(root).admin.rebuild_tables()
+    coordinator_of(root).admin.upkeep(0, allow_short=True, keep_rows=POLICY)
     assert end_state(str(root))["problems"] == []
     assert all(set(rows.values()) == {1} for rows in everything(root).values())
     assert everything(root)["history"].keys() >= all_rows["history"].keys()
@@ -382,7 +384,7 @@ def test_killed_before_and_behind_its_move_every_answer_stays(root: Path, point:
 
 
 def keep_rows_and_no_files(root: str) -> None:
-    coordinator_of(Path(root)).upkeep(0, allow_short=True, keep_rows=POLICY)
+    coordinator_of(Path(root)).admin.upkeep(0, allow_short=True, keep_rows=POLICY)
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
@@ -396,10 +398,10 @@ def test_a_rebuild_of_a_store_that_was_killed_in_its_move_gives_the_same_answers
 
     for name in ("watermarks", "pipeline_checkpoints"):
         shutil.rmtree(root / "control" / name)
-    coordinator_of(root).rebuild_tables()
+    coordinator_of(root).admin.rebuild_tables()
 
     assert answers(root) == before
     assert all(everything(root)[name].keys() == all_rows[name].keys() for name in AGING)
-    coordinator_of(root).upkeep(keep_rows=POLICY)
+    coordinator_of(root).admin.upkeep(keep_rows=POLICY)
     assert all(set(rows.values()) == {1} for rows in everything(root).values())
     assert answers(root) == before

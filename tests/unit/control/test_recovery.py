@@ -57,11 +57,11 @@ def test_after_a_rebuild_the_next_batches_lead_where_they_would_have(
 ) -> None:
     undisturbed = go_on(tell(tmp_path / "undisturbed", mode))
     story = tell(tmp_path / "lost", mode)
-    before = story.coordinator().state()
+    before = story.coordinator().look.state()
 
-    content = lose_store(story).rebuild_from_targets(TARGETS)
+    content = lose_store(story).admin.rebuild_from_targets(TARGETS)
 
-    after = story.coordinator().state()
+    after = story.coordinator().look.state()
     assert content.control_id == before.control_id
     assert after.batch_seq == before.batch_seq
     assert {k: m.version for k, m in after.marks.items()} == {
@@ -78,7 +78,7 @@ def test_a_table_that_was_recreated_stands_where_its_newest_batch_ended(tmp_path
     story.step(story.coordinator())
     shutil.rmtree(tmp_path / CUSTOMERS)
     append_rows(tmp_path, CUSTOMERS, [(1, 1), (70, 7)])
-    story.coordinator().reset(str(tmp_path / CUSTOMERS))
+    story.coordinator().admin.reset(str(tmp_path / CUSTOMERS))
     keep = {"mode": "merge", "keys": ["id"], "missing": "keep"}
     coordinator = story.coordinator()
     batch = str(coordinator.create_batch().batch_id)
@@ -90,11 +90,11 @@ def test_a_table_that_was_recreated_stands_where_its_newest_batch_ended(tmp_path
 
         coordinator.run_pipeline(pipeline, batch, write)
     coordinator.finalize_batch(batch)
-    before = {k: (m.version, m.table_id) for k, m in coordinator.state().marks.items()}
+    before = {k: (m.version, m.table_id) for k, m in coordinator.look.state().marks.items()}
 
-    lose_store(story).rebuild_from_targets(TARGETS)
+    lose_store(story).admin.rebuild_from_targets(TARGETS)
 
-    after = story.coordinator().state().marks
+    after = story.coordinator().look.state().marks
     assert {k: (m.version, m.table_id) for k, m in after.items()} == before
     assert story.coordinator().create_batch().status == "NOOP"
 
@@ -102,7 +102,7 @@ def test_a_table_that_was_recreated_stands_where_its_newest_batch_ended(tmp_path
 def test_it_says_what_could_not_be_restored(tmp_path: Path) -> None:
     story = tell(tmp_path)
 
-    content = lose_store(story).rebuild_from_targets(
+    content = lose_store(story).admin.rebuild_from_targets(
         TARGETS, {"copy": ("default", [ORDERS]), "silent": ("default", [ORDERS])}
     )
 
@@ -115,9 +115,9 @@ def test_a_name_of_a_catalog_is_not_taken_for_a_path(tmp_path: Path) -> None:
     story = tell(tmp_path)
     known = {"copy": ("default", [ORDERS, "lake.customers"])}
 
-    content = lose_store(story).rebuild_from_targets(TARGETS, known)
+    content = lose_store(story).admin.rebuild_from_targets(TARGETS, known)
 
-    upstreams = story.coordinator().state().pipelines["copy"].upstreams
+    upstreams = story.coordinator().look.state().pipelines["copy"].upstreams
     assert not any("lake.customers" in upstream for upstream in upstreams)
     assert any("names of a catalog and lookups" in text for text in content.not_restored)
 
@@ -125,7 +125,7 @@ def test_a_name_of_a_catalog_is_not_taken_for_a_path(tmp_path: Path) -> None:
 def test_nothing_new_is_planned_when_everything_was_done(tmp_path: Path) -> None:
     story = tell(tmp_path)
 
-    lose_store(story).rebuild_from_targets(TARGETS)
+    lose_store(story).admin.rebuild_from_targets(TARGETS)
 
     assert story.coordinator().create_batch().status == "NOOP"
     assert [f for f in story.coordinator().verify() if not f.ok] == []
@@ -150,7 +150,7 @@ def test_a_batch_that_some_writes_hold_is_open_again_and_is_finished(
     monkeypatch.delenv("FLOODMARK_FAILPOINT")
     [lost] = story.coordinator().current_plan()
 
-    content = lose_store(story).rebuild_from_targets(TARGETS)
+    content = lose_store(story).admin.rebuild_from_targets(TARGETS)
     again = story.step(story.coordinator())
 
     assert content.open_batches == (lost.batch_id,)
@@ -160,20 +160,20 @@ def test_a_batch_that_some_writes_hold_is_open_again_and_is_finished(
 
 def test_a_store_that_is_there_is_never_replaced(tmp_path: Path) -> None:
     story = tell(tmp_path)
-    before = story.coordinator().state()
+    before = story.coordinator().look.state()
 
     with pytest.raises(FloodmarkError) as caught:
-        story.coordinator().rebuild_from_targets(TARGETS)
+        story.coordinator().admin.rebuild_from_targets(TARGETS)
 
     assert caught.value.code == "FM-CONTROL-021"
-    assert story.coordinator().state() == before
+    assert story.coordinator().look.state() == before
 
 
 def test_targets_of_no_store_are_refused(tmp_path: Path) -> None:
     story = tell(tmp_path)
 
     with pytest.raises(FloodmarkError) as caught:
-        lose_store(story).rebuild_from_targets([ORDERS])
+        lose_store(story).admin.rebuild_from_targets([ORDERS])
 
     assert caught.value.code == "FM-CONTROL-024"
     assert not (tmp_path / "control").exists()
@@ -184,7 +184,7 @@ def test_targets_of_two_stores_are_refused(tmp_path: Path) -> None:
     shutil.copytree(second.root / "sinks/first", first.root / "sinks/other")
 
     with pytest.raises(FloodmarkError) as caught:
-        lose_store(first).rebuild_from_targets([*TARGETS, "./sinks/other"])
+        lose_store(first).admin.rebuild_from_targets([*TARGETS, "./sinks/other"])
 
     assert caught.value.code == "FM-CONTROL-024"
     assert "several" in caught.value.title
@@ -194,13 +194,13 @@ def test_a_target_that_was_not_named_is_not_written_twice(tmp_path: Path) -> Non
     story = tell(tmp_path)
     named = [target for _, target in WRITES["copy"]]
 
-    lose_store(story).rebuild_from_targets(
+    lose_store(story).admin.rebuild_from_targets(
         named, {name: ("default", upstreams) for name, upstreams in PIPELINES.items()}
     )
     coordinator = story.coordinator()
     churn_lake(tmp_path, 1)
     coordinator.create_batch()
-    [first, *_] = coordinator.state().batches_owed_by("wide")
+    [first, *_] = coordinator.look.state().batches_owed_by("wide")
 
     with pytest.raises(FloodmarkError) as caught:
         coordinator.run_pipeline("wide", first.batch_id, story.function("wide"))
@@ -210,14 +210,14 @@ def test_a_target_that_was_not_named_is_not_written_twice(tmp_path: Path) -> Non
 
 def test_a_rebuilt_store_can_be_kept_up_exported_and_rebuilt(tmp_path: Path) -> None:
     story = tell(tmp_path)
-    lose_store(story).rebuild_from_targets(TARGETS)
+    lose_store(story).admin.rebuild_from_targets(TARGETS)
     go_on(story)
     coordinator = story.coordinator()
 
-    done = coordinator.upkeep(0, allow_short=True)
-    exported = coordinator.export_state(str(tmp_path / "out"))
+    done = coordinator.admin.upkeep(0, allow_short=True)
+    exported = coordinator.admin.export_state(str(tmp_path / "out"))
 
     assert done.folded_events == exported.events
-    assert coordinator.rebuild_tables()
+    assert coordinator.admin.rebuild_tables()
     assert [f for f in story.coordinator().verify() if not f.ok] == []
     assert "log" not in os.listdir(tmp_path)

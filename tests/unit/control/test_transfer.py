@@ -21,7 +21,7 @@ def story(tmp_path: Path) -> Story:
     told = Story(tmp_path, "append")
     coordinator = told.coordinator()
     told.tell(coordinator)
-    coordinator.upkeep()
+    coordinator.admin.upkeep()
     churn_lake(tmp_path, 1)
     coordinator.create_batch()
     return told
@@ -30,7 +30,7 @@ def story(tmp_path: Path) -> Story:
 @pytest.fixture
 def file(story: Story) -> Path:
     path = story.root / "store.jsonl"
-    story.coordinator().export_state(str(path))
+    story.coordinator().admin.export_state(str(path))
     return path
 
 
@@ -39,9 +39,9 @@ def lose_store(story: Story) -> None:
 
 
 def test_an_export_says_what_is_in_it(story: Story) -> None:
-    content = story.coordinator().export_state(str(story.root / "out.jsonl"))
+    content = story.coordinator().admin.export_state(str(story.root / "out.jsonl"))
 
-    state = story.coordinator().state()
+    state = story.coordinator().look.state()
     assert content.control_id == state.control_id
     assert content.events == state.seq
     assert (content.batches, content.watermarks) == (3, 2)
@@ -52,13 +52,13 @@ def test_an_export_says_what_is_in_it(story: Story) -> None:
 
 def test_an_imported_store_is_the_same_store_and_goes_on(story: Story, file: Path) -> None:
     before = story.coordinator()
-    state, history = before.state(), before.history()
+    state, history = before.look.state(), before.history()
     lose_store(story)
 
-    content = story.coordinator().import_state(str(file))
+    content = story.coordinator().admin.import_state(str(file))
 
     after = story.coordinator()
-    assert after.state() == state
+    assert after.look.state() == state
     assert after.history() == history
     assert content.control_id == state.control_id
     story.step(after)
@@ -66,20 +66,20 @@ def test_an_imported_store_is_the_same_store_and_goes_on(story: Story, file: Pat
 
 
 def test_an_import_into_a_store_is_refused_and_changes_nothing(story: Story, file: Path) -> None:
-    state = story.coordinator().state()
+    state = story.coordinator().look.state()
 
     with pytest.raises(FloodmarkError) as caught:
-        story.coordinator().import_state(str(file))
+        story.coordinator().admin.import_state(str(file))
 
     assert caught.value.code == "FM-CONTROL-021"
-    assert story.coordinator().state() == state
+    assert story.coordinator().look.state() == state
 
 
 def test_an_import_beside_published_tables_is_refused(story: Story, file: Path) -> None:
     shutil.rmtree(story.root / "control/_journal")
 
     with pytest.raises(FloodmarkError) as caught:
-        story.coordinator().import_state(str(file))
+        story.coordinator().admin.import_state(str(file))
 
     assert caught.value.code == "FM-CONTROL-021"
     assert not (story.root / "control/_journal").exists()
@@ -90,25 +90,25 @@ def test_an_import_that_was_killed_before_its_commit_can_be_repeated(
 ) -> None:
     from floodmark import failpoints
 
-    state = story.coordinator().state()
+    state = story.coordinator().look.state()
     lose_store(story)
     failpoints.rearm()
     monkeypatch.setenv("FLOODMARK_FAILPOINT", "journal.after_data_file")
     monkeypatch.setenv("FLOODMARK_FAILPOINT_ACTION", "raise")
     with pytest.raises(failpoints.FailpointReached):
-        story.coordinator().import_state(str(file))
+        story.coordinator().admin.import_state(str(file))
     monkeypatch.delenv("FLOODMARK_FAILPOINT")
 
-    story.coordinator().import_state(str(file))
+    story.coordinator().admin.import_state(str(file))
 
-    assert story.coordinator().state() == state
+    assert story.coordinator().look.state() == state
 
 
 def test_an_export_never_replaces_a_file(story: Story, file: Path) -> None:
     before = file.read_bytes()
 
     with pytest.raises(FloodmarkError) as caught:
-        story.coordinator().export_state(str(file))
+        story.coordinator().admin.export_state(str(file))
 
     assert caught.value.code == "FM-CONFIG-007"
     assert file.read_bytes() == before
@@ -146,7 +146,7 @@ def test_a_damaged_file_is_refused_and_no_store_is_made(
     file.write_text("\n".join(damage(file.read_text().splitlines())))
 
     with pytest.raises(FloodmarkError) as caught:
-        story.coordinator().import_state(str(file))
+        story.coordinator().admin.import_state(str(file))
 
     assert caught.value.code == "FM-CONTROL-022"
     assert not (story.root / "control").exists()
@@ -154,6 +154,6 @@ def test_a_damaged_file_is_refused_and_no_store_is_made(
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FloodmarkError) as caught:
-        fm.Coordinator(str(tmp_path / "control")).import_state(str(tmp_path / "none"))
+        fm.Coordinator(str(tmp_path / "control")).admin.import_state(str(tmp_path / "none"))
 
     assert caught.value.code == "FM-CONTROL-022"

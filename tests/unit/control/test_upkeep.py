@@ -52,7 +52,7 @@ def make_older(folder: Path, seconds: float) -> None:
 def settled(coordinator: fm.Coordinator) -> dict[str, Any]:
     """What an upkeep must not change."""
     return {
-        "state": coordinator.state(),
+        "state": coordinator.look.state(),
         "history": coordinator.history(),
         "problems": [finding for finding in coordinator.verify() if not finding.ok],
     }
@@ -63,7 +63,7 @@ def test_it_folds_joins_and_removes_and_nothing_is_lost(story: Story) -> None:
     judged = end_state(str(story.root))
     count = len(files(story.root / "control"))
 
-    done = story.coordinator().upkeep(0, allow_short=True)
+    done = story.coordinator().admin.upkeep(0, allow_short=True)
 
     assert done.folded_events == len(before["history"]) == done.history_events
     assert {"pipeline_checkpoints", "history"} <= set(done.joined)
@@ -77,9 +77,9 @@ def test_it_folds_joins_and_removes_and_nothing_is_lost(story: Story) -> None:
 
 
 def test_a_second_upkeep_has_nothing_to_do(story: Story) -> None:
-    story.coordinator().upkeep(0, allow_short=True)
+    story.coordinator().admin.upkeep(0, allow_short=True)
 
-    again = story.coordinator().upkeep(0, allow_short=True)
+    again = story.coordinator().admin.upkeep(0, allow_short=True)
 
     assert (again.folded_events, again.joined, again.removed_heartbeats) == (0, {}, 0)
     assert again.removed_files == 0
@@ -94,7 +94,7 @@ def test_files_younger_than_the_retention_stay(story: Story, prefix: str) -> Non
     os.utime(orphan, (time.time() - 2 * HOUR,) * 2)
     fresh.write_text("a writer is about to commit this")
 
-    done = story.coordinator().upkeep(HOUR)
+    done = story.coordinator().admin.upkeep(HOUR)
 
     assert not orphan.exists()
     assert fresh.exists()
@@ -109,7 +109,7 @@ def test_commits_below_the_checkpoint_go_and_the_store_reads_the_same(story: Sto
     assert list(log.glob("*.checkpoint.parquet"))
     make_older(story.root / "control", 2 * HOUR)
 
-    coordinator.upkeep(HOUR)
+    coordinator.admin.upkeep(HOUR)
 
     versions = sorted(int(file.stem) for file in log.glob("*.json"))
     assert versions[0] == 19
@@ -123,7 +123,7 @@ def test_young_commits_stay_and_so_do_those_behind_them(story: Story) -> None:
     fresh = log / f"{7:020d}.json"
     os.utime(fresh)
 
-    story.coordinator().upkeep(HOUR)
+    story.coordinator().admin.upkeep(HOUR)
 
     versions = sorted(int(file.stem) for file in log.glob("*.json"))
     assert versions == list(range(7, versions[-1] + 1))
@@ -137,13 +137,13 @@ def test_a_reader_that_slept_through_it_goes_on(story: Story) -> None:
     churn_lake(story.root, 1)
     story.step(coordinator)
     make_older(story.root / "control", 2 * HOUR)
-    coordinator.upkeep(0, allow_short=True)
+    coordinator.admin.upkeep(0, allow_short=True)
 
     state = asleep.commit(lambda _: [Registered("late", "other", ("/u",), "h")])
 
     assert early.batch_seq == 2
     assert state.batch_seq == 3
-    assert "late" in story.coordinator().state().pipelines
+    assert "late" in story.coordinator().look.state().pipelines
     assert [event.seq for event in story.coordinator().history()] == list(range(1, state.seq + 1))
 
 
@@ -151,7 +151,7 @@ def test_short_retention_needs_to_be_asked_for(story: Story) -> None:
     before = sorted(files(story.root))
 
     with pytest.raises(ConfigError) as caught:
-        story.coordinator().upkeep("30m")
+        story.coordinator().admin.upkeep("30m")
 
     assert caught.value.code == "FM-CONFIG-007"
     assert "--allow-short-retain" in str(caught.value.next)
@@ -160,7 +160,7 @@ def test_short_retention_needs_to_be_asked_for(story: Story) -> None:
 
 def test_there_must_be_a_store(tmp_path: Path) -> None:
     with pytest.raises(ControlError) as caught:
-        fm.Coordinator(str(tmp_path / "none")).upkeep()
+        fm.Coordinator(str(tmp_path / "none")).admin.upkeep()
 
     assert caught.value.code == "FM-CONTROL-001"
     assert not (tmp_path / "none").exists()
@@ -185,7 +185,7 @@ def test_signs_of_ended_and_silent_runs_go_and_those_of_live_ones_stay(story: St
     ended, just_ended = sign(story, "run_ended", 2 * HOUR), sign(story, "run_just_ended", 60)
     signs = [sign(story, live, 5 * HOUR), sign(story, silent, 48 * HOUR)]
 
-    done = coordinator.upkeep()
+    done = coordinator.admin.upkeep()
 
     assert done.removed_heartbeats == 2
     assert [path.exists() for path in (*signs, ended, just_ended)] == [True, False, False, True]
@@ -195,7 +195,7 @@ def test_signs_of_ended_and_silent_runs_go_and_those_of_live_ones_stay(story: St
 
 
 def keep_up(root: str) -> None:
-    Story(Path(root), "append").coordinator().upkeep(0, allow_short=True)
+    Story(Path(root), "append").coordinator().admin.upkeep(0, allow_short=True)
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_killed_in_the_middle_it_leaves_a_sound_store(
     assert settled(story.coordinator()) == before
     churn_lake(story.root, 1)
     story.step(story.coordinator())
-    story.coordinator().upkeep(0, allow_short=True)
+    story.coordinator().admin.upkeep(0, allow_short=True)
     assert end_state(str(story.root))["problems"] == []
     assert {t.name for t in TABLES} <= set(os.listdir(story.root / "control"))
 
@@ -236,7 +236,7 @@ def test_it_runs_beside_pipelines_and_nothing_is_lost_or_doubled(story: Story) -
 
     def keep_up_all_the_time() -> None:
         while not is_over.is_set():
-            folded.append(story.coordinator().upkeep(HOUR).folded_events)
+            folded.append(story.coordinator().admin.upkeep(HOUR).folded_events)
 
     keeper = threading.Thread(target=keep_up_all_the_time)
     keeper.start()
@@ -251,7 +251,7 @@ def test_it_runs_beside_pipelines_and_nothing_is_lost_or_doubled(story: Story) -
     assert sum(folded) > len(folded)
     judged = end_state(str(story.root))
     assert (judged["problems"], judged["history"]) == ([], [])
-    assert story.coordinator().state().batch_seq == 5
+    assert story.coordinator().look.state().batch_seq == 5
 
 
 class OvertakenLog(DeltaEventLog):
@@ -270,13 +270,13 @@ class OvertakenLog(DeltaEventLog):
 def test_a_journal_that_others_commit_to_is_folded_all_the_same(story: Story) -> None:
     coordinator = story.coordinator()
     projector = Projector(coordinator.control, Storage(None))
-    before = coordinator.state()
+    before = coordinator.look.state()
 
     assert upkeep.compact(OvertakenLog(coordinator.control, Storage(None)), projector)
 
     tail = DeltaEventLog(coordinator.control, Storage(None)).read(None)
     assert [e.kind for e in tail.events] == ["SNAPSHOT", *["REGISTER"] * 3]
-    after = story.coordinator().state()
+    after = story.coordinator().look.state()
     assert after.marks == before.marks
     assert len(after.pipelines) == len(before.pipelines) + 3
 
@@ -284,7 +284,7 @@ def test_a_journal_that_others_commit_to_is_folded_all_the_same(story: Story) ->
 def test_one_process_compacts_for_all(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "COMPACT_AFTER_FILES", 1)
     coordinator = story.coordinator()
-    coordinator.state()
+    coordinator.look.state()
     log = DeltaEventLog(coordinator.control, Storage(None))
     log.read(None)
     projector = Projector(coordinator.control, Storage(None))

@@ -62,12 +62,12 @@ def test_no_news_journals_nothing(coordinator: fm.Coordinator, grow: Append) -> 
     orders = grow("orders", 1)
     coordinator.register("p", [orders])
     finish(coordinator, coordinator.create_batch([orders]))
-    before = coordinator.state().seq
+    before = coordinator.look.state().seq
 
     batch = coordinator.create_batch([orders])
 
     assert (batch.status, batch.batch_id, batch.seq) == ("NOOP", None, None)
-    assert coordinator.state().seq == before
+    assert coordinator.look.state().seq == before
 
 
 def test_max_versions_limits_a_feed_window_exactly_but_never_a_snapshot(
@@ -140,10 +140,10 @@ def test_finalizing_twice_equals_once(coordinator: fm.Coordinator, grow: Append)
     coordinator.register("p", [orders])
     batch = coordinator.create_batch([orders])
     assert finish(coordinator, batch) == (orders,)
-    events = coordinator.state().seq
+    events = coordinator.look.state().seq
 
     assert coordinator.finalize_batch(str(batch.batch_id)) == ()
-    assert coordinator.state().seq == events
+    assert coordinator.look.state().seq == events
 
 
 def test_finalizing_an_older_batch_again_moves_no_watermark_back(
@@ -270,12 +270,12 @@ def test_a_batch_folded_out_of_the_state_is_still_known(
     assert fold_journal(coordinator.control, keep_windows=0)
     later = fm.Coordinator(coordinator.control, actor="later")
 
-    assert list(later.state().batches) == [newest.batch_id]
+    assert list(later.look.state().batches) == [newest.batch_id]
     assert later.frozen_set(str(batch.batch_id)) == {orders: 0}
     assert later.finalize_batch(str(batch.batch_id)) == ()
     repeat = later.run_pipeline("p", str(batch.batch_id), lambda inputs, run: None)
     assert (repeat.status, repeat.is_repeat) == ("SUCCESS", True)
-    assert [event.seq for event in later.history()] == list(range(1, later.state().seq + 1))
+    assert [event.seq for event in later.history()] == list(range(1, later.look.state().seq + 1))
     assert all(finding.ok for finding in later.verify())
 
 
@@ -293,7 +293,7 @@ BAD_CALLS: dict[str, tuple[str, Callable[[fm.Coordinator, Append], object]]] = {
     "schemas": ("FM-PLAN-030", lambda c, g: c.plan_schemas(["sales"])),
     "fallback": ("FM-CONFIG-007", lambda c, g: c.create_batch([g("a")], fallback="all")),  # type: ignore[arg-type]
     "bad status": ("FM-CONFIG-007", lambda c, g: c.record_run("p", "b", status="DONE")),  # type: ignore[arg-type]
-    "no store": ("FM-CONTROL-001", lambda c, g: c.state()),
+    "no store": ("FM-CONTROL-001", lambda c, g: c.look.state()),
 }
 
 
@@ -349,7 +349,7 @@ def test_a_feed_off_upstream_names_the_statement_that_switches_it_on(
     )
 
     window = coordinator.create_batch([orders]).window(orders)
-    findings = coordinator.doctor([orders])
+    findings = coordinator.admin.doctor([orders])
 
     assert statement in window.reason
     assert statement in [finding.next for finding in findings]

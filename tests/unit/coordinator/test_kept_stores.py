@@ -65,7 +65,7 @@ def test_its_open_batch_is_finished_and_the_next_one_follows(kept: Story) -> Non
 def test_columns_that_came_later_are_added_and_old_rows_do_not_tell(kept: Story) -> None:
     coordinator = kept.coordinator()
     again = kept.step(coordinator)
-    coordinator.upkeep(keep_rows=0)
+    coordinator.admin.upkeep(keep_rows=0)
 
     efforts = {row["batch_id"]: row for row in rows_of(f"{coordinator.control}/watermarks")}
     archived = rows_of(f"{coordinator.control}/archive/watermarks")
@@ -85,5 +85,5 @@ def rows_of(path: str) -> list[dict[str, Any]]:
 def test_its_tables_can_be_written_anew(kept: Story) -> None:
     coordinator = kept.coordinator()
 
-    assert coordinator.rebuild_tables()
+    assert coordinator.admin.rebuild_tables()
     assert problems(coordinator) == []

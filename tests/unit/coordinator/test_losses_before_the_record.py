@@ -73,7 +73,7 @@ def renamed(coordinator: fm.Coordinator, source: str, target: str) -> None:
     batch_id = str(coordinator.create_batch([source]).batch_id)
     coordinator.run_pipeline("old", batch_id, copying(source, target))
     coordinator.finalize_batch(batch_id)
-    coordinator.rename("old", "p")
+    coordinator.admin.rename("old", "p")
 
 
 def test_a_renamed_pipeline_knows_what_its_targets_lost(

@@ -112,7 +112,7 @@ def test_a_table_that_is_being_read_does_not_move(
 
     assert caught.value.code == "FM-PLAN-031"
     assert batch_id in str(caught.value.next)
-    assert coordinator.state().places == {orders: place}
+    assert coordinator.look.state().places == {orders: place}
 
 
 def test_another_table_in_the_old_place_is_refused_under_that_name(
@@ -135,10 +135,10 @@ def test_a_moved_table_is_reset_and_moves_back(
     place = moved(orders)
     grow("orders_new", 2)
     coordinator.register("p", [place])
-    coordinator.reset(place, to_version=1)
+    coordinator.admin.reset(place, to_version=1)
     shutil.move(place, orders)
 
     coordinator.register("p", [orders])
 
-    assert coordinator.state().places == {}
+    assert coordinator.look.state().places == {}
     assert [(c.upstream, c.version) for c in coordinator.checkpoints()] == [(orders, 1)]

@@ -110,11 +110,11 @@ def test_a_store_whose_maker_was_killed_before_its_first_event_gets_an_id(
         fm.Coordinator(control, actor="first").register("p", ["/u/a"])
     coordinator = fm.Coordinator(control, actor="second")
     if looks_first:
-        assert coordinator.state().control_id == ""
+        assert coordinator.look.state().control_id == ""
 
     coordinator.register("p", ["/u/a"])
 
-    assert coordinator.state().control_id != ""
+    assert coordinator.look.state().control_id != ""
     assert [event.kind for event in coordinator.history()] == ["CREATE", "REGISTER"]
 
 

@@ -47,7 +47,9 @@ class Lake:
         """What `floodmark run` does: plan, then run and finalize what is open, oldest first."""
         batch = self.coordinator.create_batch()
         for planned in self.coordinator.current_plan():
-            paused = [p.name for p in self.coordinator.state().pipelines.values() if p.is_paused]
+            paused = [
+                p.name for p in self.coordinator.look.state().pipelines.values() if p.is_paused
+            ]
             for pipeline in [p for p in planned.pipelines if p not in paused]:
                 self.run(pipeline, str(planned.batch_id), **options)
             self.coordinator.finalize_batch(str(planned.batch_id))
@@ -265,7 +267,7 @@ def test_a_removed_pipeline_no_longer_holds_anything(lake: Lake, grow: Append) -
     lake.coordinator.unregister("q")
 
     assert lake.coordinator.finalize_batch(str(batch.batch_id)) == (orders,)
-    assert list(lake.coordinator.state().pipelines) == ["p"]
+    assert list(lake.coordinator.look.state().pipelines) == ["p"]
     assert lake.unsound() == []
 
 
@@ -287,14 +289,14 @@ def test_a_pipeline_that_comes_back_after_its_removal_starts_from_the_beginning(
 def test_a_renamed_pipeline_goes_on_where_it_stands(lake: Lake, grow: Append) -> None:
     lake.begin(grow, "old")
 
-    lake.coordinator.rename("old", "new")
+    lake.coordinator.admin.rename("old", "new")
     grow("orders", 2)
     batch = lake.work()
 
     assert batch.pipelines == ("new",)
     assert (lake.ids("old", "orders"), lake.ids("new", "orders")) == ([1], [2])
     with pytest.raises(fm.FloodmarkError) as caught:
-        lake.coordinator.rename("new", "old")
+        lake.coordinator.admin.rename("new", "old")
     assert caught.value.code == "FM-CONTROL-019"
 
 
@@ -306,7 +308,7 @@ def test_a_refresh_loads_one_pipeline_again_and_moves_no_watermark(
     lake.work()
     mark = lake.coordinator.checkpoints([orders])[0].version
 
-    lake.coordinator.refresh("q")
+    lake.coordinator.admin.refresh("q")
     batch = lake.work(mode="overwrite")
 
     assert (batch.kind, batch.pipelines) == ("seed", ("q",))
@@ -321,7 +323,7 @@ def test_a_refresh_waits_for_open_batches(lake: Lake, grow: Append) -> None:
     lake.coordinator.create_batch()
 
     with pytest.raises(fm.FloodmarkError) as caught:
-        lake.coordinator.refresh("p")
+        lake.coordinator.admin.refresh("p")
 
     assert caught.value.code == "FM-CONTROL-020"
 

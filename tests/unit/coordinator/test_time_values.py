@@ -134,7 +134,7 @@ def test_what_is_no_committed_range_of_the_column_is_refused_with_what_to_type(
 
     assert found in f"{error.title} {error.found} {error.allowed}"
     assert f"floodmark backfill {lake.up} --from " in str(error.next)
-    assert not list(lake.c.state().open_batches())
+    assert not list(lake.c.look.state().open_batches())
 
 
 def test_values_for_an_upstream_with_versions_are_refused_with_what_to_type(
@@ -186,7 +186,7 @@ def test_a_backfill_does_not_move_the_mark_of_a_store_that_is_restored(
     run(lake, backfill(lake, at(1), at(2), allow_duplicates=True))
     lake.c = lake.opened(str(tmp_path / "restored"))
 
-    lake.c.rebuild_from_targets([str(tmp_path / "sinks" / "copy")])
+    lake.c.admin.rebuild_from_targets([str(tmp_path / "sinks" / "copy")])
 
     assert lake.c.checkpoints()[0].mark == mark(3)
 
@@ -195,7 +195,7 @@ def test_a_backfill_does_not_move_the_mark_of_a_store_that_is_restored(
 
 
 def reset(lake: Lake, to: Any, **options: Any) -> None:
-    lake.c.reset(str(lake.up), to=to, **options)
+    lake.c.admin.reset(str(lake.up), to=to, **options)
 
 
 def test_a_reset_back_to_a_value_processes_again_what_follows_it(lake: Lake) -> None:
@@ -231,11 +231,11 @@ def test_a_reset_on_to_a_value_leaves_a_gap_until_it_is_backfilled(lake: Lake) -
 
 def test_the_same_reset_twice_is_one(lake: Lake) -> None:
     reset(lake, at(1))
-    before = lake.c.state().seq
+    before = lake.c.look.state().seq
 
     reset(lake, at(1).isoformat())
 
-    assert lake.c.state().seq == before
+    assert lake.c.look.state().seq == before
 
 
 def test_a_reset_before_the_first_batch_says_where_to_begin(tmp_path: Path) -> None:
@@ -295,13 +295,13 @@ def test_a_day_as_the_new_mark_counts_as_processed_to_its_end(lake: Lake) -> Non
 
 
 def test_a_version_is_refused_with_the_value_to_type(lake: Lake) -> None:
-    error = refused(lambda: lake.c.reset(str(lake.up), to_version=1), "FM-CONFIG-007")
+    error = refused(lambda: lake.c.admin.reset(str(lake.up), to_version=1), "FM-CONFIG-007")
 
     assert "--to 2026-03-01T12:03:00.000000Z" in str(error.next)
 
 
 def test_a_value_and_a_version_together_are_refused(lake: Lake) -> None:
-    refused(lambda: lake.c.reset(str(lake.up), to_version=1, to=at(1)), "FM-CONFIG-007")
+    refused(lambda: lake.c.admin.reset(str(lake.up), to_version=1, to=at(1)), "FM-CONFIG-007")
 
 
 def test_an_upstream_with_versions_is_not_reset_to_a_value(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_what_was_processed_in_another_way_is_reset_to_its_beginning_first(
     lake.register()
 
     refused(lambda: reset(lake, at(1)), "FM-PLAN-023")
-    lake.c.reset(str(lake.up))
+    lake.c.admin.reset(str(lake.up))
     reset(lake, at(1))
 
     (window,) = lake.c.create_batch().windows

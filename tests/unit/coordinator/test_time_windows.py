@@ -86,7 +86,7 @@ class Lake:
     def step(self, *pipelines: str) -> fm.Batch:
         """Plan, run every pipeline that is asked for, finalize."""
         batch = self.c.create_batch()
-        for open_batch in self.c.state().open_batches() if batch.batch_id else ():
+        for open_batch in self.c.look.state().open_batches() if batch.batch_id else ():
             for pipeline in pipelines or open_batch.required:
                 if open_batch.upstreams_of(pipeline):
                     self.c.run_pipeline(pipeline, open_batch.batch_id, self.copy(pipeline))
@@ -332,7 +332,7 @@ def test_what_was_processed_by_versions_does_not_go_on_by_time_until_it_is_reset
     lake.register()
     lake.refused("FM-PLAN-023")
 
-    lake.c.reset(str(lake.up))
+    lake.c.admin.reset(str(lake.up))
 
     assert lake.c.create_batch().windows[0].kind == "time"
 
@@ -363,7 +363,7 @@ def test_a_delta_table_read_by_time_is_not_reset_to_a_version_before_its_first_b
     lake.register()
 
     with pytest.raises(FloodmarkError) as caught:
-        lake.c.reset(str(lake.up), to_version=0)
+        lake.c.admin.reset(str(lake.up), to_version=0)
 
     assert caught.value.code == "FM-CONFIG-007"
     assert lake.c.create_batch().windows[0].kind == "time"
@@ -377,7 +377,7 @@ def test_a_time_upstream_is_neither_backfilled_nor_reset_by_versions(lake: Lake)
         lake.c.backfill(str(lake.up), start=0, end=0, pipelines=["copy"])
     assert caught.value.code == "FM-PLAN-014"
     with pytest.raises(FloodmarkError) as caught:
-        lake.c.reset(str(lake.up), to_version=0)
+        lake.c.admin.reset(str(lake.up), to_version=0)
     assert caught.value.code == "FM-CONFIG-007"
 
 
@@ -415,7 +415,7 @@ def test_a_reset_begins_from_the_beginning(lake: Lake) -> None:
     lake.add((1, 1))
     lake.register()
     lake.step()
-    lake.c.reset(str(lake.up))
+    lake.c.admin.reset(str(lake.up))
 
     (window,) = lake.c.create_batch().windows
 
@@ -461,7 +461,7 @@ def test_a_pipeline_that_is_refreshed_loads_everything_again(lake: Lake) -> None
     lake.add((1, 1))
     lake.register("a", "b")
     lake.step()
-    lake.c.refresh("b")
+    lake.c.admin.refresh("b")
     batch = lake.c.create_batch()
 
     (window,) = batch.windows
@@ -479,22 +479,22 @@ def test_the_state_keeps_one_mark_for_each_pipeline_and_forgets_those_that_left(
     lake.step()
     lake.add((2, 2))
     lake.step()
-    assert lake.c.state().seeded_marks == {(p, str(lake.up)): any_mark(mark(2)) for p in "ab"}
+    assert lake.c.look.state().seeded_marks == {(p, str(lake.up)): any_mark(mark(2)) for p in "ab"}
 
-    lake.c.rename("b", "c")
+    lake.c.admin.rename("b", "c")
     lake.c.unregister("a")
-    assert lake.c.state().seeded_marks == {("c", str(lake.up)): any_mark(mark(2))}
+    assert lake.c.look.state().seeded_marks == {("c", str(lake.up)): any_mark(mark(2))}
 
-    lake.c.refresh("c")
-    assert lake.c.state().seeded_marks == {}
+    lake.c.admin.refresh("c")
+    assert lake.c.look.state().seeded_marks == {}
 
 
 def compacted(lake: Lake) -> None:
     """The journal folded into one SNAPSHOT, seen by a new coordinator."""
-    before = lake.c.state()
+    before = lake.c.look.state()
     fold_journal(lake.c.control, keep_windows=0)
     lake.c = lake.coordinator()
-    after = lake.c.state()
+    after = lake.c.look.state()
     assert (after.marks, after.seeded_marks) == (before.marks, before.seeded_marks)
 
 
@@ -502,11 +502,11 @@ def test_an_export_brings_the_marks_along(lake: Lake, tmp_path: Path) -> None:
     lake.add((1, 1))
     lake.register("a", "b")
     lake.step()
-    lake.c.export_state(str(tmp_path / "export"))
+    lake.c.admin.export_state(str(tmp_path / "export"))
     other = fm.Coordinator(str(tmp_path / "other"), actor="tester")
-    other.import_state(str(tmp_path / "export"))
+    other.admin.import_state(str(tmp_path / "export"))
 
-    assert other.state().seeded_marks == lake.c.state().seeded_marks
+    assert other.look.state().seeded_marks == lake.c.look.state().seeded_marks
     assert other.checkpoints() == lake.c.checkpoints()
 
 
@@ -518,13 +518,13 @@ def test_a_lost_store_is_restored_with_its_marks_from_the_targets(
     lake.step()
     lake.add((2, 2))
     lake.step()
-    marks, seeded = lake.c.checkpoints(), lake.c.state().seeded_marks
+    marks, seeded = lake.c.checkpoints(), lake.c.look.state().seeded_marks
     lake.c = lake.opened(str(tmp_path / "restored"))
-    lake.c.rebuild_from_targets([str(tmp_path / "sinks" / "copy")])
+    lake.c.admin.rebuild_from_targets([str(tmp_path / "sinks" / "copy")])
     lake.register()
     lake.add((3, 3))
     assert [m.mark for m in lake.c.checkpoints()] == [m.mark for m in marks]
-    assert lake.c.state().seeded_marks == seeded
+    assert lake.c.look.state().seeded_marks == seeded
 
     lake.step()
 

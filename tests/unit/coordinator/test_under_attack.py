@@ -57,8 +57,8 @@ def test_threads_that_compact_lose_no_event(
 
     assert failures == []
     fresh = fm.Coordinator(coordinator.control, actor="fresh")
-    assert len(fresh.state().pipelines) == 33
-    assert [event.seq for event in fresh.history()] == list(range(1, fresh.state().seq + 1))
+    assert len(fresh.look.state().pipelines) == 33
+    assert [event.seq for event in fresh.history()] == list(range(1, fresh.look.state().seq + 1))
 
 
 def test_a_handle_that_moved_on_is_not_a_compare_and_swap(
@@ -91,7 +91,7 @@ def test_a_handle_that_moved_on_is_not_a_compare_and_swap(
     assert handles
     assert reached
 
-    assert set(fm.Coordinator(coordinator.control).state().pipelines) == {"p", "q"}
+    assert set(fm.Coordinator(coordinator.control).look.state().pipelines) == {"p", "q"}
 
 
 def test_a_broken_published_table_is_warned_about_and_changes_no_outcome(
@@ -110,7 +110,7 @@ def test_a_broken_published_table_is_warned_about_and_changes_no_outcome(
 
     assert (result.status, advanced) == ("SUCCESS", (orders,))
     assert "FM-CONTROL-015" in caplog.text
-    assert coordinator.rebuild_tables()
+    assert coordinator.admin.rebuild_tables()
     assert [finding.name for finding in coordinator.verify() if not finding.ok] == []
 
 
@@ -127,7 +127,7 @@ def test_a_rebuild_without_all_events_leaves_what_it_cannot_bring_back(
     count = "SELECT count(*) AS n FROM t"
     before = read_published(f"{coordinator.control}/pipeline_checkpoints", Storage(), count)
 
-    is_complete = fm.Coordinator(coordinator.control).rebuild_tables()
+    is_complete = fm.Coordinator(coordinator.control).admin.rebuild_tables()
 
     after = read_published(f"{coordinator.control}/pipeline_checkpoints", Storage(), count)
     assert not is_complete

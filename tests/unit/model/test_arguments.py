@@ -12,6 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 import floodmark as fm
+from floodmark.coordinator import Admin, Look
 from floodmark.errors import FloodmarkError, RunError
 from floodmark.model.arguments import fits
 from floodmark.run.runner import metrics_of
@@ -37,10 +38,20 @@ STREAM = {
 }
 
 
+PARTS: Mapping[type, Callable[[fm.Project], Any]] = {
+    fm.Project: lambda project: project,
+    fm.Coordinator: lambda project: project.coordinator,
+    Look: lambda project: project.coordinator.look,
+    Admin: lambda project: project.coordinator.admin,
+}
+KINDS: dict[str, Any] = {cls.__name__: cls for cls in (*PARTS, fm.Stream)}
+
+
 def public_calls() -> Iterator[tuple[str, str, str, Any]]:
-    for cls in (fm.Coordinator, fm.Project, fm.Stream):
+    for cls in (*PARTS, fm.Stream):
         for name, function in inspect.getmembers(cls, callable):
-            if name.startswith("_") and name != "__init__":
+            is_made_by_users = name == "__init__" and hasattr(fm, cls.__name__)
+            if (name.startswith("_") and not is_made_by_users) or is_moved(function):
                 continue
             yield from parameters(cls.__name__, name, function)
     for name in FUNCTIONS:
@@ -53,6 +64,11 @@ def parameters(owner: str, name: str, function: Any) -> Iterator[tuple[str, str,
             yield owner, name, parameter.name, parameter
 
 
+def is_moved(function: Any) -> bool:
+    """Whether a name only forwards, with a warning; what it forwards to is called itself."""
+    return hasattr(function, "__deprecated__")
+
+
 CALLS = list(public_calls())
 
 
@@ -61,7 +77,7 @@ def bound(cls: str, name: str, tmp_path: Path) -> Callable[..., Any]:
     if cls == "fm":
         function: Callable[..., Any] = getattr(fm, name)
         return function
-    kind = getattr(fm, cls)
+    kind = KINDS[cls]
     if name == "__init__":
         made: Callable[..., Any] = kind
         return made
@@ -73,7 +89,7 @@ def bound(cls: str, name: str, tmp_path: Path) -> Callable[..., Any]:
         return getattr(fm.Stream.of(STREAM, root=tmp_path), name)  # type: ignore[no-any-return]
     (tmp_path / "floodmark.yaml").write_text("project: x\npipelines: []\n")
     project = fm.Project.load(tmp_path)
-    return getattr(project if cls == "Project" else project.coordinator, name)  # type: ignore[no-any-return]
+    return getattr(PARTS[kind](project), name)  # type: ignore[no-any-return]
 
 
 def call_with(
@@ -152,7 +168,7 @@ def test_what_was_always_taken_is_taken(tmp_path: Path) -> None:
     batch = coordinator.create_batch(str(tmp_path / "orders"), max_versions=1)
 
     assert coordinator.finalize_batch(batch_id=str(batch.batch_id)) == ()
-    assert next(coordinator.doctor(name for name in ["x"]).__iter__()).name == "pyspark"
+    assert next(coordinator.admin.doctor(name for name in ["x"]).__iter__()).name == "pyspark"
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ ORDERS = "sql://erp/orders"
 def test_a_plan_asks_the_reader_of_its_own_pipeline(tmp_path: Path, order: tuple[str, str]) -> None:
     newest = {"prompt": 9, "settled": 5}
     c = fm.Coordinator(str(tmp_path / "control"), actor="tester", outside=ON_ARROW)
-    c.readers = {(name, ORDERS): NewestValue(newest[name]) for name in order}
+    c.store.readers = {(name, ORDERS): NewestValue(newest[name]) for name in order}
     upstream = fm.Upstream(ORDERS, time_column="id", format="sql")
     ends = {}
     for name in order:

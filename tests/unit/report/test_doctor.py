@@ -80,7 +80,7 @@ def test_retention_shorter_than_two_batches_is_named(tmp_path: Path) -> None:
     path = table(tmp_path / "a", delta__deletedFileRetentionDuration="interval 36 hours")
     coordinator = fm.Coordinator(str(tmp_path / "control"), actor="t")
     coordinator.register("p", [path])
-    batch = coordinator.state()
+    batch = coordinator.look.state()
     coordinator.create_batch()
     [first] = coordinator.status()
     later = replace(first, batch_id="b2", planned_at=first.planned_at + timedelta(days=1))
@@ -204,7 +204,7 @@ def test_the_doctor_of_a_store_looks_at_upstreams_and_targets(tmp_path: Path) ->
         {"delta.setTransactionRetentionDuration": "interval 1 days"}
     )
 
-    found = story.coordinator().doctor()
+    found = story.coordinator().admin.doctor()
 
     assert {f.name for f in found if not f.ok and f.name != "java"} == {target}
     assert {str(tmp_path / "lake/orders"), str(tmp_path / "sinks/second")} <= {

@@ -50,7 +50,7 @@ def coordinator(tmp_path: Path, grow: Append) -> fm.Coordinator:
 
 
 def values(coordinator: fm.Coordinator, metric: Metric) -> dict[tuple[str, ...], float]:
-    found = [s for s in coordinator.metrics() if s.metric is metric]
+    found = [s for s in coordinator.admin.metrics() if s.metric is metric]
     return {sample.label_values: sample.value for sample in found}
 
 
@@ -139,9 +139,9 @@ def test_a_batch_that_has_left_the_state_still_tells(
     before = [values(coordinator, metric) for metric in each]
     monkeypatch.setattr(upkeep, "KEEP_WINDOWS", 0)
 
-    coordinator.upkeep()
+    coordinator.admin.upkeep()
 
-    assert not fm.Coordinator(coordinator.control).state().batches
+    assert not fm.Coordinator(coordinator.control).look.state().batches
     assert [values(coordinator, metric) for metric in each] == before
     assert all(before)
 
@@ -229,13 +229,15 @@ def test_runs_of_batches_that_left_the_state_are_remembered(
     coordinator: fm.Coordinator, grow: Append
 ) -> None:
     finish(coordinator, "p", "q")
-    before = [s for s in coordinator.metrics() if s.metric.name.startswith("floodmark_pipeline")]
+    before = [
+        s for s in coordinator.admin.metrics() if s.metric.name.startswith("floodmark_pipeline")
+    ]
     assert fold_journal(coordinator.control, keep_windows=0)
     fresh = fm.Coordinator(coordinator.control, actor="t")
 
-    after = [s for s in fresh.metrics() if s.metric.name.startswith("floodmark_pipeline")]
+    after = [s for s in fresh.admin.metrics() if s.metric.name.startswith("floodmark_pipeline")]
 
-    assert fresh.state().batches == {}
+    assert fresh.look.state().batches == {}
     assert values(fresh, metrics.ROWS_READ) == {("s", "p"): 7, ("s", "q"): 7}
     assert sorted(after, key=repr) == sorted(before, key=repr)
 
@@ -273,11 +275,11 @@ def test_names_that_are_no_plain_text_survive(coordinator: fm.Coordinator, grow:
 
 def test_the_journal_is_told(coordinator: fm.Coordinator) -> None:
     finish(coordinator, "p", "q")
-    seq = coordinator.state().seq
+    seq = coordinator.look.state().seq
 
     assert values(coordinator, metrics.JOURNAL_EVENTS) == {(): seq}
     assert values(coordinator, metrics.JOURNAL_UNFOLDED) == {(): seq}
-    coordinator.upkeep()
+    coordinator.admin.upkeep()
     assert values(coordinator, metrics.JOURNAL_UNFOLDED) == {(): 0}
     assert values(coordinator, metrics.JOURNAL_EVENTS) == {(): seq}
     assert values(coordinator, metrics.JOURNAL_BYTES)[()] > 0
@@ -300,4 +302,4 @@ def test_every_metric_is_in_the_list(coordinator: fm.Coordinator) -> None:
     defined = {value for value in vars(metrics).values() if isinstance(value, Metric)}
 
     assert defined == set(METRICS)
-    assert {sample.metric for sample in coordinator.metrics()} <= defined
+    assert {sample.metric for sample in coordinator.admin.metrics()} <= defined

@@ -281,15 +281,17 @@ def test_published_tables_that_differ_are_found_and_mended(
 
     found = _not_ok(coordinator)
     warned = [
-        (f.name, f.next) for f in coordinator.doctor() if f.name.startswith("table ") and not f.ok
+        (f.name, f.next)
+        for f in coordinator.admin.doctor()
+        if f.name.startswith("table ") and not f.ok
     ]
-    is_complete = coordinator.rebuild_tables()
+    is_complete = coordinator.admin.rebuild_tables()
 
     assert found == ["tables"]
     assert warned == [(f"table {table}", "floodmark state rebuild")]
     assert is_complete
     assert _not_ok(coordinator) == []
-    assert [f.ok for f in coordinator.doctor() if f.name == "published tables"] == [True]
+    assert [f.ok for f in coordinator.admin.doctor() if f.name == "published tables"] == [True]
 
 
 def _not_ok(coordinator: fm.Coordinator) -> list[Any]:

@@ -78,25 +78,25 @@ def test_failures_in_a_row_are_counted_and_forgotten(coordinator: fm.Coordinator
     for _ in range(3):
         coordinator.record_run("p", batch_id, status="FAILED", error="x")
         coordinator.record_run("p", batch_id, status="RUNNING")
-        counts.append(coordinator.failures())
+        counts.append(coordinator.look.failures())
     coordinator.record_run("p", batch_id, status="FAILED", error="x")
-    counts.append(coordinator.failures())
+    counts.append(coordinator.look.failures())
     coordinator.record_run("p", batch_id, status="SUCCESS")
 
     assert counts == [{"p": 1}, {"p": 2}, {"p": 3}, {"p": 4}]
-    assert coordinator.failures() == {}
+    assert coordinator.look.failures() == {}
 
 
 def test_a_batch_that_is_open_for_long_is_stuck(coordinator: fm.Coordinator) -> None:
     batch_id = str(coordinator.create_batch().batch_id)
 
-    assert coordinator.stuck("1h") == ()
-    [found] = coordinator.stuck(0)
+    assert coordinator.look.stuck("1h") == ()
+    [found] = coordinator.look.stuck(0)
     assert (found.batch_id, found.next) == (batch_id, f"floodmark retry {batch_id}")
     assert "waiting for p, q" in found.text
     for name in ("p", "q"):
         coordinator.record_run(name, batch_id, status="SUCCESS")
-    [found] = coordinator.stuck(0)
+    [found] = coordinator.look.stuck(0)
     assert found.next == f"floodmark finalize {batch_id}"
 
 
@@ -109,7 +109,7 @@ def test_a_run_whose_process_is_gone_is_stuck_at_once(coordinator: fm.Coordinato
         lambda _: [Leased(batch_id, "p", 1, "run_1", gone, 60.0)]
     )
 
-    [found] = coordinator.stuck()
+    [found] = coordinator.look.stuck()
 
     assert "stands as RUNNING" in found.text
     assert str(process.pid) in found.text
@@ -120,7 +120,7 @@ def test_a_run_that_lives_or_runs_elsewhere_is_not_stuck(coordinator: fm.Coordin
     batch_id = str(coordinator.create_batch().batch_id)
     coordinator.record_run("p", batch_id, status="RUNNING")
 
-    assert coordinator.stuck() == ()
+    assert coordinator.look.stuck() == ()
 
 
 @pytest.mark.parametrize(

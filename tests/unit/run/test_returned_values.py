@@ -81,8 +81,8 @@ def goes_on(root: Path, batch: str) -> None:
     coordinator_of(root).run_pipeline("p", batch, lambda _, __: None)
     assert coordinator_of(root).finalize_batch(batch)
     assert [f for f in coordinator_of(root).verify() if not f.ok] == []
-    coordinator_of(root).upkeep()
-    coordinator_of(root).export_state(str(root / "export.jsonl"))
+    coordinator_of(root).admin.upkeep()
+    coordinator_of(root).admin.export_state(str(root / "export.jsonl"))
 
 
 @pytest.mark.parametrize("case", TAKEN)
@@ -104,7 +104,7 @@ def test_what_no_column_holds_is_a_failed_run_with_a_typed_error(root: Path, cas
         run(root, batch, REFUSED[case])
 
     assert caught.value.code == "FM-RUN-002"
-    assert coordinator_of(root).state().batches[batch].runs["p"].status == "FAILED"
+    assert coordinator_of(root).look.state().batches[batch].runs["p"].status == "FAILED"
     assert "secret" not in str(caught.value)
     goes_on(root, batch)
 
@@ -116,7 +116,7 @@ def test_an_error_of_any_text_is_recorded_and_raised(root: Path, case: str) -> N
     with pytest.raises((ValueError, NoText)):
         run(root, batch, RAISED[case])
 
-    failed = coordinator_of(root).state().batches[batch].runs["p"]
+    failed = coordinator_of(root).look.state().batches[batch].runs["p"]
     assert failed.status == "FAILED"
     assert failed.error
     goes_on(root, batch)

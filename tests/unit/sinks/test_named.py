@@ -43,4 +43,4 @@ def test_without_a_session_a_name_is_refused_before_anything_is_written(tmp_path
         coordinator.run_pipeline("p", batch_id, write)
 
     assert caught.value.code == "FM-SINK-023"
-    assert coordinator.state().sinks == {}
+    assert coordinator.look.state().sinks == {}

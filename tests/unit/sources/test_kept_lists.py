@@ -85,10 +85,10 @@ def test_a_preview_from_python_keeps_no_list(inbox: Inbox) -> None:
 def test_an_imported_store_knows_the_files_that_were_processed(inbox: Inbox) -> None:
     file = inbox.root / "store.jsonl"
     inbox.put("c.txt")
-    inbox.project.coordinator.export_state(str(file))
+    inbox.project.coordinator.admin.export_state(str(file))
     shutil.rmtree(inbox.root / "lake/_control")
 
-    inbox.project.coordinator.import_state(str(file))
+    inbox.project.coordinator.admin.import_state(str(file))
 
     assert inbox.news() == "1 new file (3 seen in total)"
 
@@ -97,13 +97,13 @@ def test_an_export_with_a_file_of_elsewhere_is_refused_before_anything_is_writte
     inbox: Inbox,
 ) -> None:
     file = inbox.root / "store.jsonl"
-    inbox.project.coordinator.export_state(str(file))
+    inbox.project.coordinator.admin.export_state(str(file))
     shutil.rmtree(inbox.root / "lake/_control")
     assert '"file": "files/' in file.read_text()
     file.write_text(file.read_text().replace('"file": "files/', '"file": "files/../../'))
 
     with pytest.raises(FloodmarkError) as caught:
-        inbox.project.coordinator.import_state(str(file))
+        inbox.project.coordinator.admin.import_state(str(file))
 
     assert caught.value.code == "FM-CONTROL-022"
     assert not (inbox.root / "lake/_control").exists()

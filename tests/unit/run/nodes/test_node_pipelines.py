@@ -369,7 +369,7 @@ def test_a_refresh_that_nobody_called_full_is_refused_and_then_finished_by_one(
 ) -> None:
     project = make_project(APPENDS)
     project.run()
-    project.coordinator.refresh("orders")
+    project.coordinator.admin.refresh("orders")
 
     (refused,) = project.run().outcomes
 

@@ -104,7 +104,10 @@ def test_other_rows_than_planned_stop_the_run_before_its_commit(
     assert DeltaTable(tmp_path / "copy").version() == 0
     # A retry counts again: it stays FAILED, and the watermark where it is, until that is decided.
     assert error_of(make_project().retry(batch_of(summary))).code == "FM-SOURCE-064"
-    assert make_project().coordinator.state().marks["orders", str(tmp_path / "orders")].version == 0
+    assert (
+        make_project().coordinator.look.state().marks["orders", str(tmp_path / "orders")].version
+        == 0
+    )
 
 
 def test_the_operator_takes_the_rows_as_they_are_read(
@@ -204,7 +207,7 @@ def customers(root: Path, *ids: int) -> None:
 
 
 def marked(project: Project, root: Path) -> int:
-    return project.coordinator.state().marks["orders", str(root / "orders")].version
+    return project.coordinator.look.state().marks["orders", str(root / "orders")].version
 
 
 @pytest.mark.parametrize("dim", ["lookup: true", "method: snapshot"], ids=["lookup", "no_news"])
