@@ -139,8 +139,8 @@ class Shop:
         return work.run(self._make_call())
 
     def mend(self) -> None:
-        functions = self._make_call().project.functions(["report"])
-        functions["report"].__globals__["share"] = lambda part, whole: {"share": part}
+        report: Any = self._make_call().project.functions(["report"])["report"]
+        report.__globals__["share"] = lambda part, whole: {"share": part}
         assert self.run() == 0
 
     def pause(self, pipeline: str) -> None:

@@ -40,7 +40,7 @@ from floodmark.model.window import TimeWindow, VersionWindow, Window
 from floodmark.model.write import WriteSpec
 from floodmark.plan import planner, seeds
 from floodmark.plan.windows import next_window as next_window_as_it_is
-from floodmark.run import context, deferred, leases, lost_ranges, runner
+from floodmark.run import deferred, leases, lost_ranges, runner, writes
 from floodmark.run.deferred import freeze_ends
 from floodmark.sinks.target import DeltaTarget
 
@@ -283,7 +283,7 @@ def replay_uses_the_forward_receipt() -> list[Patch]:
     def again_app_id(control_id: str, pipeline: str, write_name: str, *_: str) -> str:
         return forward_app_id(control_id, pipeline, write_name)
 
-    return [(context, "again_app_id", again_app_id)]
+    return [(writes, "again_app_id", again_app_id)]
 
 
 @mutant
@@ -440,10 +440,10 @@ def succeeded_pipeline_is_leased_again() -> list[Patch]:
 
 @mutant
 def end_is_probed_again_at_run_time() -> list[Patch]:
-    def read(self: Any, run: Any, engine: Any) -> Any:
+    def read(self: Any, reads: Any, engine: Any) -> Any:
         latest = engine.world.latest
-        run.windows = tuple(replace(w, through=latest[w.upstream]) for w in run.windows)
-        return original(self, run, engine)
+        reads.windows = tuple(replace(w, through=latest[w.upstream]) for w in reads.windows)
+        return original(self, reads, engine)
 
     original = as_it_is(runner.Runner, "_read")
     return [(runner.Runner, "_read", read)]
@@ -462,15 +462,15 @@ def second_freeze_overwrites_the_first() -> list[Patch]:
 
 @mutant
 def deferred_end_is_read_before_it_is_frozen() -> list[Patch]:
-    def read(self: Any, run: Any, engine: Any) -> Any:
+    def read(self: Any, reads: Any, engine: Any) -> Any:
         source = engine.source()
-        run.windows = tuple(
+        reads.windows = tuple(
             with_end(w, source.look(w, self.clock.now(), None), DEFAULT_OPTIONS)
             if w.deferred
             else w
-            for w in run.windows
+            for w in reads.windows
         )
-        return original(self, run, engine)
+        return original(self, reads, engine)
 
     original = as_it_is(runner.Runner, "_read")
     return [(runner, "freeze_ends", nothing), (runner.Runner, "_read", read)]
@@ -486,9 +486,9 @@ def success_before_the_writes() -> list[Patch]:
     def execute(self: Any, lease: Any, function: Any, engine: Any, databases: Any) -> Any:
         freeze_ends(lease.ensure_held(), lease.run, engine.source(), self.clock.now, lease.record)
         run = self._pass(lease, engine, databases, rebuilds=False)
-        inputs = self._read(run, engine)
+        inputs = self._read(run.reads, engine)
         result = self._succeed(lease, run, Metrics())
-        function(inputs, run)
+        function.run_nodes(inputs, run)
         return result
 
     return [(runner.Runner, "_execute", execute)]
@@ -501,10 +501,10 @@ def write_is_recorded_before_it_is_done() -> list[Patch]:
         receipt, sink = self._place(spec, windows)
         expected = WriteResult(spec.target, "t", 1, None, already_applied=False)
         self._record(spec, receipt, expected, {})
-        self.writes[spec.name] = sink.committed(receipt) or sink.write(make(), receipt)
-        return self.writes[spec.name]
+        self.results[spec.name] = sink.committed(receipt) or sink.write(make(), receipt)
+        return self.results[spec.name]
 
-    return [(context.Run, "_write_once", write_once)]
+    return [(writes.Writes, "_write_once", write_once)]
 
 
 @mutant
@@ -517,7 +517,7 @@ def two_writes_share_an_app_id() -> list[Patch]:
     def forward_app_id(control_id: str, pipeline: str, _: str, generation: int = 0) -> str:
         return f"floodmark/{control_id}/{pipeline}/{generation}"
 
-    return [(context, "forward_app_id", forward_app_id)]
+    return [(writes, "forward_app_id", forward_app_id)]
 
 
 @mutant
@@ -525,7 +525,7 @@ def two_pipelines_share_an_app_id() -> list[Patch]:
     def forward_app_id(control_id: str, _: str, write_name: str, generation: int = 0) -> str:
         return f"floodmark/{control_id}/{write_name}/{generation}"
 
-    return [(context, "forward_app_id", forward_app_id)]
+    return [(writes, "forward_app_id", forward_app_id)]
 
 
 @mutant
@@ -577,18 +577,18 @@ def retry_forgets_that_a_write_took_other_rows() -> list[Patch]:
     """The write is found by its receipt, and journaled as any other."""
 
     def misread(
-        self: context.Run, spec: WriteSpec, counts: Any, receipt: Any, result: WriteResult
+        self: writes.Writes, spec: WriteSpec, counts: Any, receipt: Any, result: WriteResult
     ) -> Any:
         return {} if result.already_applied else original(self, spec, counts, receipt, result)
 
-    original = as_it_is(context.Run, "_misread")
-    return [(context.Run, "_misread", misread)]
+    original = as_it_is(writes.Writes, "_misread")
+    return [(writes.Writes, "_misread", misread)]
 
 
 @mutant
 def run_succeeds_over_a_write_that_took_other_rows() -> list[Patch]:
     unheld = Rule(runs.check_run_event, RULES[Succeeded].effect)
-    return [(context.Run, "_refuse_misread", nothing), rules(Succeeded=unheld)]
+    return [(writes.Writes, "_refuse_misread", nothing), rules(Succeeded=unheld)]
 
 
 @mutant
@@ -598,7 +598,7 @@ def nobody_looks_whether_a_target_lost_rows() -> list[Patch]:
 
 @mutant
 def rebuilt_target_gets_the_rows_of_the_batch_only() -> list[Patch]:
-    return [(context, "awaits_rebuild", lambda _: False)]
+    return [(writes, "awaits_rebuild", lambda _: False)]
 
 
 @mutant

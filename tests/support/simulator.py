@@ -17,7 +17,7 @@ import gc
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,6 +48,7 @@ from floodmark.model.state import PlannedBatch, State
 from floodmark.model.upstream import Upstream
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
+from floodmark.run.context import Pass
 from floodmark.sources.counts import is_counted
 
 UPSTREAMS = ("/u/a", "/u/b", "/u/c", WITHOUT_VERSIONS)
@@ -307,7 +308,7 @@ def run_pipeline(actor: Actor, pipeline: str, batch_id: str) -> None:
         actor.coordinator.run_pipeline(
             pipeline,
             batch_id,
-            function_of(actor, pipeline),
+            SimPipeline(actor.world, actor.world.pipelines[pipeline]),
             on_lost_range=_choice(actor, "snapshot", "accept"),
             on_lost_target=_choice(actor, "rebuild", "accept"),
         )
@@ -340,12 +341,20 @@ class OtherRows:
         return (self.window.rows or 0) + 1
 
 
-def function_of(actor: Actor, pipeline: str) -> Callable[[Any, Any], None]:
-    """The user's function: writes what it got to each of its targets; may raise at any point."""
-    spec, world = actor.world.pipelines[pipeline], actor.world
+@dataclass(frozen=True)
+class SimPipeline:
+    """A pipeline that writes what it got to each of its targets; may raise at any point.
 
-    def function(inputs: Any, run: Any) -> None:
-        for name, target in spec.writes:
+    It compares what it read with the plan, as nodes do.
+    """
+
+    world: World
+    spec: PipelineSpec
+
+    def run_nodes(self, inputs: Mapping[str, Any], run: Pass) -> dict[str, object]:
+        """See `run.context.NodePipeline`."""
+        world, pipeline = self.world, self.spec.name
+        for name, target in self.spec.writes:
             if world.happens(0.05):
                 raise UserError(f"{pipeline} before {name}")
             counts = [
@@ -354,11 +363,10 @@ def function_of(actor: Actor, pipeline: str) -> Callable[[Any, Any], None]:
                 if is_counted(window) and world.happens(0.02)
             ]
             make = partial(Frame, pipeline, name, dict(inputs))
-            run.write_spec(WriteSpec(target, "append", name), make, counts=counts)
+            run.writes.write(WriteSpec(target, "append", name), make, counts=counts)
         if world.happens(0.05):
             raise UserError(f"{pipeline} at its end")
-
-    return function
+        return {}
 
 
 def record_elsewhere(actor: Actor, pipeline: str, batch_id: str) -> None:

@@ -38,7 +38,7 @@ from floodmark.model.upstream import UpstreamOptions
 from floodmark.plan import times
 from floodmark.plan.refusals import type_unknown
 from floodmark.run.edges import Edges
-from floodmark.run.landing import Landing
+from floodmark.run.landing import LandingFolder
 
 if TYPE_CHECKING:
     from floodmark.report.metrics import Sample
@@ -201,7 +201,7 @@ class Admin:
         events, files = self._at_rest()
         content = transfer.export_text(events, self._store.clock.now(), files)
         transfer.write_export(absolute(file), content, self._store.storage)
-        left = Landing(self._store.control, self._store.storage).batches_with_rows(
+        left = LandingFolder(self._store.control, self._store.storage).batches_with_rows(
             self._store.state()
         )
         told = transfer.content_of(self._store.control, events, self._store.state())

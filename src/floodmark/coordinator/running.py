@@ -34,7 +34,7 @@ from floodmark.plan.refusals import (
 from floodmark.run.deferred import freeze_ends
 from floodmark.run.engine import Engine, spark_engine
 from floodmark.run.external import ExternalReport
-from floodmark.run.landing import Landing, ranges_folder
+from floodmark.run.landing import LandingFolder, ranges_folder
 from floodmark.run.leases import (
     batch_for_run,
     known_batch,
@@ -135,7 +135,7 @@ class Running:
     def finalize(self, batch_id: str) -> Finalized:
         """See `Coordinator.finalize`."""
         store = self.store.writer()
-        landing = Landing(self.store.control, self.store.storage)
+        landing = LandingFolder(self.store.control, self.store.storage)
         if not self.store.batch(batch_id).is_open:
             landing.sweep(store.state)
             return Finalized(batch_id, advanced=(), held=())
@@ -147,7 +147,7 @@ class Running:
 
     def sweep_landing(self) -> None:
         """Remove what finished batches have put aside; each finalize does that too."""
-        Landing(self.store.control, self.store.storage).sweep(self.store.state)
+        LandingFolder(self.store.control, self.store.storage).sweep(self.store.state)
 
     def cancel(self, batch_id: str) -> None:
         """See `Coordinator.cancel`."""
@@ -245,7 +245,7 @@ class Running:
             targets=TargetNames(
                 self.store.spark, self.store.storage, self.store.home_schema, self.store.lake()
             ),
-            landing=Landing(self.store.control, self.store.storage),
+            landing=LandingFolder(self.store.control, self.store.storage),
             databases=self.store.databases,
             readers=self.store.readers,
             freeze_lookup=self.store.frozen_lookup,

@@ -68,6 +68,7 @@ from floodmark.project.running import Shift, Terms
 from floodmark.project.selection import Selection, chosen_from
 from floodmark.run.databases import Databases
 from floodmark.run.leases import paused
+from floodmark.run.runner import PipelineFunction
 from floodmark.sources.cursors import Readers
 from floodmark.sources.keeping import Scratch
 from floodmark.work import Crew
@@ -645,7 +646,7 @@ class Project:
             raise _wrong_argument(title, choices(list(dict.fromkeys(known)), upstream))
         return found
 
-    def functions(self, names: Iterable[str]) -> dict[str, Callable[..., Any]]:
+    def functions(self, names: Iterable[str]) -> dict[str, PipelineFunction]:
         """The functions of those pipelines that the project has; raises FM-CONFIG-006."""
         report = self.file.report()
         known = self.pipelines
@@ -728,7 +729,7 @@ class Project:
         planfile.refuse_finished(plan, batch)
         return batch
 
-    def _function(self, name: str, report: Report) -> Callable[..., Any]:
+    def _function(self, name: str, report: Report) -> PipelineFunction:
         index = list(self.pipelines).index(name)
         return function_of(self.file, index, self.file.pipelines[index], report)
 

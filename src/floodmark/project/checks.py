@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from floodmark.config import (
     PROJECT_FILE,
@@ -37,6 +36,7 @@ from floodmark.model.receipt import pipeline_of
 from floodmark.model.state import State
 from floodmark.project.older_csv import read_by_older_rules
 from floodmark.project.outcomes import ScopePlan
+from floodmark.run.runner import PipelineFunction
 from floodmark.sources.cursors import reader_of
 from floodmark.sources.logs import log_of
 from floodmark.sources.times import probe_place
@@ -361,15 +361,15 @@ def _each_once(upstreams: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 def function_of(
     file: LoadedProject, position: int, pipeline: ResolvedPipeline, report: Report
-) -> Callable[..., Any]:
+) -> PipelineFunction:
     """The function of a pipeline; raises FM-CONFIG-006 with its place in the file."""
     refuse_nodes(file, [pipeline.settings])
     if pipeline.nodes:
         # Imported here: reading SQL takes a quarter of a second to load, and most verbs need none.
-        from floodmark.run.nodes.graph import node_function
+        from floodmark.run.nodes.graph import pipeline_nodes
 
         place = partial(_place_of, file, position, pipeline)
-        return node_function(pipeline, file.settings.plugins, file.root, place)
+        return pipeline_nodes(pipeline, file.settings.plugins, file.root, place)
     path = ("pipelines", position, "function")
     where = report.where(file.place(*path), file.key(*path))
     return load_function(file.root, pipeline.settings.function or "", where)

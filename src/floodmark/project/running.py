@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from floodmark.config import RetrySettings
 from floodmark.errors import ConfigError, ControlError, FloodmarkError, SetupError
@@ -26,13 +26,14 @@ from floodmark.project.outcomes import (
     outcome_of,
 )
 from floodmark.run.limits import Limits
+from floodmark.run.runner import PipelineFunction
 from floodmark.sources.keeping import Scratch
 from floodmark.work import Crew
 
 if TYPE_CHECKING:
     from floodmark.project import Project
 
-Functions = Mapping[str, Callable[..., Any]]
+Functions = Mapping[str, PipelineFunction]
 UnitKey = tuple[int, str]
 
 USERS_FAILURES = ("FM-RUN-001", "FM-RUN-005")
@@ -184,7 +185,7 @@ class Shift:
 
     # Pipelines ------------------------------------------------------------------------------------
 
-    def _run(self, name: str, batch_id: str, function: Callable[..., Any]) -> PipelineOutcome:
+    def _run(self, name: str, batch_id: str, function: PipelineFunction) -> PipelineOutcome:
         """One pipeline, as often as its retry policy allows."""
         for attempt in itertools.count(1):
             with self.crew.place():
@@ -198,7 +199,7 @@ class Shift:
         return outcome
 
     def _attempt(
-        self, name: str, batch_id: str, function: Callable[..., Any], attempt: int
+        self, name: str, batch_id: str, function: PipelineFunction, attempt: int
     ) -> PipelineOutcome:
         # The boundary to the user's function: its error is recorded by then, and shown at the end.
         coordinator, root = self.project.coordinator, self.project.root

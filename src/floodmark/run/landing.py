@@ -68,7 +68,7 @@ def attempt_in_force(
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class LandingFolder:
     """The folder `<control>/landing/<batch>/<pipeline>/<name>`, with Delta tables by number.
 
     A table there is complete once it shows its receipt, like any other target of a write.

@@ -9,9 +9,10 @@ from dataclasses import replace
 from floodmark.control.events import Amended
 from floodmark.errors import RunError, SourceError
 from floodmark.model.window import Settlement, Window
-from floodmark.run.context import Run
+from floodmark.run.context import Pass
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease
+from floodmark.run.reads import Reads
 from floodmark.sources import QuerySource
 from floodmark.sources.lost import LOST
 
@@ -24,12 +25,12 @@ FreezeLookup = Callable[[str], Window]
 """A table as it is now, as a window without news; raises FM-PLAN-032 if there is none."""
 
 
-def prove_lookups(run: Run, source: QuerySource) -> None:
+def prove_lookups(reads: Reads, source: QuerySource) -> None:
     """Raise FM-SOURCE-054 for a table that can no longer be read at its frozen version."""
-    for window in run.lookups.values():
+    for window in reads.lookups.values():
         error = _loss(window, source)
         if error is not None:
-            raise _gone(run.pipeline, run.batch.batch_id, window, error) from error
+            raise _gone(reads.pipeline, reads.batch.batch_id, window, error) from error
 
 
 def settle_lost_lookups(
@@ -90,7 +91,7 @@ def _loss(window: Window, source: QuerySource) -> SourceError | None:
     return None
 
 
-def not_frozen(run: Run, name: str) -> RunError:
+def not_frozen(run: Pass, name: str) -> RunError:
     """The error for a lookup that came into the project after the batch was planned."""
     batch = run.batch.batch_id
     return RunError(
@@ -98,7 +99,7 @@ def not_frozen(run: Run, name: str) -> RunError:
         "the batch has not frozen a table that a node looks up",
         where=f"pipeline {run.pipeline}, batch {batch}, {name}",
         found="the batch was planned before the node looked it up",
-        allowed=", ".join(run.lookups) or "no lookup",
+        allowed=", ".join(run.reads.lookups) or "no lookup",
         state="nothing was written by this node; earlier writes of this run stand",
         next=f"freeze it as it is now: floodmark retry {batch} --on-lost-range snapshot",
     )

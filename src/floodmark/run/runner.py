@@ -25,12 +25,13 @@ from floodmark.model.results import (
 from floodmark.model.state import OnLostTarget
 from floodmark.model.state import Run as RunRecord
 from floodmark.model.window import Settlement, Window
-from floodmark.run.context import NameOf, Run
+from floodmark.run.context import NodePipeline, Pass, Run
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.deferred import freeze_ends
 from floodmark.run.edges import Edges
 from floodmark.run.engine import Engine
-from floodmark.run.landing import Landing
+from floodmark.run.landing import LandingFolder
+from floodmark.run.landings import Landings
 from floodmark.run.leases import Lease, Leases
 from floodmark.run.limits import (
     NO_LIMITS,
@@ -43,7 +44,9 @@ from floodmark.run.limits import (
 from floodmark.run.lookups import FreezeLookup, prove_lookups, settle_lost_lookups
 from floodmark.run.lost_ranges import settle_lost_ranges
 from floodmark.run.lost_targets import MAX_PASSES, OtherPass, too_many_passes
+from floodmark.run.reads import NameOf, Reads
 from floodmark.run.stages import Stages
+from floodmark.run.writes import Writes
 from floodmark.secrecy import masked
 from floodmark.sinks.named import NO_CATALOG, TargetNames
 
@@ -52,7 +55,8 @@ if TYPE_CHECKING:
 
 MAX_METRICS = 200
 
-PipelineFunction = Callable[[Mapping[str, Any], Run], Any]
+PipelineFunction = Callable[[Mapping[str, Any], Run], Any] | NodePipeline
+"""What runs for a batch: a function of the user, or the nodes of a file."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Runner:
     name_of: NameOf
     on_lease: Callable[[], None]
     """Called once the lease is journaled, to publish the RUNNING row."""
+    landing: LandingFolder
+    """Where rows are put aside that must not be read twice."""
     on_lost_target: OnLostTarget | None = None
     """The way forward that the operator chose for targets that lost rows."""
     on_lost_range: Settlement | None = None
@@ -79,8 +85,6 @@ class Runner:
     """Whether first runs of nodes replace what their targets hold."""
     readers: Readers = field(default_factory=dict)
     """What reads upstreams of databases."""
-    landing: Landing | None = None
-    """Where rows are put aside that must not be read twice."""
     databases: Databases = NO_DATABASES
     """The databases that a write may name."""
     freeze_lookup: FreezeLookup | None = None
@@ -156,70 +160,75 @@ class Runner:
             settle_lost_ranges(lease, engine, self.on_lost_range, self._edges)
         for number in range(MAX_PASSES):
             run = self._pass(lease, engine, databases, rebuilds=number % 2 == 1)
-            inputs = self._read(run, engine)
+            inputs = self._read(run.reads, engine)
             try:
-                returned = metrics_of(run, function(inputs, run))
+                returned = metrics_of(run, _called(function, inputs, run))
             except OtherPass:
                 continue
-            if not run.needs_other_pass:
-                run.refuse_unfinished_writes()
+            if not run.writes.needs_other_pass:
+                run.writes.refuse_unfinished()
                 return self._succeed(lease, run, returned)
         raise too_many_passes(lease.run.pipeline, lease.run.batch_id)
 
     @property
-    def _edges(self) -> Edges | None:
-        landing = self.landing
-        return None if landing is None else Edges(landing.control, landing.storage)
+    def _edges(self) -> Edges:
+        return Edges(self.landing.control, self.landing.storage)
 
-    def _pass(self, lease: Lease, engine: Engine, databases: Databases, *, rebuilds: bool) -> Run:
+    def _pass(self, lease: Lease, engine: Engine, databases: Databases, *, rebuilds: bool) -> Pass:
         state = lease.ensure_held()
         known = state.pipelines.get(lease.run.pipeline)
         options = known.options if known else {}
-        return Run(
+        reads = Reads(
             batch=state.batches[lease.run.batch_id],
             pipeline=lease.run.pipeline,
-            control_id=state.control_id,
             engine=engine,
-            lease=lease,
             name_of=self.name_of,
-            on_lost_target=self.on_lost_target,
+            storage=self.landing.storage,
             rebuilds_from=options if rebuilds else None,
-            targets=self.targets,
-            landing=self.landing,
             options=options,
-            databases=databases,
             loads_anew=self.loads_anew,
             readers=self.readers,
-            stages=self.stages,
             lookups=known.lookups if known else None,
             accepts_lost_rows=self.on_lost_range is not None,
         )
+        writes = Writes(
+            reads,
+            engine,
+            lease,
+            state.control_id,
+            targets=self.targets,
+            databases=databases,
+            stages=self.stages,
+            on_lost_target=self.on_lost_target,
+        )
+        landings = Landings(reads, writes, engine, lease, self.landing)
+        return Pass(lease.run.run_id, reads, writes, landings)
 
-    def _read(self, run: Run, engine: Engine) -> Mapping[str, Any]:
+    def _read(self, reads: Reads, engine: Engine) -> Mapping[str, Any]:
         source = engine.source()
-        for window in run.windows:
+        for window in reads.windows:
             source.check(window)
-        prove_lookups(run, source)
+        prove_lookups(reads, source)
         failpoints.reached("run.after_source_check")
         # Rows of a database are put aside by the node that reads them, before anybody sees them.
-        plain = [window for window in run.windows if not window.is_landed]
+        plain = [window for window in reads.windows if not window.is_landed]
         frames = {window.upstream: source.read(window) for window in plain}
         failpoints.reached("run.after_read")
         return Inputs(frames, self.name_of)
 
-    def _succeed(self, lease: Lease, run: Run, returned: Metrics) -> RunResult:
+    def _succeed(self, lease: Lease, run: Pass, returned: Metrics) -> RunResult:
         body = Succeeded(
             batch_id=lease.run.batch_id,
             pipeline=lease.run.pipeline,
             epoch=lease.run.epoch,
-            rows_read=_first(returned.rows_read, rows_in(run.windows)),
+            rows_read=_first(returned.rows_read, rows_in(run.reads.windows)),
             rows_written=_first(returned.rows_written, rows_out(run)),
             metrics=_stored_metrics(run, returned),
         )
         state = lease.record(lambda _: body)
         failpoints.reached("run.after_success")
-        if self._edges is not None and run.batch.is_ordered:
-            self._edges.sweep(run.pipeline, run.windows)
+        if run.batch.is_ordered:
+            self._edges.sweep(run.pipeline, run.reads.windows)
         result = result_of(state.batches[body.batch_id].runs[body.pipeline])
         self.stages.succeeded(lease.run, result)
         return result
@@ -240,6 +249,12 @@ class Runner:
         except FencedError:  # the run that took over has the word now; the error still goes up
             return
         self.stages.failed(run, text)
+
+
+def _called(function: PipelineFunction, inputs: Mapping[str, Any], run: Pass) -> Any:
+    if isinstance(function, NodePipeline):
+        return function.run_nodes(inputs, run)
+    return function(inputs, Run(run))
 
 
 class Inputs(dict[str, Any]):
@@ -267,7 +282,7 @@ _MAX_COUNT = 2**63 - 1
 """What the columns of the published tables hold."""
 
 
-def metrics_of(run: Run, returned: Any) -> Metrics:
+def metrics_of(run: Pass, returned: Any) -> Metrics:
     """What the function says about itself: a mapping, fm.Metrics, (rows read, rows written, metrics),
     or nothing.
     """
@@ -329,23 +344,23 @@ def text_of(value: object) -> str:
     return masked(text)
 
 
-def _stored_metrics(run: Run, returned: Metrics) -> dict[str, str]:
+def _stored_metrics(run: Pass, returned: Metrics) -> dict[str, str]:
     """The function's metrics, and what an earlier attempt had done."""
     metrics = stored_metrics(returned.metrics)
     metrics |= _write_notes(run)
-    earlier = [name for name, result in run.writes.items() if result.already_applied]
+    earlier = [name for name, result in run.writes.results.items() if result.already_applied]
     return {**metrics, ALREADY_APPLIED: ", ".join(earlier)[:MAX_TEXT]} if earlier else metrics
 
 
-def _write_notes(run: Run) -> dict[str, str]:
+def _write_notes(run: Pass) -> dict[str, str]:
     """What somebody should know of the writes: keys that were tied, and columns that were left NULL."""
     notes = {}
-    for name, result in run.writes.items():
+    for name, result in run.writes.results.items():
         if int(result.metrics.get("ties") or 0):
             notes[f"{TIES}{name}"] = result.metrics["ties"]
             if result.metrics.get("tie_example"):
                 notes[f"{TIE_EXAMPLE}{name}"] = masked(result.metrics["tie_example"])
-        if result.metrics.get("null_columns") and name not in run.aside:
+        if result.metrics.get("null_columns") and name not in run.writes.aside:
             notes[f"{NULL_COLUMNS}{name}"] = result.metrics["null_columns"][:MAX_TEXT]
     return notes
 
@@ -356,12 +371,16 @@ def rows_in(windows: tuple[Window, ...]) -> int | None:
     return None if None in rows else sum(r for r in rows if r is not None)
 
 
-def rows_out(run: Run) -> int | None:
+def rows_out(run: Pass) -> int | None:
     """Rows written by `run.write`, without those set aside by checks.
 
     None if a write does not tell, or there was none to tell.
     """
-    rows = [each.rows_written for name, each in run.writes.items() if name not in run.aside]
+    rows = [
+        each.rows_written
+        for name, each in run.writes.results.items()
+        if name not in run.writes.aside
+    ]
     return None if not rows or None in rows else sum(r for r in rows if r is not None)
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from floodmark.model.copying import replace
 from floodmark.model.window import Window
-from floodmark.run.context import Run
+from floodmark.run.context import Pass
 from floodmark.sources.counts import other_rows, rows_in
 
 log = logging.getLogger("floodmark")
 
 
-def counted(run: Run, window: Window, make: Callable[[], Any]) -> Callable[[], Any]:
+def counted(run: Pass, window: Window, make: Callable[[], Any]) -> Callable[[], Any]:
     """What `make` gives, counted once, before anything is made of it.
 
     Raises FM-SOURCE-064 where the log says another number, until the operator has taken the rows as
@@ -41,13 +41,13 @@ def counted(run: Run, window: Window, make: Callable[[], Any]) -> Callable[[], A
     return given
 
 
-def _compare(run: Run, window: Window, frame: Any) -> None:
-    planned = run.rows_by_log(window)
+def _compare(run: Pass, window: Window, frame: Any) -> None:
+    planned = run.reads.rows_by_log(window)
     rows = None if planned is None else rows_in(frame)
     if planned is None or rows is None or rows == planned:
         return
     error = other_rows(replace(window, rows=planned), rows)
-    if not run.accepts_lost_rows:
+    if not run.reads.accepts_lost_rows:
         raise error
     log.warning("%s: %s; accepted as they are read", window.upstream, error.found)
-    run.take_as_read(window.upstream, f"{error.found}: accepted as they are read")
+    run.writes.take_as_read(window.upstream, f"{error.found}: accepted as they are read")

@@ -15,7 +15,7 @@ from floodmark.model.names import short_hash
 from floodmark.model.receipt import WriteResult
 from floodmark.model.window import CursorWindow, Window
 from floodmark.model.write import Strategy, WriteSpec
-from floodmark.run.context import Run
+from floodmark.run.context import Pass
 from floodmark.run.nodes.cursor_ranges import (
     edge_beginning,
     landed_bounds,
@@ -36,7 +36,7 @@ FIRST_RUN, LATER_RUN = "first", "later"
 
 
 def read_database(
-    run: Run, planned: Window, readers: Sequence[WriteSpec], *, first_run: bool
+    run: Pass, planned: Window, readers: Sequence[WriteSpec], *, first_run: bool
 ) -> Output:
     """The rows of a window that no window before has applied.
 
@@ -44,7 +44,7 @@ def read_database(
     again are kept as its edge, 3 only then does anybody read them: a retry finds both as they were.
     """
     window = CursorWindow.of(planned)
-    reader = reader_of(run.readers, window.upstream, run.pipeline)
+    reader = reader_of(run.reads.readers, window.upstream, run.pipeline)
     # Without a query of its own a first run reads what all runs read. Nodes that share the upstream
     # may differ in what their writes replace: they must not differ in how its rows are read.
     by_own_query = first_run and reader.has_first_run_query
@@ -56,8 +56,8 @@ def read_database(
 
     is_read_whole = window.reads_every_row
     standing = output(rows.everything, window.whole()) if is_read_whole else None
-    first = run.first_window(window)
-    if run.rebuilds:
+    first = run.reads.first_window(window)
+    if run.reads.rebuilds:
         now = output(lambda: rows.whole(window), window)
     else:
         now = output(rows.fresh, window)
@@ -66,20 +66,20 @@ def read_database(
     return replace(now, standing=standing, is_read_whole=is_read_whole)
 
 
-def look_up_database(run: Run, window: Window, readers: Sequence[WriteSpec]) -> Output:
+def look_up_database(run: Pass, window: Window, readers: Sequence[WriteSpec]) -> Output:
     """All rows of a table or query, landed once for the batch before anybody reads them."""
-    reader = reader_of(run.readers, window.upstream, run.pipeline)
+    reader = reader_of(run.reads.readers, window.upstream, run.pipeline)
 
     def land() -> WriteResult:
         name = f"{short_hash(window.upstream)}.lookup"
         version = reader.fingerprint(first_run=False)
         everything = partial(reader.frame, run.spark, None)
-        return run.land_once(name, LATER_RUN, version, everything, readers=readers)
+        return run.landings.land_once(name, LATER_RUN, version, everything, readers=readers)
 
     written = once(land)
 
     def make() -> DataFrame:
-        frame: DataFrame = run.landed_rows(written())
+        frame: DataFrame = run.landings.landed_rows(written())
         return frame
 
     given = window.whole()
@@ -87,11 +87,11 @@ def look_up_database(run: Run, window: Window, readers: Sequence[WriteSpec]) -> 
     return replace(rows, windows=(), standing=rows, is_read_whole=True)
 
 
-def began_as_first_run(run: Run, upstream: str) -> bool:
+def began_as_first_run(run: Pass, upstream: str) -> bool:
     """Whether an earlier attempt of the batch has put rows of a `first_run_query` aside."""
-    reader = reader_of(run.readers, upstream, run.pipeline)
+    reader = reader_of(run.reads.readers, upstream, run.pipeline)
     version = reader.fingerprint(first_run=True)
-    landed = run.has_landed(f"{short_hash(upstream)}.window", FIRST_RUN, version)
+    landed = run.landings.has_landed(f"{short_hash(upstream)}.window", FIRST_RUN, version)
     return reader.has_first_run_query and landed
 
 
@@ -122,7 +122,7 @@ def first_run_write(spec: WriteSpec) -> WriteSpec:
 class DatabaseRows:
     """The rows of one upstream of a database for one run."""
 
-    run: Run
+    run: Pass
     reader: CursorReader
     window: CursorWindow
     """As this pass sees it: a rebuild begins at the beginning."""
@@ -252,7 +252,7 @@ class DatabaseRows:
     @cached_property
     def _bounds(self) -> Bounds:
         """Those of the landed rows, as they were when the rows were read."""
-        text = self.run.bounds_of(self._landed)
+        text = self.run.landings.bounds_of(self._landed)
         return self._bounds_now() if text is None else Bounds.decoded(text)
 
     def _bounds_now(self) -> Bounds:
@@ -263,7 +263,7 @@ class DatabaseRows:
             window,
             self.reader,
             edge=self._edge_beginning(window.after) if is_after_edge else None,
-            baseline=cursor_mark(self.run.baseline_of(window)),
+            baseline=cursor_mark(self.run.reads.baseline_of(window)),
             is_first_run=self.first_run,
             is_ordered=self.run.batch.is_ordered,
         )
@@ -300,10 +300,12 @@ class DatabaseRows:
         name = f"{short_hash(self.window.upstream)}.{part}"
         way = FIRST_RUN if self._by_first_query else LATER_RUN
         version = self.reader.fingerprint(first_run=self._by_first_query)
-        return self.run.land_once(name, way, version, make, readers=self.readers, bounds=bounds)
+        return self.run.landings.land_once(
+            name, way, version, make, readers=self.readers, bounds=bounds
+        )
 
     def _at(self, written: WriteResult) -> DataFrame:
-        frame: DataFrame = self.run.landed_rows(written)
+        frame: DataFrame = self.run.landings.landed_rows(written)
         return frame
 
     def _keep_edge(self, landed: WriteResult) -> None:
@@ -321,11 +323,13 @@ class DatabaseRows:
         # One write for each landing: a step may be written again, by a batch that loads all anew.
         made_from = f"{self.run.batch.seq}.{landed.target.rpartition('/')[2]}"
         upstream = self.planned.upstream
-        self.run.keep_edge(upstream, step, f"edge.{short_hash(upstream)}.{made_from}", make)
+        self.run.landings.keep_edge(
+            upstream, step, f"edge.{short_hash(upstream)}.{made_from}", make
+        )
         failpoints.reached("edge.after_write")
 
     def _edge(self, step: int) -> DataFrame:
-        frame: DataFrame | None = self.run.edge(self.window.upstream, step)
+        frame: DataFrame | None = self.run.landings.edge(self.window.upstream, step)
         if frame is None:
             raise self._no_edge(step)
         return frame

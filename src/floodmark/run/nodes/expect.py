@@ -18,7 +18,7 @@ from floodmark.config.project import Expectation, NodeSettings
 from floodmark.engines.jvm import java_errors
 from floodmark.errors import RunError
 from floodmark.model.write import WriteSpec
-from floodmark.run.context import Run
+from floodmark.run.context import Pass
 from floodmark.run.nodes import checks
 from floodmark.run.nodes.outputs import Output, landed, once, without_columns
 
@@ -52,7 +52,7 @@ class Checked:
 
 
 def checked(
-    run: Run, node: NodeSettings, output: Output, name: str, readers: Sequence[WriteSpec]
+    run: Pass, node: NodeSettings, output: Output, name: str, readers: Sequence[WriteSpec]
 ) -> Checked:
     """The rows that pass, those to set aside, and how to count; nothing runs yet.
 
@@ -133,7 +133,7 @@ def _observations(seen: Sequence[Any]) -> dict[int, int | None]:
 
 
 def _landed(
-    run: Run, node: NodeSettings, output: Output, name: str, readers: Sequence[WriteSpec]
+    run: Pass, node: NodeSettings, output: Output, name: str, readers: Sequence[WriteSpec]
 ) -> Checked:
     def flag() -> DataFrame:
         return checks.flagged(output.make(), node.expect)
@@ -162,7 +162,7 @@ def _landed(
     return Checked(good, rejected, lambda: dict(seen))
 
 
-def _refuse(run: Run, node: NodeSettings, counts: Mapping[int, int | None]) -> None:
+def _refuse(run: Pass, node: NodeSettings, counts: Mapping[int, int | None]) -> None:
     for number, check in enumerate(node.expect):
         if check.action == "fail" and checks.is_broken(check, counts[number]):
             raise broken(run, node, number, _told(check, counts[number]))
@@ -198,7 +198,7 @@ def _numbers(expect: Sequence[Expectation], action: str) -> list[int]:
     return [n for n, c in enumerate(expect) if c.action == action and c.row_count is None]
 
 
-def report(run: Run, node: NodeSettings, counts: Mapping[int, int | None]) -> dict[str, int]:
+def report(run: Pass, node: NodeSettings, counts: Mapping[int, int | None]) -> dict[str, int]:
     """The counts as metrics of the run; what people should look at is logged too."""
     found = {}
     for number, check in enumerate(node.expect):
@@ -228,7 +228,7 @@ def failed_check(error: BaseException, marks: Marks) -> tuple[NodeSettings, int]
     return None
 
 
-def broken(run: Run, node: NodeSettings, number: int, found: str | None = None) -> RunError:
+def broken(run: Pass, node: NodeSettings, number: int, found: str | None = None) -> RunError:
     """The error for a check with action fail that does not hold."""
     check = node.expect[number]
     return RunError(

@@ -7,11 +7,11 @@ from urllib.parse import unquote
 
 from floodmark.engines.jvm import unread_file
 from floodmark.errors import SourceError
-from floodmark.run.context import Run
+from floodmark.run.context import Pass
 from floodmark.sources.files import FileReader, unreadable
 
 
-def unread(error: Exception, run: Run, cause: str) -> SourceError | None:
+def unread(error: Exception, run: Pass, cause: str) -> SourceError | None:
     """FM-SOURCE-059 for a file of the pipeline that Spark could not read; None for other errors.
 
     `cause` is what Spark says where nothing better is found; it may be empty.
@@ -26,8 +26,8 @@ def unread(error: Exception, run: Run, cause: str) -> SourceError | None:
     return None
 
 
-def _file_readers(run: Run) -> Iterator[FileReader]:
-    for (pipeline, _), reader in run.readers.items():
+def _file_readers(run: Pass) -> Iterator[FileReader]:
+    for (pipeline, _), reader in run.reads.readers.items():
         if pipeline == run.pipeline and isinstance(reader, FileReader):
             yield reader
 

@@ -1,4 +1,4 @@
-"""A pipeline of nodes as a function: every node after those it depends on, for one batch."""
+"""A pipeline of nodes: every node after those it depends on, for one batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from floodmark.config.project import NodeSettings
 from floodmark.errors import FloodmarkError, RunError, TransformError
 from floodmark.model.write import HIDDEN_VALUES, WriteSpec
 from floodmark.postgres.rows import MisfitError
-from floodmark.run.context import Run
+from floodmark.run.context import Pass
 from floodmark.run.lost_targets import OtherPass
 from floodmark.run.nodes.file_faults import unread
 from floodmark.run.nodes.node import NodeRun
@@ -31,8 +31,8 @@ PlaceOf = Callable[[str, int | None], str]
 
 
 @dataclass(frozen=True)
-class NodeFunction:
-    """What the runner calls: inputs and run in, metrics out.
+class PipelineNodes:
+    """What the runner calls: inputs and a pass in, metrics out.
 
     Called again for a batch it writes what is missing: a node whose write is found by its receipt
     hands its committed rows to the nodes below, as in the first attempt.
@@ -43,7 +43,7 @@ class NodeFunction:
     steps: Mapping[str, Sequence[Step]]
     place_of: PlaceOf
 
-    def __call__(self, inputs: Mapping[str, Any], run: Run) -> dict[str, object]:
+    def run_nodes(self, inputs: Mapping[str, Any], run: Pass) -> dict[str, object]:
         """Run every node, some side by side; an error ends the run once those that run have ended.
 
         The writes that were made stand.
@@ -109,7 +109,7 @@ class NodeFunction:
         same = [each for each in upstreams if upstreams[each] == upstreams.get(name)]
         return [spec for each in same for spec in self._readers(each)]
 
-    def _placed(self, error: FloodmarkError, node: str, run: Run) -> FloodmarkError:
+    def _placed(self, error: FloodmarkError, node: str, run: Pass) -> FloodmarkError:
         """The error with the node, and the step, as they stand in the files."""
         step = getattr(error, "step", None)
         place = self.place_of(node, step - 1 if step else None)
@@ -121,7 +121,7 @@ class NodeFunction:
             error.next = f"correct the step, then: floodmark retry {run.batch.batch_id}"
         return error
 
-    def _failed(self, error: Exception, node: str, run: Run) -> RunError:
+    def _failed(self, error: Exception, node: str, run: Pass) -> RunError:
         """An error of the engine; its text may hold values, which sensitive columns forbid."""
         kind, _ = _cause(error)
         cause = self._text_of(error)
@@ -162,10 +162,10 @@ def _cause(error: Exception) -> tuple[str, str]:
     return kind.rpartition(".")[2], without_plan(message).strip()
 
 
-def node_function(
+def pipeline_nodes(
     pipeline: ResolvedPipeline, plugins: Sequence[str], root: Path, place_of: PlaceOf
-) -> NodeFunction:
-    """The function of a pipeline of nodes; raises TransformError for a step that cannot be read.
+) -> PipelineNodes:
+    """The nodes of a pipeline, ready to run; raises TransformError for a step that cannot be read.
 
     `plugins` are the modules of the project that may have transforms.
     """
@@ -177,4 +177,4 @@ def node_function(
             place = place_of(node.name, error.step - 1 if error.step else None)
             error.where = f"{place}, {error.where}" if error.where else place
             raise
-    return NodeFunction(pipeline, root, steps, place_of)
+    return PipelineNodes(pipeline, root, steps, place_of)

@@ -15,7 +15,7 @@ from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.receipt import WriteResult
 from floodmark.model.write import WriteSpec
 from floodmark.model.write_rules import REPLACING
-from floodmark.run.context import Run
+from floodmark.run.context import Pass
 from floodmark.run.lookups import not_frozen
 from floodmark.run.nodes import expect
 from floodmark.run.nodes.combined import (
@@ -52,7 +52,7 @@ class NodeRun:
     node: ResolvedNode
     root: Path
     steps: Sequence[Step]
-    run: Run
+    run: Pass
     inputs: Mapping[str, Any]
     parents: Mapping[str, Output]
     children: Sequence[str]
@@ -78,7 +78,7 @@ class NodeRun:
             return self._handed_on(made)
         if self.is_first_run or (replaced_anew(spec) and self._is_loaded_anew(made)):
             spec = first_run_write(spec)
-        if made.whole is not None and not self.run.wrote_before(self.node.name):
+        if made.whole is not None and not self.run.writes.wrote_before(self.node.name):
             made = replace(made.whole, standing=made.standing, is_read_whole=made.is_read_whole)
         made = self._enough_to_replace(spec, made)
         # 3.
@@ -97,7 +97,7 @@ class NodeRun:
             return checked.passed
         if not has_log(spec):
             return self._handed_over(checked.passed, made)
-        if self.run.accepts_lost_rows and commit_loss(self.run, result):
+        if self.run.reads.accepts_lost_rows and commit_loss(self.run, result):
             return self._handed_over(self._kept(checked.passed), made)
         return committed(self.run, self.node.name, result, made)
 
@@ -113,26 +113,26 @@ class NodeRun:
         if upstream is None or not upstream.has_cursor or spec is None:
             return False
         planned = self.run.batch.window_for(
-            self.run.pipeline, self.run.window(upstream.name).upstream
+            self.run.pipeline, self.run.reads.window(upstream.name).upstream
         )
         if not planned.is_first or not self.run.batch.is_ordered:
             return False
         write = self.node.settings.write
         has_query = write is not None and write.first_run_query
-        if self.run.loads_anew:
+        if self.run.reads.loads_anew:
             return bool(has_query) or replaced_anew(spec)
         if not has_query:
             return False
-        is_first = self.run.wrote_before(self.node.name) or self.run.is_empty(spec)
+        is_first = self.run.writes.wrote_before(self.node.name) or self.run.writes.is_empty(spec)
         return is_first or began_as_first_run(self.run, planned.upstream)
 
     def _is_loaded_anew(self, made: Output) -> bool:
         """Whether the batch loads everything because that was asked for, and these rows are all."""
         run = self.run
-        if not run.loads_anew or not run.batch.is_ordered or run.rebuilds:
+        if not run.reads.loads_anew or not run.batch.is_ordered or run.reads.rebuilds:
             return False
         # An upstream that has no news now may have filled the target before.
-        begins = all(window.is_first for window in run.windows)
+        begins = all(window.is_first for window in run.reads.windows)
         return begins and all(window.is_whole for window in made.windows if window.has_news)
 
     def _enough_to_replace(self, spec: WriteSpec, made: Output) -> Output:
@@ -179,7 +179,7 @@ class NodeRun:
         assert upstream is not None  # noqa: S101  # what is not run was refused before
         if self.node.is_lookup:
             return self._looked_up(upstream.name)
-        window = self.run.window(upstream.name)
+        window = self.run.reads.window(upstream.name)
         if window.is_landed:
             return read_database(self.run, window, self.sharers, first_run=self.is_first_run)
         read = self.node.settings.read
@@ -197,7 +197,7 @@ class NodeRun:
 
     def _looked_up(self, name: str) -> Output:
         run = self.run
-        window = run.lookups.get(name) or run.lookups.get(run.stored_name(name))
+        window = run.reads.lookups.get(name) or run.reads.lookups.get(run.reads.stored_name(name))
         if window is None:
             raise not_frozen(run, name)
         if window.is_landed:
@@ -209,7 +209,7 @@ class NodeRun:
         upstream = self.node.upstream
         if upstream is None or not upstream.has_cursor:
             return {}
-        reader = reader_of(self.run.readers, upstream.name, self.run.pipeline)
+        reader = reader_of(self.run.reads.readers, upstream.name, self.run.pipeline)
         note = getattr(reader, "note", None)
         return {f"source.{self.node.name}": note} if note else {}
 
@@ -230,7 +230,7 @@ class NodeRun:
         return Combination(source, others, primary if is_said else None, self._applied).output()
 
     def _applied(self, frame: Any, others: Mapping[str, Any]) -> Any:
-        return self.run.transformed(self.steps, frame, others, self.root)
+        return self.run.reads.transformed(self.steps, frame, others, self.root)
 
     # Output ---------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class NodeRun:
     def _aside(self, spec: WriteSpec, made: Output) -> WriteSpec:
         """Where the rows go that do not pass."""
         is_anew = self.is_first_run or self._is_loaded_anew(made)
-        return quarantine_of(spec, replaces=self.run.loads_anew and is_anew)
+        return quarantine_of(spec, replaces=self.run.reads.loads_anew and is_anew)
 
     def _write(
         self, spec: WriteSpec, checked: expect.Checked, aside: WriteSpec | None
@@ -275,8 +275,8 @@ class NodeRun:
         try:
             if aside is not None and rejected is not None:
                 # Before the target has its rows: both are written or neither.
-                self.run.check_spec(aside, rejected.make, rejected.windows)
-            result = self.run.write_spec(spec, passed.make, passed.windows, passed.counts)
+                self.run.writes.check(aside, rejected.make, rejected.windows)
+            result = self.run.writes.write(spec, passed.make, passed.windows, passed.counts)
         # The boundary to the plan: a check that stopped it is told in the words of the check.
         except Exception as error:
             found = expect.failed_check(error, self.marks)
@@ -284,15 +284,15 @@ class NodeRun:
                 raise
             raise expect.broken(self.run, *found) from error
         if aside is not None and rejected is not None:
-            self.run.write_spec(aside, rejected.make, rejected.windows, rejected.counts)
+            self.run.writes.write(aside, rejected.make, rejected.windows, rejected.counts)
         return result
 
     def _is_new(self, spec: WriteSpec) -> bool:
         """Whether floodmark creates the target; names of a catalog are looked at by the write."""
-        return is_catalog_name(spec.target) or not self.run.has_table(spec.target)
+        return is_catalog_name(spec.target) or not self.run.reads.has_table(spec.target)
 
     def _path(self, spec: WriteSpec) -> str:
-        return self.run.path_of(spec.target)
+        return self.run.reads.path_of(spec.target)
 
 
 def _with_rows_of(every: Output, made: Output) -> Output:

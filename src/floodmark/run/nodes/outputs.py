@@ -13,7 +13,7 @@ from floodmark.model.delta import VersionFacts, enable_feed_command
 from floodmark.model.receipt import WriteResult, metadata_of
 from floodmark.model.window import Method, VersionWindow, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
-from floodmark.run.context import Run
+from floodmark.run.context import Pass
 from floodmark.run.landed import UNREADABLE, whole_window
 from floodmark.run.nodes.counted import counted
 from floodmark.sources.counts import RowCount
@@ -53,13 +53,13 @@ class Output:
 
 
 def read_by(
-    run: Run, window: Window, make: Make, *, is_read_whole: bool, is_observed: bool
+    run: Pass, window: Window, make: Make, *, is_read_whole: bool, is_observed: bool
 ) -> Output:
     """What a node reads of an upstream; its rows are counted as they are read, or before it."""
     # A rebuild reads a window of which the plan has no number.
-    make = counted(run, window, make) if run.rebuilds and window.has_news else make
+    make = counted(run, window, make) if run.reads.rebuilds and window.has_news else make
     count = RowCount(window, make, is_observed=is_observed)
-    first, standing = run.first_window(window), window.whole()
+    first, standing = run.reads.first_window(window), window.whole()
     is_replayable = window.is_replayable
     is_news = window.has_news and window.method == "snapshot"
 
@@ -69,7 +69,7 @@ def read_by(
                 count.frame()  # all of it is what is new, where a table is read whole
             if not given.is_frozen:
                 raise _not_frozen(run, given)
-            return run.read(given)
+            return run.reads.read(given)
 
         is_counted = given is standing and is_news and window.is_counted
         make_counted = make_all if is_counted else counted(run, given, make_all)
@@ -87,15 +87,15 @@ def read_by(
     )
 
 
-def looked_up(run: Run, window: Window) -> Output:
+def looked_up(run: Pass, window: Window) -> Output:
     """All of a table as the batch has frozen it; it has no news, and no rule of a write asks for it."""
     given = window.whole()
-    make = counted(run, given, lambda: run.read(given))
+    make = counted(run, given, lambda: run.reads.read(given))
     rows = Output(make, (given,), is_replayable=True, has_news=False)
     return replace(rows, windows=(), standing=rows, is_read_whole=True)
 
 
-def _not_frozen(run: Run, window: Window) -> RunError:
+def _not_frozen(run: Pass, window: Window) -> RunError:
     return RunError(
         "FM-RUN-010",
         "the batch has not frozen what a node reads whole",
@@ -108,7 +108,7 @@ def _not_frozen(run: Run, window: Window) -> RunError:
     )
 
 
-def committed(run: Run, node: str, result: WriteResult, made: Output) -> Output:
+def committed(run: Pass, node: str, result: WriteResult, made: Output) -> Output:
     """What a node's write committed in this batch, also if an earlier attempt made it.
 
     An append, merge or replace_where: its rows from the change feed of that commit, deletes among
@@ -121,7 +121,7 @@ def committed(run: Run, node: str, result: WriteResult, made: Output) -> Output:
         def make() -> Any:
             if why := commit_loss(run, result):
                 raise commit_gone(run, node, result, why)
-            return run.read(window)
+            return run.reads.read(window)
 
         return Output(make, (window,), is_replayable=True, has_news=window.has_news)
 
@@ -144,11 +144,11 @@ def committed(run: Run, node: str, result: WriteResult, made: Output) -> Output:
     )
 
 
-def committed_window(run: Run, node: str, result: WriteResult) -> VersionWindow:
+def committed_window(run: Pass, node: str, result: WriteResult) -> VersionWindow:
     """The version of a target that holds a node's rows, as a window."""
-    log, version = run.log_of(result.target), result.version
+    log, version = run.reads.log_of(result.target), result.version
     facts, commit = log.facts(), log.versions(version, version)[0]
-    is_whole = run.rebuilds or replaces_all_rows(commit)
+    is_whole = run.reads.rebuilds or replaces_all_rows(commit)
     method: Method = "snapshot" if is_whole else "feed"
     _, fingerprint = log.schema_at(version)
     return VersionWindow(
@@ -169,19 +169,22 @@ def committed_window(run: Run, node: str, result: WriteResult) -> VersionWindow:
     )
 
 
-def commit_loss(run: Run, result: WriteResult) -> str:
+def commit_loss(run: Pass, result: WriteResult) -> str:
     """Why the nodes below cannot read what a write has committed; empty if they can.
 
     Files are asked for where somebody else has committed since: a VACUUM removes those that were put
     together with others.
     """
-    log, version = run.log_of(result.target), result.version
+    log, version = run.reads.log_of(result.target), result.version
     try:
         later = log.versions(version + 1, log.facts().latest_version)
         (commit,) = log.versions(version, version)
-        if all(metadata_of(other.user_metadata) for other in later) and not run.accepts_lost_rows:
+        if (
+            all(metadata_of(other.user_metadata) for other in later)
+            and not run.reads.accepts_lost_rows
+        ):
             return ""
-        is_whole = run.rebuilds or replaces_all_rows(commit)
+        is_whole = run.reads.rebuilds or replaces_all_rows(commit)
         lost = (
             log.lost_snapshot_files(version) if is_whole else log.lost_feed_files(version, version)
         )
@@ -192,7 +195,7 @@ def commit_loss(run: Run, result: WriteResult) -> str:
     return f"{len(lost)} data files of version {version}, {lost[0]} among them" if lost else ""
 
 
-def commit_gone(run: Run, node: str, result: WriteResult, why: str) -> RunError:
+def commit_gone(run: Pass, node: str, result: WriteResult, why: str) -> RunError:
     """The error for rows that a node has committed and the nodes below it cannot read any more."""
     batch = run.batch.batch_id
     return RunError(
@@ -209,9 +212,9 @@ def commit_gone(run: Run, node: str, result: WriteResult, why: str) -> RunError:
     )
 
 
-def landed_window(run: Run, node: str, landed: WriteResult) -> VersionWindow:
+def landed_window(run: Pass, node: str, landed: WriteResult) -> VersionWindow:
     """The table with the rows of a landing as a window: all there is, wherever its files are now."""
-    version, log = run.landed_version(landed), run.log_of(landed.target)
+    version, log = run.landings.landed_version(landed), run.reads.log_of(landed.target)
     reason = f"what node {node} put aside in this batch"
     return whole_window(landed.target, log, version, reason)
 
@@ -222,9 +225,9 @@ def replaces_all_rows(commit: VersionFacts) -> bool:
     return parameters.get("mode") == "Overwrite" and parameters.get("predicate") in WHOLE
 
 
-def refuse_without_feed(run: Run, node: str, target: str, children: list[str]) -> None:
+def refuse_without_feed(run: Pass, node: str, target: str, children: list[str]) -> None:
     """Raise FM-RUN-008 before a write whose committed rows nobody could read."""
-    facts = run.log_of(target).facts()
+    facts = run.reads.log_of(target).facts()
     if facts.feed_enabled:
         return
     raise RunError(
@@ -238,18 +241,18 @@ def refuse_without_feed(run: Run, node: str, target: str, children: list[str]) -
     )
 
 
-def landed(run: Run, name: str, output: Output, readers: Sequence[WriteSpec]) -> Output:
+def landed(run: Pass, name: str, output: Output, readers: Sequence[WriteSpec]) -> Output:
     """The same rows, computed once and put aside for the writes that read them."""
 
     def land() -> VersionWindow:
-        rows = run.land(name, lambda: stored(output.make()), output.windows, readers)
+        rows = run.landings.land(name, lambda: stored(output.make()), output.windows, readers)
         # No target has them yet. Rows that an earlier attempt put aside were compared by it.
         for count in output.counts:
             count.refuse_misread()
         return landed_window(run, name, rows)
 
     window = once(land)
-    again = replace(output, make=lambda: unstored(run.read(window())), is_replayable=True)
+    again = replace(output, make=lambda: unstored(run.reads.read(window())), is_replayable=True)
     return replace(again, counts=())
 
 

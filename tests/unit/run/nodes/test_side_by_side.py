@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,18 @@ from tests.support import crash
 from tests.support.node_projects import open_project, table_rows
 
 from floodmark import failpoints
+from floodmark.coordinator import Outside
 from floodmark.errors import RunError, SinkError
+from floodmark.model.receipt import Receipt, WriteResult
+from floodmark.model.state import SinkDone
+from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.lost_targets import OtherPass
 from floodmark.run.nodes.side_by_side import in_order
+from floodmark.sinks import Sink
+from floodmark.testing import ArrowEngine
+from floodmark.testing.arrow import ArrowSink
 
 DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c"), "e": ()}
 WAIT_SECONDS = 10.0
@@ -152,31 +159,44 @@ def test_nodes_side_by_side_land_a_moving_source_once_and_crash_safely(
     assert all(finding.ok for finding in project.verify())
 
 
+class SlowSink(ArrowSink):
+    """A sink whose write waits while somebody else tries the same."""
+
+    meeting: threading.Barrier
+
+    def write(self, frame: Any, receipt: Receipt) -> WriteResult:
+        self.meeting.wait(WAIT_SECONDS)
+        self.meeting.wait(WAIT_SECONDS)
+        return super().write(frame, receipt)
+
+
+class SlowEngine(ArrowEngine):
+    """An engine with such sinks."""
+
+    def __init__(self, meeting: threading.Barrier) -> None:
+        self._meeting = meeting
+
+    def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
+        sink = SlowSink(spec, tuple(windows), previous)
+        sink.meeting = self._meeting
+        return sink
+
+
 def test_one_name_is_written_once_also_by_two_threads_of_a_function(tmp_path: Path) -> None:
     crash.append_rows(tmp_path, crash.ORDERS, [(1, 10)])
     story = crash.Story(tmp_path, "merge", pipelines=("copy",))
-    coordinator = story.coordinator()
+    meeting = threading.Barrier(2)
+    coordinator = story.coordinator(Outside(engine=SlowEngine(meeting)))
     story.register(coordinator)
     batch = coordinator.create_batch()
     refused: list[str] = []
 
     def write_in_threads(inputs: Mapping[str, Any], run: Run) -> None:
-        meeting = threading.Barrier(2)
-
         def write(amount: int) -> None:
-            frame = inputs[crash.ORDERS]
-            spec = WriteSpec("./out", "merge", "same", keys=("id",))
-
-            def make() -> Any:
-                if amount == 1:
-                    meeting.wait(WAIT_SECONDS)  # the other one tries while this one writes
-                    meeting.wait(WAIT_SECONDS)
-                return frame
-
             try:
                 if amount == 2:
-                    meeting.wait(WAIT_SECONDS)
-                run.write_spec(spec, make)
+                    meeting.wait(WAIT_SECONDS)  # this one tries while the other one writes
+                run.write(inputs[crash.ORDERS], "./out", mode="merge", name="same", keys=["id"])
             except SinkError as error:
                 refused.append(error.code)
             if amount == 2:
