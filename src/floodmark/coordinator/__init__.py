@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from floodmark.control.events import Event
 from floodmark.coordinator.admin import Admin
-from floodmark.coordinator.looking import Look
+from floodmark.coordinator.look import Look
 from floodmark.coordinator.operating import Operating
 from floodmark.coordinator.outside import Outside
 from floodmark.coordinator.planning import Planning
@@ -27,7 +27,7 @@ from floodmark.model.results import Batch, Checkpoint, Finalized, Finding, Gap, 
 from floodmark.model.state import Fallback, OnLostTarget, PlannedBatch
 from floodmark.model.upstream import Upstream
 from floodmark.model.window import Settlement
-from floodmark.plan import again
+from floodmark.plan import rerun
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.leases import DEFAULT_TTL_SECONDS
 from floodmark.run.limits import NO_LIMITS, Limits
@@ -299,8 +299,8 @@ class Coordinator:
         self,
         upstream: str,
         *,
-        start: again.Edge,
-        end: again.Edge,
+        start: rerun.Edge,
+        end: rerun.Edge,
         pipelines: Sequence[str],
         scope: str = DEFAULT_SCOPE,
         allow_duplicates: bool = False,

@@ -27,7 +27,7 @@ from floodmark.model.state import (
 )
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Window
-from floodmark.plan import again, lookups
+from floodmark.plan import lookups, rerun
 from floodmark.sinks.again import refuse_harm
 
 log = logging.getLogger("floodmark")
@@ -64,8 +64,8 @@ class Operating:
         self,
         upstream: str,
         *,
-        start: again.Edge,
-        end: again.Edge,
+        start: rerun.Edge,
+        end: rerun.Edge,
         pipelines: Sequence[str],
         scope: str = DEFAULT_SCOPE,
         allow_duplicates: bool = False,
@@ -77,7 +77,7 @@ class Operating:
 
         def draft(state: State) -> Draft:
             chosen = tuple(operations.known(state, pipeline) for pipeline in pipelines)
-            request = again.Backfill(scope, name, start, end, chosen)
+            request = rerun.Backfill(scope, name, start, end, chosen)
             request.refuse_strangers()
             marks = {u: state.marks.get((scope, u)) for u in request.upstreams()}
             marks[name] = request.mark(state)
@@ -91,7 +91,7 @@ class Operating:
                 )
                 for u, mark in marks.items()
             }
-            return again.backfilling(state, request, probes)
+            return rerun.backfilling(state, request, probes)
 
         return self._plan_again("backfill", draft, allows)
 
@@ -107,7 +107,7 @@ class Operating:
             return self.store.prober().of(pipelines).probe_again(upstream, after, mark, options)
         except SourceError as error:
             if error.code == "FM-SOURCE-002":
-                raise again.range_gone(error) from error
+                raise rerun.range_gone(error) from error
             raise
 
     def replay(
@@ -123,7 +123,7 @@ class Operating:
         batch = self.store.batch(batch_id)
         names = tuple(batch.required) if pipelines is None else pipelines
         return self._plan_again(
-            "replay", lambda state: again.replaying(state, batch, names), allows, repeats=batch
+            "replay", lambda state: rerun.replaying(state, batch, names), allows, repeats=batch
         )
 
     def _plan_again(

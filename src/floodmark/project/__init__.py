@@ -40,10 +40,9 @@ from floodmark.model.results import Batch, Finding, batch_view
 from floodmark.model.state import OnLostTarget, PlannedBatch
 from floodmark.model.upstream import Upstream
 from floodmark.model.window import Settlement
-from floodmark.plan.again import Edge
+from floodmark.plan.rerun import Edge
 from floodmark.project import naming, planfile
-from floodmark.project.advised import advised
-from floodmark.project.anew import pipelines_anew, refuse_debts, refuse_shared_targets
+from floodmark.project.advice import advised
 from floodmark.project.checks import (
     Checks,
     function_of,
@@ -52,8 +51,10 @@ from floodmark.project.checks import (
     refuse_nodes,
     strays,
 )
+from floodmark.project.execution import Shift, Terms
 from floodmark.project.file_reads import file_readers_of
-from floodmark.project.following import with_followers
+from floodmark.project.followers import with_followers
+from floodmark.project.full_refresh import pipelines_anew, refuse_debts, refuse_shared_targets
 from floodmark.project.order import order_of, written_so_far
 from floodmark.project.outcomes import (
     BatchOutcome,
@@ -64,7 +65,6 @@ from floodmark.project.outcomes import (
     Waiting,
     Watcher,
 )
-from floodmark.project.running import Shift, Terms
 from floodmark.project.selection import Selection, chosen_from
 from floodmark.run.databases import Databases
 from floodmark.run.leases import paused

@@ -13,8 +13,8 @@ from floodmark.errors import ConfigError, ControlError, FloodmarkError, SetupErr
 from floodmark.model.results import Batch, Finalized, batch_view
 from floodmark.model.state import OnLostTarget
 from floodmark.model.window import Caution, Settlement, Window
-from floodmark.project.anew import begin_anew
 from floodmark.project.failures import failure_of, with_caller
+from floodmark.project.full_refresh import begin_anew
 from floodmark.project.order import Order, Unit
 from floodmark.project.outcomes import (
     BatchOutcome,
