@@ -91,7 +91,7 @@ def test_a_second_run_retries_what_failed_and_then_has_nothing_to_do(
 ) -> None:
     call = arrow_call(as_json=False)
     work.run(call)
-    report: Any = call.project.functions(["report"])["report"]
+    report: Any = call.project.definitions.functions(["report"])["report"]
     report.__globals__["share"] = lambda part, whole: {"share": part}
     capsys.readouterr()
 

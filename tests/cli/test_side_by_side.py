@@ -251,7 +251,7 @@ def test_a_write_that_was_committing_at_the_timeout_is_there_exactly_once(
 ) -> None:
     engine = HangingOnce()
     project = late_solo(shop, "1500ms", engine)
-    project.functions(["solo"])
+    project.definitions.functions(["solo"])
     release()
     assert only_error(project.run("solo")).code == "FM-RUN-007"
 

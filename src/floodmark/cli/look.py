@@ -47,13 +47,13 @@ def status(
     stuck_after: StuckAfter = "1d",
 ) -> int:
     """Show open batches, what holds them, and finished ones."""
-    coordinator = call.project.coordinator
+    look = call.project.look
     if batch is None and (missing := _missing_store(call)):
         return _show_missing(call, documents.status(()), missing)
-    batches = coordinator.status(batch)
+    batches = look.status(batch)
     stuck, failures = (
-        coordinator.look.stuck(seconds("--stuck-after", stuck_after)),
-        coordinator.look.failures(),
+        look.stuck(seconds("--stuck-after", stuck_after)),
+        look.failures(),
     )
 
     def draw(screen: Screen) -> None:
@@ -84,11 +84,11 @@ def lag(
         if fail_above is not None:  # a threshold that nobody can look at is not kept
             raise missing
         return _show_missing(call, documents.lag(()), missing)
-    coordinator = call.project.coordinator
-    lags = (*_unresolved_lags(call), *coordinator.lag())
+    look = call.project.look
+    lags = (*_unresolved_lags(call), *look.lag())
     stuck, failures = (
-        coordinator.look.stuck(seconds("--stuck-after", stuck_after)),
-        coordinator.look.failures(),
+        look.stuck(seconds("--stuck-after", stuck_after)),
+        look.failures(),
     )
 
     def draw(screen: Screen) -> None:
@@ -106,8 +106,8 @@ def _unresolved_lags(call: Call) -> list[Lag]:
     project = call.project
     return [
         Lag(scope, name, None, None, None, None, (), NOT_RESOLVED)
-        for scope in project.select()
-        for name in project.unresolved([scope])
+        for scope in project.definitions.select()
+        for name in project.definitions.unresolved([scope])
     ]
 
 
@@ -124,7 +124,7 @@ def gaps(call: Call) -> int:
     """Show versions that were never processed; exit 1 if any."""
     if missing := _missing_store(call):
         return _show_missing(call, documents.gaps(()), missing)
-    found = call.project.coordinator.gaps()
+    found = call.project.look.gaps()
     call.show(documents.gaps(found), lambda screen: screens.gaps(screen, call, found))
     return CHECK_FAILED if found else 0
 
@@ -137,14 +137,14 @@ def history(
     at_least(1, "--limit", limit)
     if missing := _missing_store(call):
         return _show_missing(call, documents.history(()), missing)
-    events = call.project.coordinator.history(limit)
+    events = call.project.look.history(limit)
     call.show(documents.history(events), lambda screen: screens.history(screen, events))
     return 0
 
 
 def verify(call: Call) -> int:
     """Check the guarantees on journal, sinks and tables."""
-    return _show_findings(call, call.project.verify())
+    return _show_findings(call, call.project.look.verify())
 
 
 def doctor(call: Call) -> int:
@@ -161,7 +161,7 @@ def doctor(call: Call) -> int:
     project = call.project
 
     def upstreams() -> Iterator[str]:
-        yield from project.upstreams()
+        yield from project.definitions.upstreams()
 
     def to_come() -> Iterator[str]:
         for pipeline in project.file.pipelines:
@@ -169,7 +169,7 @@ def doctor(call: Call) -> int:
 
     found = project.coordinator.admin.doctor(upstreams(), to_come())
     if all(each.ok for each in found if each.name == "control store"):
-        found += [good(name, NOT_RESOLVED) for name in project.unresolved()]
+        found += [good(name, NOT_RESOLVED) for name in project.definitions.unresolved()]
     return _show_findings(call, found)
 
 
@@ -188,7 +188,7 @@ def validate(
         "project": project.settings.project,
         "pipelines": names,
         "streams": [stream.pipeline_id for stream in project.settings.streams],
-        "unresolved": project.unresolved(),
+        "unresolved": project.definitions.unresolved(),
         "warnings": [warning.as_dict() for warning in project.file.warnings],
     }
     call.show(document, lambda screen: screens.validated(screen, project))
@@ -203,7 +203,7 @@ def _show_findings(call: Call, found: Sequence[Finding]) -> int:
 def _missing_store(call: Call) -> ControlError | None:
     """FM-CONTROL-001 where there is no store yet; an outage is raised."""
     try:
-        call.project.coordinator.look.state()
+        call.project.look.state()
     except ControlError as error:
         if error.code != "FM-CONTROL-001":
             raise

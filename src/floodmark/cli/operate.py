@@ -122,21 +122,21 @@ def replay(
 
 def pause(call: Call, pipeline: Pipeline) -> int:
     """Take a pipeline out for a while: nothing waits for it."""
-    _ = call.project.coordinator.look.state()  # looks first: operating must not create a store
+    _ = call.project.look.state()  # looks first: operating must not create a store
     call.project.coordinator.pause(pipeline)
     return _done(call, pipeline, "PAUSED", f"floodmark resume {pipeline}")
 
 
 def resume(call: Call, pipeline: Pipeline) -> int:
     """Let a paused pipeline take part again; the next run catches it up."""
-    _ = call.project.coordinator.look.state()
+    _ = call.project.look.state()
     call.project.coordinator.resume(pipeline)
     return _done(call, pipeline, "ACTIVE", f"floodmark run {pipeline}")
 
 
 def refresh(call: Call, pipeline: Pipeline) -> int:
     """Let one pipeline load everything again with its next batch."""
-    _ = call.project.coordinator.look.state()
+    _ = call.project.look.state()
     call.project.coordinator.admin.refresh(pipeline)
     return _done(call, pipeline, "REFRESH", f"floodmark run {pipeline}")
 
@@ -145,10 +145,10 @@ def rename(
     call: Call, pipeline: Pipeline, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME")]
 ) -> int:
     """Give a pipeline another name; it goes on where it stands."""
-    _ = call.project.coordinator.look.state()
+    _ = call.project.look.state()
     call.project.coordinator.admin.rename(pipeline, new_name)
     is_known = new_name in call.project.pipelines
-    scope = call.project.coordinator.look.state().pipelines[new_name].scope
+    scope = call.project.look.state().pipelines[new_name].scope
     file = f"in floodmark.yaml name it {new_name} too, with scope: {scope}"
     after = f"floodmark run {new_name}" if is_known else file
     return _done(call, new_name, "RENAMED", after)
@@ -165,7 +165,7 @@ def remove(call: Call, pipeline: Pipeline) -> int:
             next=f"take it out of floodmark.yaml, then: floodmark remove {pipeline}; or for a "
             f"while: floodmark pause {pipeline}",
         )
-    call.project.coordinator.look.refuse_unknown(pipeline)
+    call.project.look.refuse_unknown(pipeline)
     call.project.coordinator.unregister(pipeline)
     return _done(call, pipeline, "REMOVED", "floodmark run")
 

@@ -61,7 +61,9 @@ def _plan(screen: Screen, call: Call, batch: Batch) -> None:
         screen.line(f"  looks up {call.short(each.upstream)} {each.shown_lookup}")
     seen = (*batch.windows, *batch.lookups)
     _cautions(screen, {w.upstream: w.warning for w in seen if w.warning}, indent=2)
-    for node in call.project.file_writers(batch.pipelines if batch.status != "NOOP" else ()):
+    for node in call.project.definitions.file_writers(
+        batch.pipelines if batch.status != "NOOP" else ()
+    ):
         screen.line(f"  node {node} writes files: at least once")
     for name in batch.after:
         screen.line(f"  after {name}: what is read here is known once {name} has run")
@@ -185,7 +187,7 @@ def _way_forward(call: Call, outcome: BatchOutcome) -> str:
         return (
             f"{missing[0]} is not in floodmark.yaml; put it back, or: floodmark remove {missing[0]}"
         )
-    known = call.project.coordinator.look.state().pipelines
+    known = call.project.look.state().pipelines
     resting = sorted(name for name in waiting if name in known and known[name].is_paused)
     if resting:
         return f"floodmark resume {resting[0]}"
@@ -435,7 +437,7 @@ def no_store(screen: Screen, error: FloodmarkError) -> None:
 
 
 def validated(screen: Screen, project: Project) -> None:
-    scopes = project.select()
+    scopes = project.definitions.select()
     count = len(project.pipelines)
     word = "pipeline is" if count == 1 else "pipelines are"
     screen.line(f"{project.settings.project}: {count} {word} fine")
@@ -445,7 +447,7 @@ def validated(screen: Screen, project: Project) -> None:
     if project.settings.streams:
         names = ", ".join(stream.pipeline_id for stream in project.settings.streams)
         screen.line(f"  streams: {names}")
-    for name in project.unresolved():
+    for name in project.definitions.unresolved():
         screen.line(f"  {name}: {NOT_RESOLVED}; or: floodmark validate --connect")
     warnings(screen, project.file.warnings)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from floodmark.control import operations
 from floodmark.control.events import (
@@ -30,8 +30,10 @@ from floodmark.model.state import (
 class Look:
     """What a control store can be asked; no call of it writes, takes a lease or starts Spark."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, of_place: Callable[[], list[Finding]] = list) -> None:
         self._store = store
+        self._of_place = of_place
+        """What else `verify` has to tell: of the place where somebody works with the store."""
 
     def state(self) -> State:
         """The newest state; raises FM-CONTROL-001 if there is no store."""
@@ -123,13 +125,11 @@ class Look:
         """Check the guarantees on the journal, the sinks and the published tables."""
         from floodmark.report.verify import verify_store
 
-        return verify_store(
-            self._store.reader(),
-            self._store.control,
-            self._store.storage,
-            self._store.databases.ledger,
-            self._store.base,
+        store = self._store
+        findings = verify_store(
+            store.reader(), store.control, store.storage, store.databases.ledger, store.base
         )
+        return [*self._of_place(), *findings]
 
     def stored_name(self, name: str) -> str:
         """The name under which an upstream is stored: the absolute path or URI.

@@ -78,7 +78,7 @@ def refuse_debts(coordinator: Coordinator, pipelines: Collection[str]) -> None:
             operations.refuse_debts(state, name)
 
 
-def begin_anew(coordinator: Coordinator, pipelines: Collection[str]) -> None:
+def begin_full_refresh(coordinator: Coordinator, pipelines: Collection[str]) -> None:
     """Let the pipelines load everything with their next batch; one that has begun to is finished.
 
     Raises FM-CONTROL-020 for a pipeline that has another batch to finish first.

@@ -120,7 +120,7 @@ class Watcher(Protocol):
     def finished(self, outcome: PipelineOutcome) -> None: ...
 
 
-class Nobody:
+class NullWatcher:
     """A watcher that looks away."""
 
     def planned(self, batch: Batch) -> None: ...

@@ -5,6 +5,6 @@ Sources, sinks, runs and streams use it; it knows none of them.
 
 from __future__ import annotations
 
-from floodmark.work.pool import Crew
+from floodmark.work.pool import Workers
 
-__all__ = ["Crew"]
+__all__ = ["Workers"]

@@ -15,10 +15,10 @@ FAREWELL_SECONDS = 30.0
 
 
 class NotBegunError(Exception):
-    """Work of a crew was left alone because other work had failed; that failure is the news."""
+    """Work of a pool was left alone because other work had failed; that failure is the news."""
 
 
-class Crew:
+class Workers:
     """At most `size` pieces of work at once, for one call of a project.
 
     With a size of one, or one task, everything happens in the calling thread, where an interrupt
@@ -86,7 +86,7 @@ class Crew:
         self._join([threading.Thread(target=work, daemon=True) for _ in tasks[: self.size]])
         if failures:
             raise _first(failures)
-        if len(results) < len(tasks):  # work elsewhere in the crew failed before these began
+        if len(results) < len(tasks):  # work elsewhere in the pool failed before these began
             raise NotBegunError
         return [results[position] for position in range(len(tasks))]
 

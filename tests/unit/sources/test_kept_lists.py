@@ -75,7 +75,7 @@ def test_a_preview_from_python_keeps_no_list(inbox: Inbox) -> None:
     before, project = kept(inbox), inbox.project
 
     batch = project.coordinator.preview(
-        pipelines=["rows"], scope="rows", register=project.members("rows")
+        pipelines=["rows"], scope="rows", register=project.definitions.members("rows")
     )
 
     assert batch.windows[0].reason == "1 new file (3 seen in total)"

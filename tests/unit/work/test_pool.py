@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
-from floodmark.work import Crew
+from floodmark.work import Workers
 
 
 def test_work_within_work_that_was_not_begun_does_not_hide_why() -> None:
-    crew = Crew(2)
+    crew = Workers(2)
 
     def outer() -> list[int]:
         while True:  # until it is known that the other one has failed
@@ -25,7 +25,7 @@ def test_work_within_work_that_was_not_begun_does_not_hide_why() -> None:
 
 
 def test_results_are_in_the_order_of_the_tasks() -> None:
-    crew = Crew(3)
+    crew = Workers(3)
 
     assert crew.each([partial(pow, number, 2) for number in range(20)]) == [
         n * n for n in range(20)
@@ -33,7 +33,7 @@ def test_results_are_in_the_order_of_the_tasks() -> None:
 
 
 def test_of_several_failures_the_first_in_order_is_raised() -> None:
-    crew = Crew(1)
+    crew = Workers(1)
     began: list[int] = []
 
     def failing(number: int) -> None:
@@ -47,7 +47,7 @@ def test_of_several_failures_the_first_in_order_is_raised() -> None:
 
 def test_a_crew_that_was_told_to_stop_begins_nothing() -> None:
     stop = threading.Event()
-    crew = Crew(1, stop)
+    crew = Workers(1, stop)
     assert crew.stop is stop
     with crew.place():
         stop.set()
@@ -59,4 +59,4 @@ def test_a_crew_that_was_told_to_stop_begins_nothing() -> None:
 
 
 def test_without_one_who_tells_an_interrupt_arrives_by_itself() -> None:
-    assert Crew(1).stop is None
+    assert Workers(1).stop is None

@@ -177,7 +177,7 @@ def test_files_are_said_to_be_written_at_least_once(tmp_path: Path) -> None:
 
     assert [warning.code for warning in warnings] == ["FM-CONFIG-018"]
     assert "at least once" in warnings[0].title
-    assert open_project(tmp_path).file_writers(["orders"]) == ["export"]
+    assert open_project(tmp_path).definitions.file_writers(["orders"]) == ["export"]
 
 
 @pytest.mark.parametrize(
