@@ -496,15 +496,15 @@ def success_before_the_writes() -> list[Patch]:
 
 @mutant
 def write_is_recorded_before_it_is_done() -> list[Patch]:
-    def write_once(self: Any, make: Any, spec: Any, windows: Any, _: Any) -> Any:
+    def write(self: Any, spec: Any, make: Any, **_: Any) -> Any:
         self._lease.ensure_held()
-        receipt, sink = self._place(spec, windows)
+        receipt, sink = self._place(spec, self._reads.windows)
         expected = WriteResult(spec.target, "t", 1, None, already_applied=False)
         self._record(spec, receipt, expected, {})
         self.results[spec.name] = sink.committed(receipt) or sink.write(make(), receipt)
         return self.results[spec.name]
 
-    return [(writes.Writes, "_write_once", write_once)]
+    return [(writes.Writes, "write", write)]
 
 
 @mutant

@@ -111,7 +111,7 @@ class Execution:
             self.session.ensure_session(self.watcher)
             self.workers.go_on()
             self.watcher.started(name, batch_id)
-            result = coordinator.run_pipeline(
+            result = coordinator.running.run_pipeline(
                 name,
                 batch_id,
                 function,

@@ -162,7 +162,10 @@ class Runner:
             run = self._pass(lease, engine, databases, rebuilds=number % 2 == 1)
             inputs = self._read(run.reads, engine)
             try:
-                returned = metrics_of(run, _called(function, inputs, run))
+                if isinstance(function, NodePipeline):
+                    returned = metrics_of(run, function.run_nodes(inputs, run))
+                else:
+                    returned = metrics_of(run, function(inputs, Run(run)))
             except OtherPass:
                 continue
             if not run.writes.needs_other_pass:
@@ -249,12 +252,6 @@ class Runner:
         except FencedError:  # the run that took over has the word now; the error still goes up
             return
         self.stages.failed(run, text)
-
-
-def _called(function: PipelineFunction, inputs: Mapping[str, Any], run: Pass) -> Any:
-    if isinstance(function, NodePipeline):
-        return function.run_nodes(inputs, run)
-    return function(inputs, Run(run))
 
 
 class Inputs(dict[str, Any]):

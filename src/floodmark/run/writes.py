@@ -102,9 +102,43 @@ class Writes:
 
         `windows` are those that the rows come from, where that is not all of the run's. `counts`
         tell how many rows the write has read of them: FM-SOURCE-065 if the log promised others.
+        1 fence, 2 target and name, 3 receipt, 4 look or write, 5 compare and record.
         """
         given = self._reads.windows if windows is None else tuple(windows)
-        return self._write_once(make, spec, given, counts)
+        begun = spec.name or spec.target
+        self._unfinished.setdefault(begun, spec)
+        if self.results:
+            failpoints.reached("sink.between_sinks")
+        state = self._lease.ensure_held()
+        self.see(state)
+        self._left_behind = state.left_behind_by(self._reads.pipeline)
+        spec, is_registered = self._located(spec)
+        if spec.name in self.results:
+            del self._unfinished[begun]
+            raise _same_name(spec)
+        with self._alone(spec):
+            refuse_harm(spec, self._reads.batch, state)
+            self._reads.check({w.upstream: w for w in (*self._reads.windows, *given)}.values())
+            receipt, sink = self._place(spec, given)
+            result = sink.committed(receipt)
+            if result is None:
+                self._refuse_other_pass(receipt)
+                result = sink.write(make(), receipt)
+            if spec.table and not is_registered:
+                self._targets.register(spec.table, spec.target, spec.format, dict(spec.writer))
+            elif spec.table and spec.format != DELTA:
+                self._targets.refresh(spec.table)
+            failpoints.reached("run.before_done")
+            misread = self._misread(spec, counts, receipt, result)
+            self._record(spec, receipt, result, misread)
+            failpoints.reached("run.after_done")
+            self._refuse_misread(spec, misread)
+            self.results[spec.name] = result
+            self._stages.wrote(self._lease.run, spec.name, result)
+            if spec.is_aside:
+                self.aside.add(spec.name)
+        del self._unfinished[begun]
+        return result
 
     def check(self, spec: WriteSpec, make: Callable[[], Any], windows: Sequence[Window]) -> None:
         """Raise what the rules refuse of such a write, and write nothing.
@@ -181,46 +215,6 @@ class Writes:
                 state="other writes of this run stand and are not repeated; nothing advances",
                 next=f"let the error through, then: floodmark retry {self._reads.batch.batch_id}",
             )
-
-    def _write_once(
-        self,
-        make: Callable[[], Any],
-        spec: WriteSpec,
-        windows: tuple[Window, ...],
-        counts: Sequence[Count],
-    ) -> WriteResult:
-        """1 fence, 2 target and name, 3 receipt, 4 look or write, 5 compare and record."""
-        begun = spec.name or spec.target
-        self._unfinished.setdefault(begun, spec)
-        if self.results:
-            failpoints.reached("sink.between_sinks")
-        state = self._lease.ensure_held()
-        self.see(state)
-        self._left_behind = state.left_behind_by(self._reads.pipeline)
-        spec, is_registered = self._located(spec)
-        if spec.name in self.results:
-            del self._unfinished[begun]
-            raise _same_name(spec)
-        with self._alone(spec):
-            refuse_harm(spec, self._reads.batch, state)
-            self._reads.check({w.upstream: w for w in (*self._reads.windows, *windows)}.values())
-            receipt, sink = self._place(spec, windows)
-            result = sink.committed(receipt) or self._write_new(sink, make, receipt)
-            if spec.table and not is_registered:
-                self._targets.register(spec.table, spec.target, spec.format, dict(spec.writer))
-            elif spec.table and spec.format != DELTA:
-                self._targets.refresh(spec.table)
-            failpoints.reached("run.before_done")
-            misread = self._misread(spec, counts, receipt, result)
-            self._record(spec, receipt, result, misread)
-            failpoints.reached("run.after_done")
-            self._refuse_misread(spec, misread)
-            self.results[spec.name] = result
-            self._stages.wrote(self._lease.run, spec.name, result)
-            if spec.is_aside:
-                self.aside.add(spec.name)
-        del self._unfinished[begun]
-        return result
 
     @contextmanager
     def _alone(self, spec: WriteSpec) -> Iterator[None]:
@@ -310,11 +304,11 @@ class Writes:
         known = self._sinks.get(self._app_id_in_order(spec))
         return None if awaits_rebuild(known) else known
 
-    def _write_new(self, sink: Sink, make: Callable[[], Any], receipt: Receipt) -> WriteResult:
+    def _refuse_other_pass(self, receipt: Receipt) -> None:
+        """Raise OtherPass for a write that belongs into a pass of the other kind."""
         if awaits_rebuild(self._sinks.get(receipt.app_id)) != self._reads.rebuilds:
             self.needs_other_pass = True
             raise OtherPass
-        return sink.write(make(), receipt)
 
     def _misread(
         self, spec: WriteSpec, counts: Sequence[Count], receipt: Receipt, result: WriteResult
