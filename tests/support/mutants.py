@@ -29,7 +29,7 @@ from floodmark.control.events import (
 )
 from floodmark.control.fold import RULES, Rule
 from floodmark.control.rules import pipelines, plans, runs, snapshots
-from floodmark.coordinator import running, store
+from floodmark.coordinator import probes, running, store
 from floodmark.finalize import held
 from floodmark.model.receipt import WriteResult, forward_app_id
 from floodmark.model.results import Finalized, Metrics
@@ -356,6 +356,11 @@ def renamed_pipeline_forgets_its_targets() -> list[Patch]:
 @mutant
 def renamed_in_the_middle_of_a_batch() -> list[Patch]:
     return [(operations, "refuse_debts", nothing), unchecked(Renamed)]
+
+
+@mutant
+def look_that_is_older_than_the_committed_end_is_planned() -> list[Patch]:
+    return [(probes, "is_same_look", lambda before, asked: True), (plans, "check_window", nothing)]
 
 
 @mutant

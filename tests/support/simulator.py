@@ -277,7 +277,12 @@ def plan_batch(
     actor: Actor, scope: str, upstreams: Sequence[str] | None = None, limit: int | None = None
 ) -> Batch:
     """Plan, and check that the answer tells what was journaled."""
-    batch = actor.coordinator.create_batch(upstreams, scope=scope, max_versions=limit)
+    planning, probes = actor.coordinator.planning, None
+    if actor.world.rng.random() < 0.2:  # as a run does: show a plan, and execute what was shown
+        probes = planning.probes()
+        planning.preview(upstreams, scope=scope, max_versions=limit, probes=probes)
+        actor.world.clock.sleep(actor.world.rng.choice((1.0, 60.0, 240.0)))
+    batch = planning.create_batch(upstreams, scope=scope, max_versions=limit, probes=probes)
     if batch.batch_id is not None:
         planned = actor.world.truth.plans.get(batch.batch_id)
         ensure(planned is not None, "answer: a batch was returned that was not journaled")

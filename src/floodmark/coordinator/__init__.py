@@ -17,6 +17,7 @@ from floodmark.coordinator.look import Look
 from floodmark.coordinator.operating import Operating
 from floodmark.coordinator.outside import Outside
 from floodmark.coordinator.planning import Planning
+from floodmark.coordinator.probes import Probes
 from floodmark.coordinator.probing import Prober
 from floodmark.coordinator.running import Running
 from floodmark.coordinator.store import Store
@@ -34,7 +35,7 @@ from floodmark.run.limits import NO_LIMITS, Limits
 from floodmark.run.runner import PipelineFunction
 from floodmark.sources.keeping import Scratch
 
-__all__ = ["Admin", "Coordinator", "Look", "Outside", "Prober", "Store"]
+__all__ = ["Admin", "Coordinator", "Look", "Outside", "Prober", "Probes", "Store"]
 
 
 @moved_to(

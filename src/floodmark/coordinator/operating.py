@@ -12,6 +12,7 @@ from floodmark.control.events import (
 )
 from floodmark.control.fold import fold
 from floodmark.control.journal import number_events
+from floodmark.coordinator.probes import Probes, commit_plan, frozen_lookups
 from floodmark.coordinator.store import Store
 from floodmark.errors import SourceError
 from floodmark.model.plan import DEFAULT_SCOPE, Draft, Probe
@@ -75,40 +76,25 @@ class Operating:
         name = self.store.names.stored(upstream)
         allows = _allowed(allow_duplicates, allow_stale)
 
-        def draft(state: State) -> Draft:
+        def draft(state: State, probes: Probes) -> Draft:
             chosen = tuple(operations.known(state, pipeline) for pipeline in pipelines)
             request = rerun.Backfill(scope, name, start, end, chosen)
             request.refuse_strangers()
             marks = {u: state.marks.get((scope, u)) for u in request.upstreams()}
             marks[name] = request.mark(state)
-            probes = {
-                u: self._probe_again(
+            news = {
+                u: _probe_again(
+                    probes.of(pipelines),
                     u,
                     -1 if mark is None else request.after(mark) if u == name else mark.version,
                     mark,
                     request.options(u),
-                    pipelines,
                 )
                 for u, mark in marks.items()
             }
-            return rerun.backfilling(state, request, probes)
+            return rerun.backfilling(state, request, news)
 
         return self._plan_again("backfill", draft, allows)
-
-    def _probe_again(
-        self,
-        upstream: str,
-        after: int,
-        mark: Mark | None,
-        options: UpstreamOptions,
-        pipelines: Iterable[str],
-    ) -> Probe:
-        try:
-            return self.store.prober().of(pipelines).probe_again(upstream, after, mark, options)
-        except SourceError as error:
-            if error.code == "FM-SOURCE-002":
-                raise rerun.range_gone(error) from error
-            raise
 
     def replay(
         self,
@@ -123,20 +109,20 @@ class Operating:
         batch = self.store.batch(batch_id)
         names = tuple(batch.required) if pipelines is None else pipelines
         return self._plan_again(
-            "replay", lambda state: rerun.replaying(state, batch, names), allows, repeats=batch
+            "replay", lambda state, _: rerun.replaying(state, batch, names), allows, repeats=batch
         )
 
     def _plan_again(
         self,
         kind: BatchKind,
-        draft: Callable[[State], Draft],
+        draft: Callable[[State, Probes], Draft],
         allows: tuple[str, ...],
         repeats: PlannedBatch | None = None,
     ) -> Batch:
         batch_id = self.store.new_batch_id()
 
-        def decide(state: State) -> list[Body]:
-            drafted = draft(state)
+        def plan(state: State, probes: Probes) -> tuple[None, list[Body]]:
+            drafted = draft(state, probes)
             planned = Planned(
                 batch_id=batch_id,
                 batch_seq=state.batch_seq + 1,
@@ -145,21 +131,22 @@ class Operating:
                 required=drafted.required,
                 batch_kind=kind,
                 allows=allows,
-                lookups=self._lookups_again(state, drafted.required, repeats),
+                lookups=self._lookups_again(state, drafted.required, repeats, probes),
             )
             self._refuse_harm(state, planned)
-            return [planned]
+            return None, [planned]
 
-        state = self.store.writer().commit(decide)
+        probes = Probes(self.store.prober())
+        state, _ = commit_plan(self.store.writer(), plan, probes)
         self.store.publish()
         return batch_view(state.batches[batch_id], reused=False)
 
     def _lookups_again(
-        self, state: State, pipelines: Iterable[str], repeats: PlannedBatch | None
+        self, state: State, pipelines: Iterable[str], repeats: PlannedBatch | None, probes: Probes
     ) -> tuple[Window, ...]:
         """The lookups as they are now; of a replay as the batch that it repeats has frozen them."""
         if repeats is None:
-            return self.store.frozen_lookups(state, pipelines)
+            return frozen_lookups(state, pipelines, probes)
         chosen = [state.pipelines[name] for name in pipelines if name in state.pipelines]
         names = dict.fromkeys(name for each in chosen for name in each.lookups)
         frozen = lookups.as_frozen_by(repeats, [each.name for each in chosen], names)
@@ -169,7 +156,7 @@ class Operating:
             log.warning(
                 "batch %s has not frozen %s: looked up as it is now", repeats.batch_id, text
             )
-        return tuple(frozen.get(name) or self.store.frozen_lookup(name) for name in names)
+        return tuple(frozen.get(name) or probes.frozen_lookup(name) for name in names)
 
     def _refuse_harm(self, state: State, planned: Planned) -> None:
         """Raise FM-SINK-021 or -022 for writes that are known; a run would refuse them later."""
@@ -183,3 +170,18 @@ class Operating:
 
 def _allowed(duplicates: bool, stale: bool) -> tuple[str, ...]:  # noqa: FBT001 the caller names them
     return (*(("duplicates",) if duplicates else ()), *(("stale",) if stale else ()))
+
+
+def _probe_again(
+    probes: Probes,
+    upstream: str,
+    after: int,
+    mark: Mark | None,
+    options: UpstreamOptions,
+) -> Probe:
+    try:
+        return probes.probe_again(upstream, after, mark, options)
+    except SourceError as error:
+        if error.code == "FM-SOURCE-002":
+            raise rerun.range_gone(error) from error
+        raise

@@ -20,7 +20,7 @@ from floodmark.control.registry import (
     registration,
     with_baseline,
 )
-from floodmark.coordinator.probing import Prober
+from floodmark.coordinator.probes import Probes, commit_plan, frozen_lookups
 from floodmark.coordinator.store import Store
 from floodmark.errors import ConfigError
 from floodmark.model.plan import DEFAULT_SCOPE, Draft, PlanRequest, Seed
@@ -72,20 +72,24 @@ class Planning:
         scope: str = DEFAULT_SCOPE,
         *,
         lookups: Sequence[str] = (),
+        probes: Probes | None = None,
     ) -> None:
         """See `Coordinator.register`."""
         refuse_odd_name(pipeline)
         read = [upstreams] if isinstance(upstreams, str) else upstreams
         everything = [*read, *(Upstream(name, lookup=True) for name in lookups)]
         self.store.names.learn(names_of(everything), journals=True)
-        prober = self.store.prober()
 
-        def decide(state: State) -> list[Body]:
-            registered = self._registered(state, pipeline, everything, scope, prober)
-            return registration(state, registered)
+        def plan(state: State, seen: Probes) -> tuple[None, list[Body]]:
+            registered = self._registered(state, pipeline, everything, scope, seen)
+            return None, registration(state, registered)
 
-        self.store.writer().commit(decide)
+        commit_plan(self.store.writer(), plan, probes or self.probes())
         self.store.publish()
+
+    def probes(self, scratch: Scratch | None = None) -> Probes:
+        """Looks at upstreams as they are from now on, each taken once."""
+        return Probes(self.store.prober(scratch))
 
     def _registered(
         self,
@@ -93,13 +97,13 @@ class Planning:
         pipeline: str,
         upstreams: Sequence[str | Upstream],
         scope: str,
-        prober: Prober,
+        probes: Probes,
     ) -> Registered:
         everything = [upstreams] if isinstance(upstreams, str) else list(upstreams)
         lookups = tuple(self.store.names.stored(one.name) for one in everything if is_lookup(one))
         given = [one for one in everything if not is_lookup(one)]
         names = self.store.stored_names(names_of(given), what=f"pipeline {pipeline}")
-        latest = partial(self._latest, prober.of([pipeline]))
+        latest = partial(self._latest, probes.of([pipeline]))
         options = {
             name: with_baseline(state, scope, name, one.options, latest)
             for name, one in zip(names, given, strict=True)
@@ -108,14 +112,14 @@ class Planning:
         hashed = definition_hash(pipeline, scope, names, options, lookups)
         return Registered(pipeline, scope, names, hashed, options, lookups)
 
-    def _latest(self, prober: Prober, upstream: str, options: UpstreamOptions) -> UpstreamOptions:
+    def _latest(self, probes: Probes, upstream: str, options: UpstreamOptions) -> UpstreamOptions:
         """The options with what "latest" means now."""
         if options.has_versions:
-            return replace(options, latest_at=prober.log(upstream).facts().latest_version)
-        found = prober.look(upstream, None, options)
-        if found is None:
+            return replace(options, latest_at=probes.newest_version(upstream))
+        newest = probes.newest_mark(upstream, options)
+        if newest is None:
             raise latest_unknown(upstream)
-        return replace(options, latest_mark=found.newest)
+        return replace(options, latest_mark=newest)
 
     def create_batch(
         self,
@@ -127,28 +131,27 @@ class Planning:
         on_lost_range: Settlement | None = None,
         registry: Mapping[str, Sequence[str | Upstream]] | None = None,
         fallback: Fallback | None = None,
+        probes: Probes | None = None,
     ) -> Batch:
-        """See `Coordinator.create_batch`."""
+        """See `Coordinator.create_batch`; with the `probes` of a preview it plans what that showed."""
         refuse_unknown_settlement(on_lost_range)
         refuse_unknown_fallback(fallback)
         store = self.store.writer()
         self.store.names.learn(_every_name(upstreams, registry), journals=True)
-        batch_id, prober = self.store.new_batch_id(), self.store.prober()
-        outcome: list[Batch] = []
+        batch_id = self.store.new_batch_id()
 
-        def decide(state: State) -> list[Body]:
-            state, registered = self._with_registry(state, registry, scope, prober)
+        def plan(state: State, seen: Probes) -> tuple[Batch, list[Body]]:
+            state, registered = self._with_registry(state, registry, scope, seen)
             request = self._request(state, upstreams, pipelines, scope, max_versions)
             request = replace(request, on_lost_range=on_lost_range, fallback=fallback)
-            batch, bodies = self._decide_plan(state, request, prober, batch_id)
-            outcome[:] = [batch]
-            return [*registered, *bodies]
+            batch, bodies = self._decide_plan(state, request, seen, batch_id)
+            return batch, [*registered, *bodies]
 
-        state = store.commit(decide)
+        state, batch = commit_plan(store, plan, probes or self.probes())
         self.store.publish()
         # After a lost answer the journal may hold the windows of an earlier attempt of this call.
         planned = state.batches.get(batch_id)
-        batch = outcome[0] if planned is None else _new_batch(state, planned)
+        batch = batch if planned is None else _new_batch(state, planned)
         self.store.stages.planned(batch)
         return batch
 
@@ -162,30 +165,31 @@ class Planning:
         on_lost_range: Settlement | None = None,
         register: Mapping[str, Sequence[str | Upstream]] | None = None,
         scratch: Scratch | None = None,
+        probes: Probes | None = None,
     ) -> Batch:
-        """See `Coordinator.preview`."""
-        prober = self.store.prober(scratch or Scratch())
+        """See `Coordinator.preview`; `probes` remember what it has seen."""
+        probes = probes or self.probes(scratch or Scratch())
         self.store.names.learn(_every_name(upstreams, register), journals=False)
         state = self.store.reader_or_empty().state()
-        state, _ = self._with_registry(state, register, scope, prober)
+        state, _ = self._with_registry(state, register, scope, probes)
         request = self._request(state, upstreams, pipelines, scope, max_versions)
         request = replace(request, on_lost_range=on_lost_range)
-        return self._decide_plan(state, request, prober)[0]
+        return self._decide_plan(state, request, probes)[0]
 
     def _decide_plan(
-        self, state: State, request: PlanRequest, prober: Prober, batch_id: str | None = None
+        self, state: State, request: PlanRequest, probes: Probes, batch_id: str | None = None
     ) -> tuple[Batch, list[Body]]:
         """The batch to return, and what has to be journaled for it; nothing without an id."""
         upstreams = planner.closure(state, request)
-        prober = prober.of(pipeline.name for pipeline in state.active_in(request.scope))
+        probes = probes.of(pipeline.name for pipeline in state.active_in(request.scope))
         batch = planner.open_batch(state, request.scope, upstreams)
         if batch:
             waiting = planner.unplanned(batch, request)
             return batch_view(batch, reused=True, unplanned=waiting), []
-        draft = self._draft(state, request, upstreams, prober)
+        draft = self._draft(state, request, upstreams, probes)
         if not draft.has_news and not draft.seeds:
             return self._open_seed(state, request, upstreams) or draft_view(draft), []
-        bodies = self._plans(state, draft, batch_id or "", request.fallback, prober)
+        bodies = self._plans(state, draft, batch_id or "", request.fallback, probes)
         return planned_view(bodies[-1], bodies[:-1], is_frozen=batch_id is not None), (
             list(bodies) if batch_id else []
         )
@@ -196,7 +200,7 @@ class Planning:
         draft: Draft,
         batch_id: str,
         fallback: Fallback | None,
-        prober: Prober,
+        probes: Probes,
     ) -> list[Planned]:
         """The seeds, each for its pipeline, and after them the batch; the last one has the id."""
         drafts: list[tuple[BatchKind, Draft]] = [
@@ -214,7 +218,7 @@ class Planning:
                 required=draft.required,
                 batch_kind=kind,
                 fallback=fallback if kind == "forward" else None,
-                lookups=self.store.frozen_lookups(state, draft.required, prober),
+                lookups=frozen_lookups(state, draft.required, probes),
             )
             for number, ((kind, draft), own_id) in enumerate(zip(drafts, ids, strict=True), 1)
         ]
@@ -229,11 +233,12 @@ class Planning:
         return None
 
     def _draft(
-        self, state: State, request: PlanRequest, upstreams: Sequence[str], prober: Prober
+        self, state: State, request: PlanRequest, upstreams: Sequence[str], probes: Probes
     ) -> Draft:
-        failpoints.reached("plan.before_discover")
-        probes = {
-            upstream: prober.probe(
+        if probes.asks:
+            failpoints.reached("plan.before_discover")
+        news = {
+            upstream: probes.probe(
                 upstream,
                 state.marks.get((request.scope, upstream)),
                 options_for(state, request, upstream),
@@ -241,11 +246,12 @@ class Planning:
             )
             for upstream in upstreams
         }
-        recreated = planner.recreated_upstreams(state, request.scope, probes)
+        recreated = planner.recreated_upstreams(state, request.scope, news)
         pipelines = seeds.pipelines_to_seed(state, request.scope, upstreams, recreated)
-        drafts = [_draft_seed(state, pipeline, prober) for pipeline in pipelines]
-        failpoints.reached("plan.after_discover")
-        return planner.draft_batch(state, request, probes, drafts)
+        drafts = [_draft_seed(state, pipeline, probes) for pipeline in pipelines]
+        if probes.asks:
+            failpoints.reached("plan.after_discover")
+        return planner.draft_batch(state, request, news, drafts)
 
     def _request(
         self,
@@ -301,7 +307,7 @@ class Planning:
         state: State,
         registry: Mapping[str, Sequence[str | Upstream]] | None,
         scope: str,
-        prober: Prober,
+        probes: Probes,
     ) -> tuple[State, list[Body]]:
         """The state with these pipelines registered, and what has to be journaled for that."""
         from floodmark.control.fold import fold
@@ -311,7 +317,7 @@ class Planning:
         for pipeline, upstreams in (registry or {}).items():
             refuse_odd_name(pipeline)
             bodies = registration(
-                state, self._registered(state, pipeline, upstreams, scope, prober)
+                state, self._registered(state, pipeline, upstreams, scope, probes)
             )
             events = number_events(state, bodies, "", self.store.actor, self.store.clock.now())
             state = fold(events, state, self.store.outside.apply)
@@ -319,10 +325,10 @@ class Planning:
         return state, journaled
 
 
-def _draft_seed(state: State, pipeline: Pipeline, prober: Prober) -> Seed:
-    prober = prober.of([pipeline.name])
-    probes = {
-        upstream: prober.probe_again(
+def _draft_seed(state: State, pipeline: Pipeline, probes: Probes) -> Seed:
+    probes = probes.of([pipeline.name])
+    news = {
+        upstream: probes.probe_again(
             upstream,
             state.processed_through(pipeline.name, upstream),
             state.marks.get((pipeline.scope, upstream)),
@@ -330,7 +336,7 @@ def _draft_seed(state: State, pipeline: Pipeline, prober: Prober) -> Seed:
         )
         for upstream in pipeline.upstreams
     }
-    return seeds.draft_seed(state, pipeline, probes)
+    return seeds.draft_seed(state, pipeline, news)
 
 
 def planned_view(plan: Planned, before: Sequence[Planned], *, is_frozen: bool) -> Batch:

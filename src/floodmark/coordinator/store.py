@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -143,15 +143,6 @@ class Store:
     def frozen_lookup(self, name: str) -> Window:
         """A table to be looked up, whole, as it is now; with a warning if it has no rows."""
         return self.prober().frozen_lookup(name)
-
-    def frozen_lookups(
-        self, state: State, pipelines: Iterable[str], prober: Prober | None = None
-    ) -> tuple[Window, ...]:
-        """The lookups of these pipelines, as they are now; raises FM-PLAN-032 for one that is absent."""
-        readers = [state.pipelines[name] for name in pipelines if name in state.pipelines]
-        names = dict.fromkeys(lookup for pipeline in readers for lookup in pipeline.lookups)
-        prober = (prober or self.prober()).of(reader.name for reader in readers)
-        return tuple(map(prober.frozen_lookup, names))
 
     @contextmanager
     def coalesce(self) -> Iterator[None]:

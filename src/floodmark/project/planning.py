@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from floodmark.config import PipelineSettings
+from floodmark.coordinator import Probes
 from floodmark.errors import FloodmarkError
 from floodmark.model.results import Batch
 from floodmark.model.window import Settlement
@@ -75,12 +76,14 @@ class ScopePlanning:
         chosen: Sequence[PipelineSettings],
         max_versions: int | None,
         on_lost_range: Settlement | None = None,
+        *,
         scratch: Scratch | None = None,
+        probes: Probes | None = None,
     ) -> Batch:
         """What freezing a scope for these pipelines would give; writes nothing.
 
         Catalog names that only Spark could tell of are left out, and named, while it is not there.
-        For `scratch` see `Coordinator.preview`.
+        For `scratch` see `Coordinator.preview`; `probes` remember what was seen.
         """
         members = self.definitions.members(scope)
         unknown = [] if self.session.has_started else self.definitions.unresolved([scope])
@@ -88,13 +91,14 @@ class ScopePlanning:
         names = [pipeline.pipeline for pipeline in chosen]
         batch = naming.nothing_known(scope)
         if any(name in seen for name in names):
-            batch = self.definitions.coordinator.preview(
+            batch = self.definitions.coordinator.planning.preview(
                 pipelines=[name for name in names if name in seen],
                 scope=scope,
                 max_versions=max_versions,
                 on_lost_range=on_lost_range,
                 register=seen,
                 scratch=scratch,
+                probes=probes,
             )
         if not unknown:
             return batch
@@ -107,13 +111,21 @@ class ScopePlanning:
         chosen: Sequence[PipelineSettings],
         max_versions: int | None,
         on_lost_range: Settlement | None = None,
+        *,
+        probes: Probes | None = None,
     ) -> Batch:
-        """Register every pipeline of the scope, and freeze what is new for the chosen ones."""
+        """Register every pipeline of the scope, and freeze what is new for the chosen ones.
+
+        With the `probes` of a preview it freezes what that showed, as far as no end has moved.
+        """
+        planning = self.definitions.coordinator.planning
+        fresh = planning.probes() if probes is None else probes.asking(planning.store.prober())
         for name, upstreams in self.definitions.members(scope).items():
-            self.definitions.coordinator.register(name, upstreams, scope)
-        return self.definitions.coordinator.create_batch(
+            planning.register(name, upstreams, scope, probes=fresh)
+        return planning.create_batch(
             pipelines=[pipeline.pipeline for pipeline in chosen],
             scope=scope,
             max_versions=max_versions,
             on_lost_range=on_lost_range,
+            probes=fresh,
         )

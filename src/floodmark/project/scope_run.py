@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from floodmark.coordinator import Probes
 from floodmark.model.results import Batch
 from floodmark.model.window import Settlement, Window
 from floodmark.project.execution import Functions
@@ -32,6 +33,8 @@ class ScopeRun:
     """The batch that is planned and not run yet."""
     outcomes: list[BatchOutcome] = field(default_factory=list)
     _preview: Batch | None = None
+    _probes: Probes | None = None
+    """What the newest look has seen: the plan is made of it."""
     _functions: Functions = field(default_factory=dict)
     _goal: dict[str, int] = field(default_factory=dict)
     """The newest versions seen by the first new plan: a live upstream has no end."""
@@ -45,12 +48,17 @@ class ScopeRun:
     def discover(self) -> None:
         """Look what is new; journals nothing. Raises FM-CONFIG-006."""
         self.has_news = False
-        scratch = Scratch()
+        coordinator, scratch = self.planning.definitions.coordinator, Scratch()
+        self._probes = coordinator.planning.probes(scratch)
         self._preview = self.planning.preview_scope(
-            self.unit.scope, self.unit.chosen, self.max_versions, self.on_lost_range, scratch
+            self.unit.scope,
+            self.unit.chosen,
+            self.max_versions,
+            self.on_lost_range,
+            probes=self._probes,
         )
-        # What is frozen next is planned from the same answers, where a cache says that it may be.
-        scratch.keep(self.planning.definitions.coordinator.storage)
+        # What is planned next reads the lists and answers that were seen here.
+        scratch.keep(coordinator.storage)
         if self._preview.status != "NOOP":
             self._functions = self._functions_of(self._preview)
             self.has_news = True
@@ -64,7 +72,11 @@ class ScopeRun:
     def plan(self) -> None:
         """Journal what was discovered as a batch; none if others have finished it meanwhile."""
         batch = self.planning.freeze_scope(
-            self.unit.scope, self.unit.chosen, self.max_versions, self.on_lost_range
+            self.unit.scope,
+            self.unit.chosen,
+            self.max_versions,
+            self.on_lost_range,
+            probes=self._probes,
         )
         is_done = batch.batch_id in [done.batch.batch_id for done in self.outcomes]
         self.batch = None if batch.batch_id is None or is_done else batch
