@@ -174,7 +174,7 @@ CODES: dict[str, str] = {
     "FM-SINK-033": "the target names a connection that cannot be written to",
     "FM-SINK-034": "rows do not match the condition of replace_where",
     "FM-SINK-035": "a write by a plug-in failed",
-    "FM-SINK-036": "a key comes from two upstreams, and no column puts its rows in order",
+    "FM-SINK-036": "a key comes from two upstreams or several versions, and nothing puts its rows in order",
     "FM-SINK-042": "the target's log no longer tells what others did since our last write",
     "FM-SINK-043": "the target shows a receipt of this number, and not which batch left it",
     "FM-SINK-044": "the target is a copy that went its own way",

@@ -264,6 +264,24 @@ def test_windows_of_a_table_apply_every_row_once(database: Database) -> None:
     assert applied == [1, 2, 3, 4, 5, 6, 7]
 
 
+def test_a_window_is_planned_by_the_values_that_are_read_whatever_the_zone_of_the_server(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query may make instants of wall times: by the zone of the session that asks."""
+    database.run(f"CREATE TABLE {database.table} (id int, wall timestamp)")
+    database.run(f"INSERT INTO {database.table} VALUES (1, '2026-01-01 12:00')")
+    monkeypatch.setenv("PGTZ", "America/New_York")
+    query = f"SELECT id, wall::timestamptz AS at FROM {database.table}"
+
+    newest = probe_postgres(database.connect, SqlRelation("postgres", "at", query=query)).newest
+
+    assert newest == mark_of(datetime(2026, 1, 1, 12, tzinfo=UTC))
+    options = jdbc.read_options(jdbc.JdbcConnection("postgres"), query)
+    assert options["sessionInitStatement"] == "SET TIME ZONE 'UTC'"
+    own = jdbc.JdbcConnection("postgres", options={"sessionInitStatement": "SELECT 1"})
+    assert jdbc.read_options(own, query)["sessionInitStatement"] == "SELECT 1"
+
+
 def test_jdbc_options_name_driver_address_and_rows() -> None:
     options = jdbc.read_options(
         jdbc.JdbcConnection("sqlserver", "db", "my;shop", user="etl", password="secret"),

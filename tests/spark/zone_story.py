@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 from tests.support.sessions import SMALL
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import mark_of
 from floodmark.sources import jdbc
+from floodmark.sources.answers import Answers, Question
 from floodmark.sources.file_lists import FileFacts, FileLists
 from floodmark.sources.files import FileReader
+from floodmark.sources.http import Api
 from floodmark.sources.sql.parts import Parts
 from floodmark.sources.sql.queries import Bounds, SqlRelation
 from floodmark.sources.sql.reader import SqlReader
@@ -106,7 +109,9 @@ def database(
         refused = ""
     except SourceError as error:
         refused = error.code
+    derived = f"SELECT id, at, at::timestamptz AS tz FROM {table}"
     return {
+        "derived": shown(jdbc.read(spark, connection, derived)),
         "jdbc": shown(jdbc.read(spark, connection, query)),
         "parts": shown(jdbc.read_in_parts(spark, connection, query, Parts("at", 4))),
         "windows": shown(first) + shown(rest),
@@ -132,7 +137,19 @@ def files(spark: SparkSession, folder: Path, zone: str) -> dict[str, Rows]:
     (folder / "parquet").mkdir()
     pq.write_table(arrow(ats, 0), folder / "parquet" / "a")
     found["parquet"] = shown(frame_of(spark, folder / "parquet", "parquet"))
+    (folder / "orc").mkdir()
+    orc.write_table(arrow(ats, 0), folder / "orc" / "a")
+    found["orc"] = shown(frame_of(spark, folder / "orc", "orc"))
+    found["answer"] = shown(answer(spark, folder, "\n".join(records), len(records)))
     return found
+
+
+def answer(spark: SparkSession, folder: Path, content: str, count: int) -> DataFrame:
+    """What a web API has answered, as it is kept for a batch."""
+    control, upstream = str(folder / "_control"), "source://api/rows"
+    mark = FileLists(control, Storage()).keep_content(upstream, content.encode(), count)
+    api = Api("https://api.example.org")
+    return Answers(api, Question("rows"), upstream, control, Storage()).frame(spark, mark, DDL)
 
 
 def frame_of(spark: SparkSession, folder: Path, form: str) -> DataFrame:

@@ -73,3 +73,8 @@ class WriteSpec:
     user says that nobody else does."""
     file_rows: int | None = None
     """So many rows a file has at most; None leaves it to the engine."""
+
+    @property
+    def is_upsert(self) -> bool:
+        """Whether a row that is written twice leaves what it leaves if it is written once."""
+        return self.mode == "merge" and self.strategy == "upsert"

@@ -214,6 +214,7 @@ class DeltaSink:
     def _commit_merge(self, frame: DataFrame, receipt: Receipt, seen: Target) -> dict[str, str]:
         spec = self._spec
         keys = _resolved(spec.keys, frame.columns)
+        loses_order = rules.loses_order(spec, self._windows, frame.columns)
         winners = changes.reduced(
             frame,
             keys,
@@ -221,10 +222,11 @@ class DeltaSink:
             only_upserts=rules.only_upserts(spec),
             keeps_first=rules.keeps_first(spec),
             origins=origins(self._windows, self._storage),
+            tells_equal_rows=loses_order,
         ).persist()
         # Cached: ties are counted and rows merged from one computation of the user's frame.
         try:
-            notes = _tie_notes(spec, winners, keys)
+            notes = _tie_notes(spec, winners, keys, loses_order=loses_order)
             seen = self._with_new_columns(frame, receipt, seen)
             if seen.exists and not (seen.is_replaced or spec.replaces_all):
                 self._merge(winners, rules.data_columns(frame.columns), receipt, seen)
@@ -526,7 +528,9 @@ def _receipt_session(spark: SparkSession, receipt: Receipt) -> Iterator[SparkSes
     yield session_like(spark, settings)
 
 
-def _tie_notes(spec: WriteSpec, winners: DataFrame, keys: Sequence[str]) -> dict[str, str]:
+def _tie_notes(
+    spec: WriteSpec, winners: DataFrame, keys: Sequence[str], *, loses_order: bool
+) -> dict[str, str]:
     """How many keys had two last changes, and one of them; raises FM-SINK-036."""
     from pyspark.sql import functions as fn
 
@@ -537,7 +541,8 @@ def _tie_notes(spec: WriteSpec, winners: DataFrame, keys: Sequence[str]) -> dict
         fn.min(fn.when(fn.col(changes.UPSTREAMS).isNotNull(), key)).alias("mixed"),
         fn.min(changes.UPSTREAMS).alias("upstreams"),
     ).collect()[0]
-    return rules.tie_notes(spec, row["ties"], row["tie_example"], row["mixed"], row["upstreams"])
+    names = ("ties", "tie_example", "mixed", "upstreams")
+    return rules.tie_notes(spec, *(row[name] for name in names), loses_order=loses_order)
 
 
 def _resolved(names: Sequence[str], columns: Sequence[str]) -> list[str]:

@@ -416,6 +416,7 @@ class PostgresSink:
             only_upserts=rules.only_upserts(spec),
             keeps_first=rules.keeps_first(spec),
             has_origins=has_origins,
+            tells_equal_rows=rules.loses_order(spec, self._windows, schema.names),
             absent=tuple(self._absent(table, schema)),
             strategy=spec.strategy,
             created_at=_column(table, spec.created_at).name if spec.created_at else None,
@@ -440,7 +441,7 @@ class PostgresSink:
     def _ties(self, cursor: Cursor, merge: sql.Merge) -> dict[str, str]:
         """How many keys had two last changes, and one of them; raises FM-SINK-036."""
         found = run(cursor, sql.ties(merge)).fetchone() or (0, None, None, None)
-        return rules.tie_notes(self._spec, *found)
+        return rules.tie_notes(self._spec, *found, loses_order=merge.tells_equal_rows)
 
     def _absent(self, table: PgTable, schema: pa.Schema) -> list[str]:
         columns = [column.name for column in table.columns]

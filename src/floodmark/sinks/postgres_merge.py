@@ -68,6 +68,8 @@ class Merge:
     only_upserts: bool = False
     keeps_first: bool = False
     has_origins: bool = False
+    tells_equal_rows: bool = False
+    """Whether a key ties only if its rows differ; see `rules.loses_order`."""
     absent: tuple[str, ...] = ()
     """Columns of the target that the frame does not have: an update sets their default."""
     strategy: Strategy = "upsert"
@@ -99,12 +101,16 @@ def winners(merge: Merge, *, decides_ties: bool) -> str:
     else:
         last = [*sorting, *text]
     same = f"{by_key}, {quoted(merge.sequence_by)}" if merge.sequence_by else by_key
+    tied = _neighbour("lead", [*commit, *claims])
+    if merge.tells_equal_rows:
+        tied = f"min({_TEXT}) OVER ({by_key}) <> max({_TEXT}) OVER ({by_key})"
+    has_text = decides_ties or merge.tells_equal_rows
     upstreams = _several(same) if merge.has_origins else "NULL::text[]"
     is_tied = f"{_TIED} OR {_UPSTREAMS} IS NOT NULL" if merge.sequence_by else _TIED
     return (
         f"CREATE TEMPORARY TABLE {_bare(WINNERS)} ON COMMIT DROP AS"
-        f" WITH claimed AS ({_claimed(merge, with_text=decides_ties)}),"
-        f" ranked AS (SELECT *, {_neighbour('lead', [*commit, *claims])} AS {_TIED},"
+        f" WITH claimed AS ({_claimed(merge, with_text=has_text)}),"
+        f" ranked AS (SELECT *, {tied} AS {_TIED},"
         f" NOT ({_neighbour('lag', commit)}) AS {_IS_LAST}"
         f" FROM claimed WINDOW w AS ({by_key}{order})),"
         f" numbered AS (SELECT *, {upstreams} AS {_UPSTREAMS},"

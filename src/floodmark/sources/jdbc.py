@@ -14,7 +14,7 @@ from floodmark.model.cursor_marks import CursorMark, mark_of
 from floodmark.model.names import quoted
 from floodmark.model.sql_names import SqlDialect
 from floodmark.sources.sql.parts import Parts
-from floodmark.sources.sql.probes import Probe, seen, unasked
+from floodmark.sources.sql.probes import IN_UTC, Probe, seen, unasked
 from floodmark.sources.sql.queries import SqlRelation, probe_query
 from floodmark.sources.sql.wall_times import cast_back, wall_times, with_texts
 
@@ -49,6 +49,10 @@ _PATIENCE: dict[SqlDialect, dict[str, str]] = {
     "snowflake": {"loginTimeout": "60"},
 }
 """What drivers would wait for without an end, or too long; options of the connection win."""
+_FIRST_STATEMENT: dict[SqlDialect, dict[str, str]] = {
+    "postgres": {"sessionInitStatement": IN_UTC},
+}
+"""What a session begins with, unless the connection has a statement of its own."""
 _ALIAS = "floodmark_read"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -89,6 +93,7 @@ def read_options(connection: JdbcConnection, query: str) -> dict[str, str]:
         "dbtable": f"({query}) {_ALIAS}",
         "fetchsize": str(FETCH_ROWS),
         "preferTimestampNTZ": "true",
+        **_FIRST_STATEMENT.get(connection.dialect, {}),
         **_PATIENCE.get(connection.dialect, {}),
     }
     if connection.user is not None:

@@ -36,19 +36,25 @@ FIRST_RUN, LATER_RUN = "first", "later"
 
 
 def read_database(
-    run: Run, planned: Window, readers: Sequence[WriteSpec], *, first_run: bool
+    run: Run,
+    planned: Window,
+    readers: Sequence[WriteSpec],
+    *,
+    first_run: bool,
+    keeps_changed: bool = False,
 ) -> Output:
     """The rows of a window that no window before has applied.
 
     1 the rows that the window's bounds give are landed, 2 those that the next window will meet
     again are kept as its edge, 3 only then does anybody read them: a retry finds both as they were.
+    With `keeps_changed` a row comes again that has changed although its cursor has not.
     """
     window = CursorWindow.of(planned)
     reader = reader_of(run.readers, window.upstream, run.pipeline)
     # Without a query of its own a first run reads what all runs read. Nodes that share the upstream
     # may differ in what their writes replace: they must not differ in how its rows are read.
     by_own_query = first_run and reader.has_first_run_query
-    rows = DatabaseRows(run, reader, window, readers, by_own_query)
+    rows = DatabaseRows(run, reader, window, readers, by_own_query, keeps_changed)
     rows.put_aside()
 
     def output(make: Make, given: CursorWindow) -> Output:
@@ -129,6 +135,8 @@ class DatabaseRows:
     readers: Sequence[WriteSpec]
     first_run: bool
     """Whether the `first_run_query` is read: only a node that has the upstream alone has one."""
+    keeps_changed: bool = False
+    """Whether rows that were applied come again if they have changed: a merge may take them twice."""
 
     @property
     def planned(self) -> CursorWindow:
@@ -159,7 +167,8 @@ class DatabaseRows:
         elif self._meets_again:
             from floodmark.sources.sql.edge_frames import fresh_rows
 
-            frame = fresh_rows(frame, self._edge(window.after), self._where)
+            edge = self._edge(window.after)
+            frame = fresh_rows(frame, edge, self._where, keeps_changed=self.keeps_changed)
         return self._shown(frame)
 
     def whole(self, first: CursorWindow) -> DataFrame:

@@ -181,7 +181,13 @@ class NodeRun:
             return self._looked_up(upstream.name)
         window = self.run.window(upstream.name)
         if window.is_landed:
-            return read_database(self.run, window, self.sharers, first_run=self.is_first_run)
+            return read_database(
+                self.run,
+                window,
+                self.sharers,
+                first_run=self.is_first_run,
+                keeps_changed=all(spec.is_upsert for spec in self.readers),
+            )
         read = self.node.settings.read
         is_asked_for = read is not None and read.method == "snapshot"
         is_read_whole = window.is_read_whole(as_asked=is_asked_for)

@@ -10,6 +10,12 @@ from floodmark.model.cursor_marks import CursorMark, mark_of
 from floodmark.postgres import Connect, cursor_of, limit_locks, run, said, sqlstate
 from floodmark.sources.sql.queries import Bounds, SqlRelation, oldest_query, probe_query
 
+IN_UTC = "SET TIME ZONE 'UTC'"
+"""For every session that asks PostgreSQL: a query or view may turn wall times into instants or days,
+and what plans a window and what reads it have to get the same values, whatever the server, the user
+or a JVM has as its zone.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
@@ -57,6 +63,7 @@ def _one_row(connect: Connect, relation: SqlRelation, query: str) -> tuple[Any, 
             connection.read_only = True
             cursor = cursor_of(connection)
             limit_locks(cursor)
+            run(cursor, IN_UTC)
             row = run(cursor, query).fetchone()
         finally:
             connection.close()

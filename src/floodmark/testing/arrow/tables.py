@@ -245,11 +245,13 @@ class ArrowSink:
             pa.field(_DELETED_AT, arrow_feed.CHANGE_FIELDS[2].type),
         ]
         chosen = [_with_fate(row, data) for row in last.winners]
-        ties = sorted(json.dumps(key, default=str) for key in last.ties)
+        loses_order = rules.loses_order(spec, self._windows, columns)
+        tied = _keys_of_different_rows(rows, keys) if loses_order else last.ties
+        ties = sorted(json.dumps(key, default=str) for key in tied)
         mixed = sorted((json.dumps(key, default=str), names) for key, names in last.mixed)
         example = ties[0] if ties else None
         key, upstreams = mixed[0] if mixed else (None, None)
-        notes = rules.tie_notes(spec, len(ties), example, key, upstreams)
+        notes = rules.tie_notes(spec, len(ties), example, key, upstreams, loses_order=loses_order)
         return pa.Table.from_pylist(chosen, schema=pa.schema(fields)), notes
 
     def _first_rows(self, winners: pa.Table) -> pa.Table:
@@ -429,6 +431,17 @@ def last_changes(
         if any(len(c) > 1 and c[0] is winner for c in best) or (len(owners) > 1 and sequence_by):
             last.ties.append(key)
     return last
+
+
+def _keys_of_different_rows(rows: Iterable[Row], keys: Sequence[str]) -> list[Row]:
+    """The keys of which two rows differ in anything."""
+    first: dict[str, Row] = {}
+    different: dict[str, Row] = {}
+    for row in rows:
+        key = {name: row[name] for name in keys}
+        if first.setdefault(repr(key), row) != row:
+            different[repr(key)] = key
+    return list(different.values())
 
 
 def _best(rows: Sequence[Row], claim: Callable[[Row], Any]) -> list[Row]:
