@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, write_deltalake
 from tests.contract.housekeeping import (
     WORKS,
     Coordinated,
@@ -26,8 +26,10 @@ from tests.contract.housekeeping import (
 import floodmark as fm
 from floodmark import failpoints
 from floodmark.control import delta
-from floodmark.deltalog import DeltaLog
+from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ControlError, FloodmarkError, StreamError
+from floodmark.model.receipt import commit_metadata
+from floodmark.run.edges import Edges
 
 
 def optimize(path: str) -> None:
@@ -264,6 +266,44 @@ def test_work_goes_on_or_is_refused_with_a_way_out(
     tmp_path: Path, who: str, of: str, operation: Operation, expected: str
 ) -> None:
     assert outcome(PLACES[who](tmp_path), [of], operation, MENDS.get(expected)) == expected
+
+
+def delete_rows(path: str) -> None:
+    DeltaTable(path).delete("n > 1")
+
+
+@pytest.mark.parametrize(
+    ("operation", "is_newest", "is_there"),
+    [
+        (optimize_and_vacuum, True, True),
+        (properties, True, True),
+        (deletion_vectors, True, True),
+        (short_log, True, True),
+        (delete_rows, False, True),
+        (restore, False, True),
+        (empty_and_vacuum, False, False),
+        (unlink, False, False),
+    ],
+)
+def test_an_edge_is_read_as_it_was_left_or_not_at_all(
+    tmp_path: Path, operation: Operation, is_newest: bool, is_there: bool
+) -> None:
+    edges = Edges(str(tmp_path), Storage())
+    path = edges.path("p", "u", 0)
+    for seq in (1, 2):
+        metadata = commit_metadata("store", f"batch_{seq}", seq, "p", {})
+        rows = pa.table({"n": pa.array([1, 2, 3 * seq], pa.int64())})
+        of_ours = CommitProperties(custom_metadata={"userMetadata": metadata})
+        write_deltalake(path, rows, mode="overwrite", commit_properties=of_ours)
+
+    operation(path)
+
+    version = edges.version("p", "u", 0)
+    assert edges.has("p", "u", 0) is is_there
+    assert (version == DeltaTable(path).version()) is is_newest
+    if version is not None:
+        table = QueryBuilder().register("t", DeltaTable(path, version)).execute("SELECT n FROM t")
+        assert sorted(pa.table(table).column("n").to_pylist()) == [1, 2, 6]
 
 
 @pytest.mark.parametrize("hidden", [True, False], ids=["as_it_is", "under_another_name"])

@@ -286,10 +286,6 @@ class Window:
         reason = f"{rows:,} rows are read, the log says {self.rows:,}: accepted as they are read"
         return replace(self, reason=reason, rows=rows, as_read=True)
 
-    def with_rows_as_read(self, reason: str) -> Self:
-        """The same range, of which whatever is read is taken as it is read."""
-        return replace(self, reason=reason, as_read=True)
-
     # What is compared with it ---------------------------------------------------------------------
 
     def is_range_of(self, mark: Mark) -> bool:  # noqa: ARG002 the same for every kind
@@ -501,10 +497,6 @@ class VersionWindow(Window):
         if self.as_read:
             return self
         return _in_one_way(Window.taken_as_read(self, rows))
-
-    def with_rows_as_read(self, reason: str) -> Self:
-        """See `Window.with_rows_as_read`."""
-        return _in_one_way(Window.with_rows_as_read(self, reason))
 
     @property
     def start_version(self) -> int:

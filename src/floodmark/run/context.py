@@ -285,15 +285,18 @@ class Run:
         storage = self._landing.storage if self._landing else Storage()
         return rows_by_log(window, storage, self.spark)
 
-    def take_as_read(self, upstream: str, reason: str) -> None:
-        """Journal that the operator takes the rows of a table as they are read, for this batch."""
+    def take_as_read(self, upstream: str, planned: int, rows: int) -> None:
+        """Journal that the operator takes the rows of a table as they are read, for this batch.
+
+        `planned` and `rows` are those of the table beside its news: how many are news stays.
+        """
 
         def amended(state: State) -> Amended:
             run, batch = self._lease.run, state.batches[self.batch.batch_id]
             lookups = batch.lookups_of(self.pipeline)
             window = lookups.get(upstream) or batch.window_for(self.pipeline, upstream)
-            window = window.with_rows_as_read(f"{window.reason}; {reason}")
-            return Amended(run.batch_id, run.pipeline, run.epoch, window)
+            taken = replace(window, rows=planned).taken_as_read(rows)
+            return Amended(run.batch_id, run.pipeline, run.epoch, replace(taken, rows=window.rows))
 
         self._lease.record(amended)
 

@@ -50,4 +50,4 @@ def _compare(run: Run, window: Window, frame: Any) -> None:
     if not run.accepts_lost_rows:
         raise error
     log.warning("%s: %s; accepted as they are read", window.upstream, error.found)
-    run.take_as_read(window.upstream, f"{error.found}: accepted as they are read")
+    run.take_as_read(window.upstream, planned, rows)
