@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -36,7 +37,7 @@ def with_small_digits(text: str) -> str:
     return "%".join([first, *(part[:2].lower() + part[2:] for part in rest)])
 
 
-SPELLINGS = {
+SPELLINGS: dict[str, Callable[[str], str]] = {
     "as it is": str,
     "address": lambda text: quote(text, safe=""),
     "address with slashes": quote,

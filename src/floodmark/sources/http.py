@@ -107,8 +107,8 @@ class _TimeLimit:
     @property
     def opener(self) -> OpenerDirector:
         """What opens addresses within the limit."""
-        plain = type("Plain", (_Plain,), {"limit": self})
-        secured = type("Secured", (_Secured,), {"limit": self})
+        plain: Any = type("Plain", (_Plain,), {"limit": self})
+        secured: Any = type("Secured", (_Secured,), {"limit": self})
 
         class Http(HTTPHandler):
             def http_open(self, req: Request) -> http.client.HTTPResponse:
