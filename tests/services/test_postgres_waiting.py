@@ -176,6 +176,9 @@ SECRET = "Kzq\"Wvx'Jqk«Pzy"
         ("timetz", SECRET, "SQLSTATE"),
         ("point", SECRET, "type point"),
         ("name[]", "{" + SECRET, "SQLSTATE"),
+        ("tsvector", "'" + SECRET, "tsvector"),
+        ("tsquery", f"Kzq & & {SECRET}", "tsquery"),
+        ("jsonpath", "$." + SECRET, "jsonpath"),
     ],
 )
 def test_a_value_that_does_not_fit_is_not_shown(

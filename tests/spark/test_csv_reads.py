@@ -79,6 +79,27 @@ def test_what_pandas_and_python_write_comes_back_value_by_value(
     assert (906, "") in found
 
 
+@pytest.mark.parametrize(
+    ("form", "text", "ddl", "wanted"),
+    [
+        ("tsv", "id\tt\n1\ta\n\t\n2\tb\n", "id INT, t STRING", [(1, "a"), (2, "b"), (None, None)]),
+        ("csv", "t\na\n  \nb\n", "t STRING", [("  ",), ("a",), ("b",)]),
+    ],
+)
+def test_a_row_of_white_space_is_a_row(
+    spark: SparkSession,
+    tmp_path: Path,
+    *,
+    form: str,
+    text: str,
+    ddl: str,
+    wanted: list[tuple[Any, ...]],
+) -> None:
+    (tmp_path / "a").write_text(text)
+
+    assert rows(read(spark, tmp_path, form, ddl)) == sorted(wanted, key=repr)
+
+
 def test_an_empty_text_in_quotes_is_no_null_and_own_options_win(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -148,7 +148,7 @@ LIMITED_BY = {
 NO_WAIT = (
     # A thread begins, or a position, a text, a value of a dictionary: nothing is waited for.
     "* project.select", "* frame.select", "* *thread.start", "* waiting.start", "* helper.start", "* timer.start", "* _timer.start", "* Thread.start",
-    "* _thread.start", "* match.start", "* token.start", "* number.start", "* stdout.flush",
+    "* _thread.start", "* match.start", "* end.start", "* token.start", "* number.start", "* stdout.flush",
     "* _LOOKED_AT.get", "* get.get", "* search.*", "* found.take", "* table.take", "* course.take",
     "* self.result", "* _target.result", "* folder.json", "* folder.text", "* pickle.load",
     "* copy", "* load", "* put", "* count", "* letters.count", "* copy.copy", "* into.copy",

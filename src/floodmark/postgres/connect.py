@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from floodmark.errors import SetupError
 from floodmark.model.sql_names import qualified, quoted_for
 from floodmark.postgres.refused_logins import refusal_state
-from floodmark.secrecy import masked
+from floodmark.secrecy import masked, remember
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +30,10 @@ _OF_FUNCTIONS = ("P0",)
 """That of what PL/pgSQL raises; with ERRCODE it raises any other state too."""
 _LANGUAGES = frozenset(("pl_exec.c", "plperl.c", "plpy_elog.c", "plpy_plpymodule.c", "pltcl.c"))
 """The files of the server whose errors have the text of somebody's function."""
+_PLPGSQL, _RAISE = "pl_exec.c", "exec_stmt_raise"
+"""PL/pgSQL tells its own mistakes from the same file; RAISE is what the author wants to be told."""
+_OF_TYPES = ("42601", "42602", "42622", "XX000", "38", "39")
+"""What types say of a value beside class 22: tsvector, jsonpath, hstore, ltree, PostGIS."""
 TEXT_OF_A_FUNCTION = "text of a function of the database, left out: it may show values"
 _QUOTATION = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c-\u300f]")
 _BYTES = re.compile(r"(?:0x[0-9a-fA-F]+\s*)+")
@@ -101,6 +106,7 @@ def _opening(dsn: str, said: Callable[[], dict[str, Any]]) -> Connect:
     def connect() -> Connection:
         # A RawCursor takes $1 for a value, so that % in a name means nothing.
         settings = {**_PATIENCE, **said()}
+        _remember_password(driver, dsn)
         try:
             opened: Connection = driver.connect(
                 dsn, cursor_factory=driver.RawCursor, application_name="floodmark", **settings
@@ -114,6 +120,14 @@ def _opening(dsn: str, said: Callable[[], dict[str, Any]]) -> Connect:
         return opened
 
     return connect
+
+
+def _remember_password(driver: Any, dsn: str) -> None:
+    """Keep the password of an address out of every text; one of a project is known already."""
+    with suppress(driver.Error):
+        password = driver.conninfo.conninfo_to_dict(dsn).get("password")
+        if password:
+            remember(str(password))
 
 
 def address_of(connection: Connection) -> str:
@@ -179,12 +193,39 @@ def said(error: BaseException) -> str:
     state = sqlstate(error)
     primary = getattr(getattr(error, "diag", None), "message_primary", None)
     text = masked(" ".join((primary or str(error)).split()))
-    source = getattr(getattr(error, "diag", None), "source_file", None)
-    if state.startswith(_OF_FUNCTIONS) or source in _LANGUAGES:
+    if state.startswith(_OF_FUNCTIONS) or _source_file(error) in _LANGUAGES:
         text = f"{_condition(error)}: {TEXT_OF_A_FUNCTION}"
-    elif state.startswith(_OF_VALUES):
+    elif state.startswith(_OF_VALUES) or is_of_an_execution(error):
         text = f"{_condition(error)}: {without_values(text)}"
     return f"{text} (SQLSTATE {state})" if state else f"{type(error).__name__}: {text}"
+
+
+def is_raised_by_a_function(error: BaseException) -> bool:
+    """Whether a function of the database raised the error on purpose, in whatever state."""
+    diagnosis, source = getattr(error, "diag", None), _source_file(error)
+    if source == _PLPGSQL:
+        return getattr(diagnosis, "source_function", None) == _RAISE
+    return source in _LANGUAGES
+
+
+def is_of_an_execution(error: BaseException) -> bool:
+    """Whether an error with a state of a statement's text came while the statement was at work.
+
+    Types use those states for values that they cannot read. What is wrong with a statement itself
+    has a position in it, and what is wrong in a function has that function in its context.
+    """
+    diagnosis = getattr(error, "diag", None)
+    if diagnosis is None or not sqlstate(error).startswith(_OF_TYPES):
+        return False
+    if diagnosis.statement_position or diagnosis.internal_position:
+        return False
+    # The innermost line comes first: that of a COPY names no function.
+    return (diagnosis.context or "COPY ").startswith("COPY ")
+
+
+def _source_file(error: BaseException) -> str | None:
+    found: str | None = getattr(getattr(error, "diag", None), "source_file", None)
+    return found
 
 
 def without_values(text: str) -> str:

@@ -19,6 +19,7 @@ from floodmark.engines.jvm import (
     java_errors,
     lacks_delta_catalog,
     session_like,
+    setting_at_start,
 )
 from floodmark.errors import SinkError
 from floodmark.model.clock import epoch_micros
@@ -468,7 +469,8 @@ def refuse_unsafe_log(spark: SparkSession, spec: WriteSpec, receipt: Receipt) ->
     if not is_on_s3(spec.target) or spec.allow_single_writer:
         return
     keys = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
-    stores = {str(spark.conf.get(key, "") or "").rpartition(".")[2] for key in keys}
+    # Delta reads them from the settings that Spark was started with, and from nowhere else.
+    stores = {setting_at_start(spark, key).rpartition(".")[2] for key in keys}
     if stores & _SAFE_STORES or is_on_databricks(spark):
         return
     raise SinkError(
@@ -477,7 +479,8 @@ def refuse_unsafe_log(spark: SparkSession, spec: WriteSpec, receipt: Receipt) ->
         where=spec.target,
         found="Delta's log store for S3, which is made for a single driver",
         allowed="io.delta.storage.S3DynamoDBLogStore as"
-        f" {keys[0]}; or a table to which nothing else writes, said by allow_single_writer",
+        f" {keys[0]} when Spark is started (a setting of a running session is not looked at by"
+        " Delta); or a table to which nothing else writes, said by allow_single_writer",
         state=NOTHING_WRITTEN,
         next="if nothing else writes to the table: allow_single_writer: true in the node's write or"
         " its lake connection, run.write(..., allow_single_writer=True); then: floodmark retry"

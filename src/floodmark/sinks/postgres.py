@@ -28,6 +28,7 @@ from floodmark.postgres import (
     Connect,
     cursor_of,
     is_lost_connection,
+    is_of_an_execution,
     is_refused_login,
     limit_locks,
     lock_holders,
@@ -205,7 +206,7 @@ class PostgresSink:
         except MisfitError as misfit:
             raise _unfit_value(self._spec, str(misfit)) from misfit
         except psycopg.Error as error:
-            if sqlstate(error)[:2] in _BAD_VALUES:
+            if sqlstate(error)[:2] in _BAD_VALUES or is_of_an_execution(error):
                 raise _unfit_value(self._spec, _place(error) + said(error)) from error
             if sqlstate(error)[:2] == _BAD_SQL and self._spec.mode == "replace_where":
                 raise rules.bad_condition(self._spec, said(error)) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,6 +50,10 @@ _ASCII_LIKE = frozenset(
     ("utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin1", "windows-1252")
 )
 _HEADER_BYTES = 2**20
+_BLANK = rb"[\x00-\x09\x0b\x0c\x0e-\x20]"
+_BLANK_LINES = [re.compile(end + _BLANK + rb"+(?=[\r\n])") for end in (rb"\n", rb"\r")]
+"""Lines of white space, which Spark leaves out before it looks for separators."""
+_WHITE = bytes(range(0x21))
 _SHOWN = 5
 
 
@@ -114,7 +119,8 @@ class Look:
     header: tuple[str, ...] | None = None
     """The names in its first line; None where there is no line, or it is not looked at."""
     spans_lines: bool = True
-    """Whether a value may have a line break in it: such a file cannot be read in parts."""
+    """Whether a value may have a line break in it, or a row be a line of white space: such a file
+    cannot be read in parts."""
     has_rows: bool = True
 
 
@@ -139,14 +145,18 @@ class CsvFile:
         quotes = _Quotes(self.dialect) if self.dialect.doubles_quotes else None
         header: tuple[str, ...] | None = None
         has_lines = False
+        blank_rows = _BlankRows(self.dialect.separator.encode())
         characters = Characters() if self.dialect.encoding in UTF8 else None
         for before, block, after in self._blocks():
-            if not has_lines and self.dialect.has_header:
-                header = self._header_in(block)
+            if not has_lines:
+                first = self._header_in(block)
+                header = first if self.dialect.has_header else None
+                blank_rows.are_possible |= first is not None and len(first) == 1
             has_lines = True
             if quotes is None:
                 break
             quotes.see(before, block, after)
+            blank_rows.see(block, after)
             if characters is not None and (found := characters.misfit(block)) is not None:
                 raise self._of_another_encoding(found)
         if quotes and characters and (found := characters.misfit(b"", is_last=True)) is not None:
@@ -155,6 +165,7 @@ class CsvFile:
         if quotes is None:
             return Look(header, bool(self.dialect.quote), has_rows)
         spans_lines = quotes.spans_lines if quotes.are_sound else self._read_slowly()
+        spans_lines |= blank_rows.are_there
         if spans_lines and quotes.mix_ends:
             self._refuse_mixed_ends()
         return Look(header, spans_lines, has_rows)
@@ -299,6 +310,29 @@ class _Remembered:
         for line in self._lines:
             self.last = line
             yield line
+
+
+class _BlankRows:
+    """Whether a row is a line of nothing but white space: all columns of a TSV empty, say.
+
+    Spark takes it for an empty line, which is no row, unless it reads the file as a whole.
+    """
+
+    def __init__(self, separator: bytes) -> None:
+        self.are_possible = not separator.strip()
+        self.are_there = False
+        self._begun = b"\n"
+
+    def see(self, block: bytes, after: int) -> None:
+        """Look at the next block, before a byte."""
+        if not self.are_possible or self.are_there:
+            return
+        text = self._begun + block
+        followed = text + bytes([after])
+        self.are_there = any(line.search(followed) is not None for line in _BLANK_LINES)
+        last = text[max(text.rfind(b"\n"), text.rfind(b"\r"), 0) :]
+        # What is begun with a value is no blank line; what is not may go on in the next block.
+        self._begun = b"" if last.translate(None, _WHITE) else last
 
 
 class _Quotes:

@@ -11,7 +11,6 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from floodmark import __version__
@@ -42,6 +41,7 @@ from floodmark.streaming.refusals import first_refused
 from floodmark.streaming.spark_faults import asked, may_pass, said_of_job
 from floodmark.streaming.state import tallied
 from floodmark.streaming.stream_writer import Results, advanced, wanted_of
+from floodmark.streaming.target_rules import TargetRules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,7 +92,7 @@ class DeltaWriter:
     ) -> tuple[Claim, Applied | AlreadyApplied]:
         """Commit a batch of records, which are computed once."""
         rule, watermark = late_rule(self.stream.settings), claim.event_watermark
-        frame = records.judged()
+        frame = self._judged(records)
         with kept(frame):
             tally = self.asked(lambda: tallied(self.stream.called, frame, rule))
             if rule is not None:
@@ -106,6 +106,18 @@ class DeltaWriter:
             text = "stream %s, batch %s: %s late records were dropped"
             log.warning(text, self.stream_id, stored.batch_id, tally.late)
         return advanced(claim, stored), outcome
+
+    def _judged(self, records: Records) -> DataFrame:
+        """The records as the stream and the rules of the table judge them."""
+        rules = self._target_rules
+        if not rules:
+            return records.judged()
+        kept_whole = replace(records, wanted=replace(records.wanted, keeps_bytes=True))
+        return rules.applied(kept_whole.judged())
+
+    @property
+    def _target_rules(self) -> TargetRules:
+        return TargetRules.of(self.spec.target, self.ledger.storage, self.stream.columns)
 
     def write_results(
         self, claim: Claim, planned: StreamBatch, results: Results
@@ -172,7 +184,7 @@ class DeltaWriter:
             rule.topic if rule is not None else None,
         )
 
-    @cached_property
+    @property
     def _judged_by(self) -> str:
         """By what records are judged: the same for settings that find the same records sound."""
         settings = self.stream.settings
@@ -183,6 +195,8 @@ class DeltaWriter:
             settings.streaming.model_dump(mode="json", include=_JUDGING),
             settings.load.nul_bytes,
         ]
+        if rules := self._target_rules:
+            said.append(astuple(rules))
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
     def _rows(self, frame: DataFrame) -> DataFrame:

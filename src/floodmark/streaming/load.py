@@ -19,7 +19,6 @@ from floodmark.engines.arrow_frames import BATCH_ROWS
 from floodmark.postgres import run
 from floodmark.postgres.rows import PgColumn, copy_rows
 from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
-from floodmark.streaming.faults import fault
 from floodmark.streaming.refusals import first_refused
 from floodmark.streaming.refused import (
     Originals,
@@ -27,7 +26,7 @@ from floodmark.streaming.refused import (
     letter_of,
     with_originals,
 )
-from floodmark.streaming.savepoints import savepoint
+from floodmark.streaming.savepoints import is_of_rows, savepoint
 from floodmark.streaming.target import TargetSpec, prepared
 from floodmark.streaming.upsert import Upsert
 
@@ -125,7 +124,7 @@ class RowCopy:
             with savepoint(self._cursor):
                 return self._copied(start, stop, refused)
         except (psycopg.Error, UnicodeError) as error:
-            if fault(error) != "row":
+            if not is_of_rows(self._cursor, error, lambda: self._copied(0, 0, refused)):
                 raise
             if stop - start == 1:
                 refused.server(start, error)

@@ -32,12 +32,14 @@ EVENT_TIME = "_fm_event_time"
 JUDGEMENT = (BAD, BAD_COLUMN, KEY, VALUE, EVENT_TIME)
 
 EMPTY, MALFORMED, NULL, LATE, UNFIT = "empty", "malformed", "null", "late", "value"
+CHECK = "check"
 DETAILS = {
     EMPTY: "the record has no value",
     MALFORMED: "the value is no JSON object of the schema",
     NULL: "a required column has no value",
     LATE: "the record came after the event-time watermark",
     UNFIT: "a text has U+0000, which the target does not take",
+    CHECK: "the target does not take the row: a CHECK constraint, or a text longer than its column",
 }
 """What is wrong with a record, by its reason."""
 
@@ -73,6 +75,8 @@ class Wanted:
     """Columns of the payload that have to have a value, beside those that its schema says."""
     refuses_nul: bool = False
     """Whether a record with U+0000 in a text is refused here, not by the target."""
+    keeps_bytes: bool = False
+    """Whether key and value of rows are told too: somebody else will judge them."""
 
     @property
     def rules(self) -> Wanted:
@@ -247,6 +251,7 @@ def _judgement(wanted: Wanted) -> list[Column]:
     from pyspark.sql import functions as f
 
     bad = f.col(BAD)
+    is_told = f.lit(True) if wanted.keeps_bytes else bad.isNotNull()  # noqa: FBT003  (a value)
     column = (
         f.when(bad == NULL, _lacking(wanted))
         .when(bad == MALFORMED, _unreadable(wanted.payload))
@@ -255,8 +260,8 @@ def _judgement(wanted: Wanted) -> list[Column]:
     return [
         bad,
         column.alias(BAD_COLUMN),
-        f.when(bad.isNotNull(), f.col("key")).alias(KEY),
-        f.when(bad.isNotNull(), f.col("value")).alias(VALUE),
+        f.when(is_told, f.col("key")).alias(KEY),
+        f.when(is_told, f.col("value")).alias(VALUE),
         _event_time(wanted).alias(EVENT_TIME),
     ]
 

@@ -22,14 +22,14 @@ from floodmark.postgres import Connect, address_of, cursor_of, quoted, quoted_ta
 from floodmark.postgres.rows import PgColumn, has_binary_form
 from floodmark.sinks.postgres_merge import MORE_MEMORY
 from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
-from floodmark.streaming.faults import database_error, fault
+from floodmark.streaming.faults import OF_ROWS, database_error, fault
 from floodmark.streaming.late import LateRule
 from floodmark.streaming.plain_json import RECORD
 from floodmark.streaming.read import LATE, Records
 from floodmark.streaming.records import RecordReading, only
 from floodmark.streaming.refusals import ROLLED_BACK, first_refused
 from floodmark.streaming.refused import Originals, Refusals
-from floodmark.streaming.savepoints import savepoint
+from floodmark.streaming.savepoints import is_of_rows, savepoint
 from floodmark.streaming.spark_faults import may_pass, said_of_job
 from floodmark.streaming.stage_task import RESULT, StageTask
 from floodmark.streaming.staged_letters import AT_ONCE, LETTERS, StagedLetters
@@ -280,7 +280,8 @@ class Staging:
                     raise self._gone(f"{rows} rows, not {staged.rows}")
                 return 0
         except psycopg.Error as error:
-            if fault(error) != "row":
+            # Which rows, or whether it is none of them, is learned part by part.
+            if fault(error) not in OF_ROWS:
                 raise
         return self._moved_in_parts(cursor, staged, target, refused)
 
@@ -427,13 +428,13 @@ def _insert(cursor: Cursor, into: str, rows: tuple[int, int], refused: Refusals)
     import psycopg
 
     start, stop = rows
+    chosen = f"{into} FROM {_NUMBERED} WHERE {ROW} >= $1 AND {ROW} < $2"
     try:
         with savepoint(cursor):
-            chosen = f"{into} FROM {_NUMBERED} WHERE {ROW} >= $1 AND {ROW} < $2"
             run(cursor, chosen, (start, stop))
             return
     except psycopg.Error as error:
-        if fault(error) != "row":
+        if not is_of_rows(cursor, error, lambda: run(cursor, chosen, (0, 0))):
             raise
         if stop - start == 1:
             refused.server(start, error)

@@ -12,7 +12,7 @@ from floodmark.postgres import quoted, run
 from floodmark.postgres.rows import PgColumn
 from floodmark.sinks.postgres_merge import MORE_MEMORY
 from floodmark.streaming.faults import fault
-from floodmark.streaming.savepoints import savepoint
+from floodmark.streaming.savepoints import is_of_rows, savepoint
 from floodmark.streaming.target import Target
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def merged(cursor: Cursor, target: Target, stage: str, newest: str = ROW) -> int
     if cursor.connection.info.server_version < _HAS_MERGE:
         return None
     try:
-        with savepoint(cursor, ("row", "lasting")):
+        with savepoint(cursor, ("row", "unclear", "lasting")):
             return run(cursor, merge_statement(target, stage, newest)).rowcount
     except psycopg.Error as error:
         if fault(error) == "transient":
@@ -137,12 +137,16 @@ class Upsert:
                     chosen = statement(self._target, self.stage_table, self._condition)
                     return staged - run(self._cursor, chosen, self._values).rowcount
             except psycopg.Error as error:
-                if fault(error) != "row":
+                if not self._is_of_rows(error):
                     raise
             removed, applied = self._without_refused(refused)
             if not removed:
                 return staged - applied
             staged -= removed
+
+    def _is_of_rows(self, error: BaseException) -> bool:
+        nothing = statement(self._target, self.stage_table, "false")
+        return is_of_rows(self._cursor, error, lambda: run(self._cursor, nothing))
 
     @property
     def _condition(self) -> str:
@@ -185,7 +189,7 @@ class Upsert:
                 run(self._cursor, chosen, (list(rows),))
                 return
         except psycopg.Error as error:
-            if fault(error) != "row":
+            if not self._is_of_rows(error):
                 raise
             if len(rows) == 1:
                 bad.append(rows[0])

@@ -28,7 +28,9 @@ VALUES = st.lists(st.sampled_from(["a", " ", ",", '"', "\n", "\r\n"]), max_size=
 QUOTING = st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     st.lists(st.tuples(VALUES, VALUES), max_size=8),
     QUOTING,
@@ -79,6 +81,28 @@ def test_quotes_in_values_without_quotes_are_characters(tmp_path: Path) -> None:
 
     assert look.spans_lines
     assert not looked_at(tmp_path, b'id,t\n1,5" pipe\n2,b\r\n').look().spans_lines
+
+
+@pytest.mark.parametrize(
+    ("content", "separator", "is_row"),
+    [
+        (b"id\tt\n1\ta\n\t\n2\tb\n", "\t", True),
+        (b"id\tt\r\n1\ta\r\n\t", "\t", True),
+        (b"t\na\n  \nb\n", ",", True),
+        (b"id t\n1 a\n \n", " ", True),
+        (b"id\tt\n1\ta\n\n2\tb\n\n", "\t", False),
+        (b"id\tt\n\ta\n1\t\n", "\t", False),
+        (b"id,t\n1,a\n   \n", ",", False),  # white space behind the last row is none
+    ],
+)
+@pytest.mark.parametrize("block", [5, 6, 7, 8, 64])
+def test_a_row_of_white_space_alone_is_seen(
+    tmp_path: Path, content: bytes, separator: str, block: int, *, is_row: bool
+) -> None:
+    """Spark leaves such lines out where it reads a file in parts."""
+    dialect = Dialect.of({"sep": separator}, is_tabbed=False)
+
+    assert looked_at(tmp_path, content, dialect, block).look().spans_lines == is_row
 
 
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf", b"\n\r\n\n"])
