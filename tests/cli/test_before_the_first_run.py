@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -128,7 +129,9 @@ def test_a_folder_in_which_no_store_can_be_is_refused_and_left_as_it_is(
 def test_a_folder_of_any_other_name_will_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, floodmark: Command, name: str
 ) -> None:
-    assert floodmark("init", "minimal", str(tmp_path / name)).code == 0
+    begun = floodmark("init", "minimal", str(tmp_path / name))
+    typed = shlex.split(begun.out.partition("next: cd ")[2])[0]
+    assert typed.removesuffix(";") == str(tmp_path / name)
     monkeypatch.chdir(tmp_path / name)
 
     for verb in ("plan --freeze", "plan", "lag", "verify", "upkeep", "state rebuild", "status"):
