@@ -210,6 +210,7 @@ CODES: dict[str, str] = {
     "FM-CONTROL-032": "old rows could not be moved to the archive",
     "FM-CONTROL-033": "rows are gone from the archive of the control store",
     "FM-CONTROL-034": "a value cannot be stored in the journal",
+    "FM-CONTROL-035": "the control store cannot be in a folder of this name",
     "FM-CONTROL-027": "an operation that was journaled is no longer in the journal",
     "FM-CONTROL-028": "somebody else has taken events out of the journal",
     "FM-CONTROL-029": "a table of the control store was made append-only",

@@ -18,7 +18,7 @@ from floodmark.control.history import past_batch
 from floodmark.control.journal import Journal
 from floodmark.control.projections import Projector
 from floodmark.control.publishing import Publisher, TablePublisher
-from floodmark.control.refusals import no_store
+from floodmark.control.refusals import no_store, refuse_unfit_place
 from floodmark.coordinator.names import Names
 from floodmark.coordinator.outside import Outside
 from floodmark.coordinator.probing import Prober, UpstreamProber
@@ -73,6 +73,8 @@ class Store:
         self.outside = outside or Outside()
         self.storage = self.outside.storage or Storage(storage_options)
         self.control = absolute(control, base)
+        if self.outside.log is None:
+            refuse_unfit_place(self.control)
         self.base = base
         self.spark = spark
         self.databases = databases

@@ -164,7 +164,7 @@ def listed(pattern: str, storage: Storage) -> dict[str, FileFacts]:
 
     A folder means every file below it. `**` stands for any number of folders. Names that begin with
     _ or . are left out unless the pattern says them. Raises FM-PLAN-001 if the place does not exist,
-    FM-SOURCE-009 if it could not be looked at.
+    FM-SOURCE-009 if it could not be looked at, FM-SOURCE-059 for a name that is not UTF-8.
     """
     root, parts = split_pattern(pattern)
     try:
@@ -211,7 +211,23 @@ def _walked(folder: str, parts: list[str], storage: Storage) -> Iterator[tuple[s
             below = parts if here == _EVERYTHING else rest or [_EVERYTHING]
             yield from _walked(path, below, storage)
         elif not rest:
+            _refuse_unreadable_name(path)
             yield path, FileFacts(entry.size, entry.modified_ms)
+
+
+def _refuse_unreadable_name(path: str) -> None:
+    """Neither a list nor Spark can name a file whose name is not UTF-8."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise SourceError(
+            "FM-SOURCE-059",
+            "the name of a file is not UTF-8",
+            where=path.encode("utf-8", "backslashreplace").decode(),
+            allowed="names in UTF-8; each \\udc.. above is a byte that is none",
+            state="nothing was planned or read",
+            next="rename the file, or move it away, then run the same command again",
+        ) from None
 
 
 def _matches(name: str, part: str) -> bool:
