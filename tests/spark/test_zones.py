@@ -14,7 +14,7 @@ from floodmark.engines.postgres_server import PostgresServer
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
 SOURCES = (
-    "jdbc", "derived", "parts", "windows", "csv", "json", "parquet", "orc", "answer", "delta",
+    "jdbc", "derived", "parts", "windows", "csv", "json", "parquet", "answer", "delta",
 )  # fmt: skip
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import orc
 from tests.support.sessions import SMALL
 
 from floodmark.deltalog import Storage
@@ -137,9 +136,6 @@ def files(spark: SparkSession, folder: Path, zone: str) -> dict[str, Rows]:
     (folder / "parquet").mkdir()
     pq.write_table(arrow(ats, 0), folder / "parquet" / "a")
     found["parquet"] = shown(frame_of(spark, folder / "parquet", "parquet"))
-    (folder / "orc").mkdir()
-    orc.write_table(arrow(ats, 0), folder / "orc" / "a")
-    found["orc"] = shown(frame_of(spark, folder / "orc", "orc"))
     found["answer"] = shown(answer(spark, folder, "\n".join(records), len(records)))
     return found
 
