@@ -30,7 +30,7 @@ from floodmark.control.owners import refuse_obstacles
 from floodmark.control.projections import CHECKPOINTS, IsArchived, Projector
 from floodmark.control.reading import MARKER, read_published
 from floodmark.control.tables import TABLES, PublishedTable
-from floodmark.deltalog import DeltaLog, Storage
+from floodmark.deltalog import DeltaLog, Storage, restore_command
 from floodmark.errors import ControlError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.state import State
@@ -282,7 +282,7 @@ def _rows_held(handle: Any, path: str, storage: Storage) -> int:
     if rows >= said:
         return rows
     commit = DeltaLog(path, storage).find_transaction(MARKER, said)
-    back = f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {commit.version}" if commit else ""
+    back = restore_command(path, storage, commit.version) if commit else ""
     raise ControlError(
         "FM-CONTROL-033",
         "rows are gone from the archive of the control store",
