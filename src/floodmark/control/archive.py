@@ -252,11 +252,13 @@ def _copy(
             news = [key not in archived for key in _keys(rows, aging.key, table)]
             if any(news):
                 holds = Transaction(MARKER, held + sum(news))
+                known = {field.name for field in handle.schema().fields}
                 write_deltalake(
                     handle,
                     rows.filter(columns.column_of(news, pa.bool_())),
                     mode="append",
-                    schema_mode="merge",
+                    # An older version made the table; asked for in vain, mapped columns refuse it.
+                    schema_mode=None if set(rows.schema.names) <= known else "merge",
                     commit_properties=CommitProperties(
                         app_transactions=[holds], max_commit_retries=0
                     ),
