@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from tests.contract.housekeeping import (
 import floodmark as fm
 from floodmark import failpoints
 from floodmark.control import delta
-from floodmark.deltalog import DeltaLog, Storage
+from floodmark.deltalog import RETENTION_RULE, DeltaLog, Storage
 from floodmark.errors import ControlError, FloodmarkError, StreamError
 from floodmark.model.receipt import commit_metadata
 from floodmark.run.edges import Edges
@@ -385,6 +387,33 @@ def test_a_compaction_of_what_was_made_append_only_says_how_to_make_it_possible(
     assert place.coordinator.upkeep().folded_events > 0
     place.work()
     place.check()
+
+
+@pytest.mark.parametrize("days", [1, 20])
+@pytest.mark.parametrize("of", ["journal", "archive"])
+def test_a_restore_that_spark_refuses_by_age_is_advised_with_the_setting(
+    tmp_path: Path, of: str, days: int
+) -> None:
+    place = (Coordinated if of == "journal" else Kept)(tmp_path)
+    for _ in range(2):
+        place.work()
+    for table in place.tables(of):
+        restore(table)
+        then = time.time() - days * 86_400
+        for commit in (Path(table) / "_delta_log").glob("*.json"):
+            os.utime(commit, (then, then))
+            commit.write_text(
+                re.sub(r'"timestamp":\d+', f'"timestamp":{int(then * 1000)}', commit.read_text())
+            )
+            os.utime(commit, (then, then))
+    place.reopen()
+
+    with pytest.raises(ControlError) as caught:
+        place.work()
+
+    rule = f"SET {RETENTION_RULE} = false; RESTORE TABLE"
+    assert (rule in str(caught.value.next)) is (days > 7)
+    assert "RESTORE TABLE delta." in str(caught.value.next)
 
 
 @pytest.mark.parametrize(

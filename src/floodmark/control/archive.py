@@ -30,7 +30,7 @@ from floodmark.control.owners import refuse_obstacles
 from floodmark.control.projections import CHECKPOINTS, IsArchived, Projector
 from floodmark.control.reading import MARKER, read_published
 from floodmark.control.tables import TABLES, PublishedTable
-from floodmark.deltalog import DeltaLog, Storage
+from floodmark.deltalog import DeltaLog, Storage, restore_command
 from floodmark.errors import ControlError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.state import State
@@ -252,11 +252,13 @@ def _copy(
             news = [key not in archived for key in _keys(rows, aging.key, table)]
             if any(news):
                 holds = Transaction(MARKER, held + sum(news))
+                known = {field.name for field in handle.schema().fields}
                 write_deltalake(
                     handle,
                     rows.filter(columns.column_of(news, pa.bool_())),
                     mode="append",
-                    schema_mode="merge",
+                    # An older version made the table; asked for in vain, mapped columns refuse it.
+                    schema_mode=None if set(rows.schema.names) <= known else "merge",
                     commit_properties=CommitProperties(
                         app_transactions=[holds], max_commit_retries=0
                     ),
@@ -282,7 +284,7 @@ def _rows_held(handle: Any, path: str, storage: Storage) -> int:
     if rows >= said:
         return rows
     commit = DeltaLog(path, storage).find_transaction(MARKER, said)
-    back = f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {commit.version}" if commit else ""
+    back = restore_command(path, storage, commit.version) if commit else ""
     raise ControlError(
         "FM-CONTROL-033",
         "rows are gone from the archive of the control store",

@@ -33,6 +33,7 @@ from floodmark.deltalog import (
     file_location,
     is_local,
     make_private,
+    restore_command,
     write_problem,
 )
 from floodmark.errors import ControlError, PlanError
@@ -231,7 +232,7 @@ class DeltaEventLog:
         if had is None or last_seq >= had:
             return
         whole = self._last_whole_version(table.version())
-        back = f"RESTORE TABLE delta.`{self.path}` TO VERSION AS OF {whole}"
+        back = None if whole is None else restore_command(self.path, self._storage, whole)
         raise ControlError(
             "FM-CONTROL-028",
             "somebody else has taken events out of the journal, by RESTORE or DELETE",
@@ -239,9 +240,7 @@ class DeltaEventLog:
             found=f"events through {last_seq}",
             allowed=f"events through {had}, as the journal's commits say",
             state="nothing was read or written; the events are in the older versions of the table",
-            next=f"with Spark: {back}"
-            if whole is not None
-            else "put the folder back from a backup",
+            next=f"with Spark: {back}" if back else "put the folder back from a backup",
         )
 
     def _last_whole_version(self, latest: int) -> int | None:

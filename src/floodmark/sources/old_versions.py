@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from floodmark.deltalog import RETENTION_RULE
 from floodmark.engines.catalog import identifier
 from floodmark.engines.jvm import (
     frame_by_plan,
@@ -24,8 +25,6 @@ from floodmark.model.names import is_catalog_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RETENTION_RULE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-"""Whether Delta refuses by age; internal to Delta, so what does not know it ignores it."""
 _TOO_OLD = "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION"
 
 Read = Callable[["SparkSession"], "DataFrame"]
