@@ -468,10 +468,11 @@ def refuse_unsafe_log(spark: SparkSession, spec: WriteSpec, receipt: Receipt) ->
     scheme = scheme_of(spec.target)
     if not is_on_s3(spec.target) or spec.allow_single_writer:
         return
+    if is_on_databricks(spark):
+        return
     keys = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
     # Delta reads them from the settings that Spark was started with, and from nowhere else.
-    stores = {setting_at_start(spark, key).rpartition(".")[2] for key in keys}
-    if stores & _SAFE_STORES or is_on_databricks(spark):
+    if {setting_at_start(spark, key).rpartition(".")[2] for key in keys} & _SAFE_STORES:
         return
     raise SinkError(
         "FM-SINK-048",
