@@ -215,9 +215,11 @@ class Api:
         except _Later as later:
             raise (self._slow() if limit.is_over else later) from later.__cause__
         except (URLError, http.client.HTTPException, OSError) as error:
-            if limit.is_over:
-                raise self._slow() from error
             reason = error.reason if isinstance(error, URLError) else error
+            # The limit of a piece is that of the whole: which of them ends the wait is chance.
+            is_limit = isinstance(reason, TimeoutError) and reason.errno is None
+            if limit.is_over or is_limit:
+                raise self._slow() from error
             raise _Later(f"{type(reason).__name__}: {reason}") from error
         except ValueError as error:
             # The client refuses an address or a header that cannot be sent.
