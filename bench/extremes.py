@@ -46,8 +46,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from bench.harness import own_peak_mb
 from floodmark.deltalog import Storage
-from floodmark.sources import arrow_feed
-from floodmark.sources.spool import Spool
+from floodmark.sources.delta import delta_rs as arrow_feed
+from floodmark.sources.delta.spool import Spool
 from tests.support.windows import planned_window
 table, folder = sys.argv[1:]
 window = planned_window(Path(table), "feed", -1, int(Path(table, "last").read_text()))

@@ -10,7 +10,7 @@ from unittest import mock
 from bench.harness import Figure, median, seconds, step
 from bench.tables import append_change, big_table
 from floodmark.project import Project
-from floodmark.sources import counts
+from floodmark.sources import row_counts as counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -34,7 +34,7 @@ class TestArrowSource(SourceContract):
 class TestDeltaSource(SourceContract):
     @pytest.fixture
     def harness(self, spark: SparkSession) -> Harness:
-        from floodmark.sources.delta import DeltaSource
+        from floodmark.sources.delta.read import DeltaSource
 
         return Harness(DeltaSource(spark), _collected)
 
@@ -49,7 +49,7 @@ class TestNamedSource(SourceContract):
 
     @pytest.fixture
     def harness(self, spark: SparkSession) -> Iterator[Harness]:
-        from floodmark.sources.delta import DeltaSource
+        from floodmark.sources.delta.read import DeltaSource
 
         spark.sql("CREATE SCHEMA by_name")
         yield Harness(ByName(spark, DeltaSource(spark)), _collected)

@@ -31,8 +31,8 @@ class TestArrowTimeSource(TimeSourceContract):
 class TestSparkTimeSource(TimeSourceContract):
     @pytest.fixture
     def harness(self, spark: SparkSession) -> Harness:
-        from floodmark.sources.delta import DeltaSource
-        from floodmark.sources.spark_times import SparkTimeSource
+        from floodmark.sources.delta.read import DeltaSource
+        from floodmark.sources.time.read import SparkTimeSource
 
         return Harness(
             SourceOfAllKinds(DeltaSource(spark), SparkTimeSource(spark)),

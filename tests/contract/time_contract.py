@@ -23,7 +23,7 @@ from floodmark.model.query import Format, TimeQuery
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import TimeWindow
 from floodmark.sources import QuerySource
-from floodmark.sources.times import probe_time
+from floodmark.sources.time.probe import probe_time
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATER = NOON + timedelta(days=30)

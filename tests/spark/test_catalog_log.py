@@ -19,7 +19,7 @@ from floodmark.control.journal import Journal
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.model.names import ASK_CATALOG
 from floodmark.model.state import TableName
-from floodmark.sources.catalog_log import CatalogLog
+from floodmark.sources.delta.catalog_log import CatalogLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,8 +16,8 @@ from tests.spark.test_file_reads import Inbox, inbox
 from floodmark.deltalog import Storage
 from floodmark.errors import FloodmarkError, SourceError
 from floodmark.project import Project
-from floodmark.sources.file_lists import FileFacts, FileLists
-from floodmark.sources.files import FileReader
+from floodmark.sources.files.lists import FileFacts, FileLists
+from floodmark.sources.files.read import FileReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -279,7 +279,7 @@ def test_validate_names_a_target_that_was_loaded_by_older_rules(
     inbox.write(CSV)
     inbox.put("a.csv", "id,v\n1,one\n")
     with monkeypatch.context() as older:
-        older.setattr("floodmark.sources.files.DEFAULTS_VERSION", 0)
+        older.setattr("floodmark.sources.files.read.DEFAULTS_VERSION", 0)
         inbox.run()
     inbox.put("b.csv", "id,v\n2,two\n")
     inbox.run()

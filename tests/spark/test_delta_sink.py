@@ -15,7 +15,7 @@ from floodmark.model.window import VersionWindow
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import changes
 from floodmark.sinks.delta import LOCK_FILE, DeltaSink, _receipt_session
-from floodmark.sources.delta import DeltaSource
+from floodmark.sources.delta.read import DeltaSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

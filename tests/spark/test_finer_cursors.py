@@ -13,11 +13,11 @@ from floodmark.engines import jars
 from floodmark.model.cursor_marks import CursorMark, mark_of
 from floodmark.model.query import CursorQuery
 from floodmark.model.window import NOTHING_PROCESSED, CursorWindow
-from floodmark.sources import jdbc
-from floodmark.sources.sql.literals import last_literal
-from floodmark.sources.sql.parts import Parts
-from floodmark.sources.sql.queries import Bounds, SqlRelation
-from floodmark.sources.sql.reader import SqlReader
+from floodmark.sources.cursor import jdbc
+from floodmark.sources.cursor.database import SqlReader
+from floodmark.sources.cursor.sql.literals import last_literal
+from floodmark.sources.cursor.sql.parts import Parts
+from floodmark.sources.cursor.sql.queries import Bounds, SqlRelation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from tests.support.node_projects import table_rows
 
 from floodmark.project import Project
 from floodmark.project.outcomes import RunSummary
-from floodmark.sources import old_versions
+from floodmark.sources.delta import old_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

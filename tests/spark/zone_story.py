@@ -18,14 +18,14 @@ from tests.support.sessions import SMALL
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import mark_of
-from floodmark.sources import jdbc
-from floodmark.sources.answers import Answers, Question
-from floodmark.sources.file_lists import FileFacts, FileLists
-from floodmark.sources.files import FileReader
-from floodmark.sources.http import Api
-from floodmark.sources.sql.parts import Parts
-from floodmark.sources.sql.queries import Bounds, SqlRelation
-from floodmark.sources.sql.reader import SqlReader
+from floodmark.sources.cursor import jdbc
+from floodmark.sources.cursor.database import SqlReader
+from floodmark.sources.cursor.sql.parts import Parts
+from floodmark.sources.cursor.sql.queries import Bounds, SqlRelation
+from floodmark.sources.files.lists import FileFacts, FileLists
+from floodmark.sources.files.read import FileReader
+from floodmark.sources.http.answers import Answers, Question
+from floodmark.sources.http.api import Api
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

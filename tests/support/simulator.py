@@ -48,7 +48,7 @@ from floodmark.model.state import PlannedBatch, State
 from floodmark.model.upstream import Upstream
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
-from floodmark.sources.counts import is_counted
+from floodmark.sources.row_counts import is_counted
 
 UPSTREAMS = ("/u/a", "/u/b", "/u/c", WITHOUT_VERSIONS)
 PROJECT = (

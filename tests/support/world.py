@@ -43,7 +43,7 @@ from floodmark.model.write import WriteSpec
 from floodmark.run.engine import Engine
 from floodmark.sinks.rules import Target
 from floodmark.sinks.target import DeltaTarget
-from floodmark.sources.logs import TableLog
+from floodmark.sources.delta.log import TableLog
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TTL_SECONDS = 60.0

@@ -15,7 +15,7 @@ from floodmark.control.journal import Journal
 from floodmark.deltalog import absolute
 from floodmark.model.names import is_catalog_name, is_of_project
 from floodmark.model.state import State, TableName
-from floodmark.sources.names import (
+from floodmark.sources.delta.catalog_names import (
     being_read,
     other_table,
     place_taken,

@@ -51,10 +51,10 @@ from floodmark.plan.refusals import (
     refuse_unknown_fallback,
     refuse_unknown_settlement,
 )
-from floodmark.sources.keeping import Scratch
-from floodmark.sources.names import (
+from floodmark.sources.delta.catalog_names import (
     tables_of,
 )
+from floodmark.sources.scratch import Scratch
 
 log = logging.getLogger("floodmark")
 

@@ -18,13 +18,13 @@ from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import QueryWindow, Window
 from floodmark.plan import lookups, times
 from floodmark.run.engine import spark_engine
-from floodmark.sources.keeping import Scratch
-from floodmark.sources.logs import TableLog, log_of
-from floodmark.sources.probe import probe_between, probe_delta
-from floodmark.sources.times import probe_place, probe_time
+from floodmark.sources.delta.log import TableLog, log_of
+from floodmark.sources.delta.probe import probe_between, probe_delta
+from floodmark.sources.scratch import Scratch
+from floodmark.sources.time.probe import probe_place, probe_time
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursors import Readers
+    from floodmark.sources.cursor.read import Readers
 
 
 class Prober(Protocol):
@@ -81,7 +81,7 @@ class UpstreamProber:
 
     def of(self, pipelines: Iterable[str]) -> UpstreamProber:
         """See `Prober.of`."""
-        from floodmark.sources.cursors import first_of
+        from floodmark.sources.cursor.read import first_of
 
         return replace(self, readers=first_of(self.readers, pipelines))
 
@@ -145,7 +145,7 @@ class UpstreamProber:
 
     def _frozen_rows(self, upstream: str) -> Window:
         """Files by their list, a web API by its answer; a database is read when a batch needs it."""
-        from floodmark.sources.cursors import looker_of
+        from floodmark.sources.cursor.read import looker_of
 
         reader = looker_of(self.readers, upstream)
 
@@ -169,7 +169,7 @@ class UpstreamProber:
     def _look_by_reader(
         self, upstream: str, start: AnyMark | None, options: UpstreamOptions
     ) -> Probe:
-        from floodmark.sources.cursors import looker_of
+        from floodmark.sources.cursor.read import looker_of
 
         probe = self._facts_of_reader(upstream, options)
         standing = times.standing_window(upstream, probe, None)
@@ -181,7 +181,7 @@ class UpstreamProber:
         return replace(probe, time=reader.look(window, self.clock.now(), self.spark, self.scratch))
 
     def _facts_of_reader(self, upstream: str, options: UpstreamOptions) -> Probe:
-        from floodmark.sources.cursors import looker_of
+        from floodmark.sources.cursor.read import looker_of
 
         return Probe(looker_of(self.readers, upstream).facts(), query=options.as_query())
 

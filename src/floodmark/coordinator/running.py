@@ -43,7 +43,7 @@ from floodmark.run.limits import NO_LIMITS, Limits
 from floodmark.run.runner import Inputs, PipelineFunction, Runner, result_of
 from floodmark.sinks.named import TargetNames
 from floodmark.sources import QuerySource
-from floodmark.sources.cursors import first_of
+from floodmark.sources.cursor.read import first_of
 
 log = logging.getLogger("floodmark")
 

@@ -46,10 +46,10 @@ from floodmark.run.leases import (
     known_batch,
 )
 from floodmark.run.stages import Stages
-from floodmark.sources.keeping import Scratch
+from floodmark.sources.scratch import Scratch
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursors import Readers
+    from floodmark.sources.cursor.read import Readers
 
 log = logging.getLogger("floodmark")
 

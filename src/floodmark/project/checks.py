@@ -37,9 +37,9 @@ from floodmark.model.receipt import pipeline_of
 from floodmark.model.state import State
 from floodmark.project.older_csv import read_by_older_rules
 from floodmark.project.outcomes import ScopePlan
-from floodmark.sources.cursors import reader_of
-from floodmark.sources.logs import log_of
-from floodmark.sources.times import probe_place
+from floodmark.sources.cursor.read import reader_of
+from floodmark.sources.delta.log import log_of
+from floodmark.sources.time.probe import probe_place
 
 _ABSENT = ("FM-PLAN-001", "FM-PLAN-030")
 _OF_PLUGINS = ("FM-TRANSFORM-012", "FM-TRANSFORM-013")
@@ -141,7 +141,7 @@ class Checks:
                 if below[-1] != "format" or self._has_plugins:
                     yield Finding.of((*path, *below), error)
         if is_whole and node.kind == "database":
-            from floodmark.sources.sql import checks as queries
+            from floodmark.sources.cursor.sql import checks as queries
 
             for below, problem in database_problems(node, queries):
                 yield Finding.of((*path, *below), problem)

@@ -15,12 +15,12 @@ from floodmark.deltalog import Storage, absolute
 from floodmark.model import durations
 from floodmark.model.names import is_catalog_name
 from floodmark.postgres import certificate_file, connector_to
-from floodmark.sources import jdbc
-from floodmark.sources.cursors import Readers
-from floodmark.sources.sql.own_values import OwnTarget
-from floodmark.sources.sql.parts import Parts
-from floodmark.sources.sql.queries import SqlRelation
-from floodmark.sources.sql.reader import SqlReader
+from floodmark.sources.cursor import jdbc
+from floodmark.sources.cursor.database import SqlReader
+from floodmark.sources.cursor.read import Readers
+from floodmark.sources.cursor.sql.own_values import OwnTarget
+from floodmark.sources.cursor.sql.parts import Parts
+from floodmark.sources.cursor.sql.queries import SqlRelation
 
 if TYPE_CHECKING:
     from floodmark.postgres import Connection

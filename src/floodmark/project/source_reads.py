@@ -22,11 +22,11 @@ from floodmark.errors import ConfigError
 from floodmark.model import durations
 from floodmark.project.databases import span_of
 from floodmark.secrecy import remember
-from floodmark.sources.answers import Answers, Paging, Question
-from floodmark.sources.http import Api
-from floodmark.sources.http_rows import AnswerReader, CursorAnswers
-from floodmark.sources.plugged import PluggedRows
-from floodmark.sources.source_reader import Rows, SourceReader
+from floodmark.sources.cursor.rows import Rows, SourceReader
+from floodmark.sources.http.answers import Answers, Paging, Question
+from floodmark.sources.http.api import Api
+from floodmark.sources.http.read import AnswerReader, CursorAnswers
+from floodmark.sources.plugin.read import PluggedRows
 
 _NOT_IN_HEADERS = {"\r": "a carriage return", "\n": "a line break", "\0": "a NUL"}
 

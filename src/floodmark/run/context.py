@@ -55,11 +55,11 @@ from floodmark.run.stages import Stages
 from floodmark.sinks import Sink
 from floodmark.sinks.again import refuse_harm
 from floodmark.sinks.named import NO_CATALOG, TargetNames, last_write
-from floodmark.sources.counts import written_with_other_rows
-from floodmark.sources.logs import rows_by_log
+from floodmark.sources.delta.log import rows_by_log
+from floodmark.sources.row_counts import written_with_other_rows
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursors import Readers
+    from floodmark.sources.cursor.read import Readers
     from floodmark.transforms import Step
 
     DataFrame = Any  # of whichever engine

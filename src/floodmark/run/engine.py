@@ -15,7 +15,7 @@ from floodmark.sinks import Sink
 from floodmark.sources import QuerySource
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursors import Readers
+    from floodmark.sources.cursor.read import Readers
     from floodmark.transforms import Step
 
 
@@ -65,12 +65,12 @@ class SparkEngine:
         self._spool_folder = spool_folder
 
     def source(self) -> QuerySource:
-        from floodmark.sources.cursors import CursorSource
-        from floodmark.sources.delta import DeltaSource
-        from floodmark.sources.files import FileSource
-        from floodmark.sources.http_rows import AnswerSource
+        from floodmark.sources.cursor.read import CursorSource
+        from floodmark.sources.delta.read import DeltaSource
+        from floodmark.sources.files.read import FileSource
+        from floodmark.sources.http.read import AnswerSource
         from floodmark.sources.kinds import SourceOfAllKinds
-        from floodmark.sources.spark_times import SparkTimeSource
+        from floodmark.sources.time.read import SparkTimeSource
 
         options = self._storage.options
         return SourceOfAllKinds(
@@ -98,7 +98,7 @@ class SparkEngine:
         return apply_steps(steps, frame, others=others, root=root).frame
 
     def is_lost_file(self, error: BaseException) -> bool:
-        from floodmark.sources.delta import lost_files
+        from floodmark.sources.delta.read import lost_files
 
         return lost_files(error)
 

@@ -13,7 +13,7 @@ from floodmark.run.context import Run
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease
 from floodmark.sources import QuerySource
-from floodmark.sources.lost import LOST
+from floodmark.sources.delta.loss import LOST
 
 _LISTS_LOST = ("FM-SOURCE-040", "FM-SOURCE-041", "FM-SOURCE-053")
 """Lists, files and answers that are no longer what was planned."""

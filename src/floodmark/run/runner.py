@@ -48,7 +48,7 @@ from floodmark.secrecy import masked
 from floodmark.sinks.named import NO_CATALOG, TargetNames
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursors import Readers
+    from floodmark.sources.cursor.read import Readers
 
 MAX_METRICS = 200
 

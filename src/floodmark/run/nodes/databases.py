@@ -23,9 +23,9 @@ from floodmark.run.nodes.cursor_ranges import (
     older_bounds,
 )
 from floodmark.run.nodes.outputs import Make, Output, once
-from floodmark.sources.cursors import CursorReader, reader_of
-from floodmark.sources.spark_cursors import compared
-from floodmark.sources.sql.queries import Beginning, Bounds
+from floodmark.sources.cursor.marks import compared
+from floodmark.sources.cursor.read import CursorReader, reader_of
+from floodmark.sources.cursor.sql.queries import Beginning, Bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -165,7 +165,7 @@ class DatabaseRows:
             assert window.after_mark is not None  # noqa: S101  (what meets rows again begins somewhere)
             frame = frame.where(compared(cursor, window.after_mark, "after"))
         elif self._meets_again:
-            from floodmark.sources.sql.edge_frames import fresh_rows
+            from floodmark.sources.cursor.edges import fresh_rows
 
             edge = self._edge(window.after)
             frame = fresh_rows(frame, edge, self._where, keeps_changed=self.keeps_changed)
@@ -209,7 +209,7 @@ class DatabaseRows:
 
     def _applied(self, end: CursorMark) -> DataFrame:
         """The rows near the mark that windows before have applied; later ones come later."""
-        from floodmark.sources.sql.edge_frames import applied_rows
+        from floodmark.sources.cursor.edges import applied_rows
 
         def make() -> DataFrame:
             frame = self.reader.frame(self.run.spark, self._near(end))
@@ -227,7 +227,7 @@ class DatabaseRows:
         return self.reader.no_rows(self.run.spark, mark, first_run=has_own)
 
     def _shown(self, frame: DataFrame) -> DataFrame:
-        from floodmark.sources.spark_times import with_change_columns
+        from floodmark.sources.time.read import with_change_columns
 
         return with_change_columns(frame, self.window)
 
@@ -278,7 +278,7 @@ class DatabaseRows:
         )
 
     def _edge_beginning(self, step: int) -> Beginning | None:
-        from floodmark.sources.sql.edge_frames import beginning_of
+        from floodmark.sources.cursor.edges import beginning_of
 
         return beginning_of(self._edge(step))
 
@@ -299,7 +299,7 @@ class DatabaseRows:
     def _refuse_unknowable(self, frame: DataFrame) -> None:
         """Before rows are put aside, since they are never read again."""
         if self._meets_again and self.planned.method != "lost":
-            from floodmark.sources.sql.edge_frames import refuse_unknowable
+            from floodmark.sources.cursor.edges import refuse_unknowable
 
             refuse_unknowable(frame, self._edge(self.planned.after), self._where)
 
@@ -318,7 +318,7 @@ class DatabaseRows:
     def _keep_edge(self, landed: WriteResult) -> None:
 
         def make() -> DataFrame:
-            from floodmark.sources.sql.edge_frames import edge_left_by
+            from floodmark.sources.cursor.edges import edge_left_by
 
             frame = self._at(landed)
             identity = self.reader.identity(frame.columns)

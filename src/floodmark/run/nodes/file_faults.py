@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from floodmark.engines.jvm import unread_file
 from floodmark.errors import SourceError
 from floodmark.run.context import Run
-from floodmark.sources.files import FileReader, unreadable
+from floodmark.sources.files.read import FileReader, unreadable
 
 
 def unread(error: Exception, run: Run, cause: str) -> SourceError | None:

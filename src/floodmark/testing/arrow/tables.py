@@ -30,8 +30,10 @@ from floodmark.sinks import rules
 from floodmark.sinks.origins import Origin, origins
 from floodmark.sinks.rules import Target
 from floodmark.sinks.target import DeltaTarget, not_written
-from floodmark.sources import arrow_feed, lost, ranges
-from floodmark.sources.counts import rows_in
+from floodmark.sources.delta import delta_rs as arrow_feed
+from floodmark.sources.delta import loss as lost
+from floodmark.sources.delta import proof as ranges
+from floodmark.sources.row_counts import rows_in
 
 ATTEMPTS = 50
 """How often a commit that lost a race is decided anew."""

@@ -16,8 +16,10 @@ from floodmark.model.marks import TimeMark, TimeType, numbered, settled_through
 from floodmark.model.names import matching
 from floodmark.model.plan import TimeFacts
 from floodmark.model.window import NOTHING_PROCESSED, Settlement, TimeWindow
-from floodmark.sources import arrow_feed, ranges, times
-from floodmark.sources.spark_times import planned_facts, refuse_other_type
+from floodmark.sources.delta import delta_rs as arrow_feed
+from floodmark.sources.delta import proof as ranges
+from floodmark.sources.time import probe as times
+from floodmark.sources.time.read import planned_facts, refuse_other_type
 
 
 class ArrowTimeSource:

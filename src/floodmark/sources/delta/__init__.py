@@ -1,0 +1,1 @@
+"""Delta tables: their versions, as the log numbers them."""

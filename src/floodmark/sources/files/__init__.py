@@ -1,0 +1,1 @@
+"""Files of a folder or glob, told apart by lists."""

@@ -1,0 +1,1 @@
+"""Web APIs: whole answers, and what is new in them."""

@@ -1,0 +1,1 @@
+"""Formats and sources that plug-ins add."""

@@ -1,0 +1,1 @@
+"""Folders and tables whose rows are told apart by a time column."""
