@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from floodmark.model.window import Window
     from floodmark.project import Project
     from floodmark.sinks.changes import deletes, upserts
-    from floodmark.sinks.streams import stream_merge
+    from floodmark.sinks.delta.streams import stream_merge
     from floodmark.stream import Stream
     from floodmark.transforms.registry import transform
 
@@ -40,7 +40,7 @@ _HOMES = {
     "local_session": "floodmark.engines.spark",
     "sink": "floodmark.config.plugins",
     "source": "floodmark.config.plugins",
-    "stream_merge": "floodmark.sinks.streams",
+    "stream_merge": "floodmark.sinks.delta.streams",
     "transform": "floodmark.transforms.registry",
     "upserts": "floodmark.sinks.changes",
 }

@@ -35,8 +35,8 @@ from floodmark.model.offsets import Offsets
 from floodmark.model.receipt import Receipt
 from floodmark.model.write import WriteSpec
 from floodmark.project import Project
-from floodmark.sinks.delta import DeltaSink
-from floodmark.sinks.streams import last_write
+from floodmark.sinks.delta.streams import last_write
+from floodmark.sinks.delta.write import DeltaSink
 from floodmark.streaming.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
 from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS, OUTBOX, DeltaLedger
 from floodmark.streaming.delta_letters import LetterTable

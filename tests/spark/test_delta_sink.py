@@ -14,7 +14,7 @@ from floodmark.model.receipt import Receipt
 from floodmark.model.window import VersionWindow
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import changes
-from floodmark.sinks.delta import LOCK_FILE, DeltaSink, _receipt_session
+from floodmark.sinks.delta.write import LOCK_FILE, DeltaSink, _receipt_session
 from floodmark.sources.delta.read import DeltaSource
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ConfigError, SinkError
 from floodmark.model.receipt import Receipt
 from floodmark.model.write import WriteSpec
-from floodmark.sinks.delta import DeltaSink, refuse_unsafe_log
-from floodmark.sinks.streams import QUERY_ID, _metadata, last_write
+from floodmark.sinks.delta.streams import QUERY_ID, _metadata, last_write
+from floodmark.sinks.delta.write import DeltaSink, refuse_unsafe_log
 from floodmark.testing.arrow import ArrowSink
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ from floodmark.plan import planner, seeds
 from floodmark.plan.windows import next_window as next_window_as_it_is
 from floodmark.run import context, deferred, leases, lost_ranges, runner
 from floodmark.run.deferred import freeze_ends
-from floodmark.sinks.target import DeltaTarget
+from floodmark.sinks.delta.target import DeltaTarget
 
 Patch = tuple[Any, str, Any]
 """Where, which attribute, what instead."""

@@ -41,8 +41,8 @@ from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Settlement, VersionWindow, Window
 from floodmark.model.write import WriteSpec
 from floodmark.run.engine import Engine
+from floodmark.sinks.delta.target import DeltaTarget
 from floodmark.sinks.rules import Target
-from floodmark.sinks.target import DeltaTarget
 from floodmark.sources.delta.log import TableLog
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -53,8 +53,8 @@ from floodmark.run.lost_targets import (
 )
 from floodmark.run.stages import Stages
 from floodmark.sinks import Sink
-from floodmark.sinks.again import refuse_harm
-from floodmark.sinks.named import NO_CATALOG, TargetNames, last_write
+from floodmark.sinks.delta.names import NO_CATALOG, TargetNames, last_write
+from floodmark.sinks.rerun import refuse_harm
 from floodmark.sources.delta.log import rows_by_log
 from floodmark.sources.row_counts import written_with_other_rows
 

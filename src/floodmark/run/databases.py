@@ -77,7 +77,7 @@ class Databases:
         previous: SinkDone | None,
     ) -> Sink:
         from floodmark.config.plugins import SinkClass, plugin_options
-        from floodmark.sinks.plugged import PluggedSink
+        from floodmark.sinks.plugin.write import PluggedSink
 
         assert self.plugins is not None and self.vault is not None  # noqa: S101, PT018  (a project)
         table = {"table": spec.target.partition(":")[2]}
@@ -90,8 +90,8 @@ class Databases:
     ) -> Sink:
         """Files in the format of a plug-in; raises FM-CONFIG-013 if there is none of that name."""
         from floodmark.config.plugins import FileFormat
-        from floodmark.sinks.files import FileSink
-        from floodmark.sinks.plugged import saving_with
+        from floodmark.sinks.files.write import FileSink
+        from floodmark.sinks.plugin.write import saving_with
 
         assert self.plugins is not None  # noqa: S101  (only projects write such formats)
         save = saving_with(self.plugins.find(FileFormat, spec.format))

@@ -40,6 +40,7 @@ from floodmark.postgres import (
 from floodmark.postgres.rows import MisfitError, PgColumn, copy_rows, created_type, wire_type
 from floodmark.sinks import postgres_merge as sql
 from floodmark.sinks import rules
+from floodmark.sinks.delta.target import NOTHING_WRITTEN
 from floodmark.sinks.origins import Origin, origins
 from floodmark.sinks.postgres_target import (
     PgTable,
@@ -53,7 +54,6 @@ from floodmark.sinks.postgres_target import (
     receipt_row,
 )
 from floodmark.sinks.rules import Target
-from floodmark.sinks.target import NOTHING_WRITTEN
 
 if TYPE_CHECKING:
     from floodmark.postgres import Connection, Cursor

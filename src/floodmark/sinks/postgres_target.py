@@ -31,9 +31,9 @@ from floodmark.postgres import (
     said,
 )
 from floodmark.postgres.rows import PgColumn
-from floodmark.sinks import lost
+from floodmark.sinks import loss as lost
+from floodmark.sinks.delta.target import NOTHING_WRITTEN, holds_later, holds_other
 from floodmark.sinks.rules import Target
-from floodmark.sinks.target import NOTHING_WRITTEN, holds_later, holds_other
 
 if TYPE_CHECKING:
     from floodmark.postgres import Cursor

@@ -17,7 +17,7 @@ from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.offsets import Offsets
 from floodmark.model.receipt import Receipt, metadata_of
 from floodmark.model.state import SinkDone
-from floodmark.sinks import lost
+from floodmark.sinks import loss as lost
 
 _STATE = "nothing was read or written; target and checkpoint are as they were"
 _DAMAGED_LOG = ("FM-SOURCE-002", "FM-SOURCE-008")

@@ -21,8 +21,8 @@ from floodmark.model.names import quoted
 from floodmark.model.offsets import Offsets
 from floodmark.model.receipt import Receipt
 from floodmark.model.write import WriteSpec
-from floodmark.sinks.delta import DeltaSink
-from floodmark.sinks.streams import last_write
+from floodmark.sinks.delta.streams import last_write
+from floodmark.sinks.delta.write import DeltaSink
 from floodmark.streaming.batches import (
     AlreadyApplied,
     Applied,

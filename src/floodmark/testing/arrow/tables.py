@@ -27,9 +27,9 @@ from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import NOTHING_PROCESSED, Settlement, VersionWindow, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.sinks import rules
+from floodmark.sinks.delta.target import DeltaTarget, not_written
 from floodmark.sinks.origins import Origin, origins
 from floodmark.sinks.rules import Target
-from floodmark.sinks.target import DeltaTarget, not_written
 from floodmark.sources.delta import delta_rs as arrow_feed
 from floodmark.sources.delta import loss as lost
 from floodmark.sources.delta import proof as ranges

@@ -28,10 +28,11 @@ from floodmark.model.receipt import Receipt, WriteResult, batch_of
 from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import HIDDEN_VALUES, WriteSpec
-from floodmark.sinks import changes, nested, rules
+from floodmark.sinks import changes, rules
+from floodmark.sinks.delta import nested
+from floodmark.sinks.delta.target import NOTHING_WRITTEN, DeltaTarget, not_written
 from floodmark.sinks.origins import origins
 from floodmark.sinks.rules import Target
-from floodmark.sinks.target import NOTHING_WRITTEN, DeltaTarget, not_written
 
 if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder

@@ -16,8 +16,8 @@ from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.receipt import Receipt, WriteResult, app_id_root, batch_of
 from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Window
-from floodmark.sinks import lost
-from floodmark.sinks.outcome import result_of
+from floodmark.sinks import loss as lost
+from floodmark.sinks.delta.outcome import result_of
 from floodmark.sinks.rules import Target, needs_rows
 
 NOTHING_WRITTEN = "nothing was written; the target is unchanged"

@@ -12,8 +12,8 @@ from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import rules
-from floodmark.sinks.delta import rows_to_write
-from floodmark.sinks.files import Save
+from floodmark.sinks.delta.write import rows_to_write
+from floodmark.sinks.files.write import Save
 from floodmark.sinks.rules import Target
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
 from floodmark.model.receipt import Receipt, batch_of, commit_metadata
 from floodmark.model.state import SinkDone
 from floodmark.model.write import Deletes, Strategy, WriteSpec
-from floodmark.sinks import lost
+from floodmark.sinks import loss as lost
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -88,7 +88,7 @@ def stream_merge(
     )
 
     def apply(frame: DataFrame, batch_id: int) -> None:
-        from floodmark.sinks.delta import DeltaSink, refuse_without_receipts
+        from floodmark.sinks.delta.write import DeltaSink, refuse_without_receipts
 
         refuse_without_receipts(frame.sparkSession, path)
         query = _query_of(frame)

@@ -14,9 +14,9 @@ from floodmark.errors import SinkError
 from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.receipt import Receipt, commit_metadata
 from floodmark.model.state import SinkDone
-from floodmark.sinks import lost
+from floodmark.sinks import loss as lost
+from floodmark.sinks.delta.target import DeltaTarget
 from floodmark.sinks.rules import Target
-from floodmark.sinks.target import DeltaTarget
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 RECEIPT = Receipt("app", 5, commit_metadata("store", "batch_5", 5, "p", {}))

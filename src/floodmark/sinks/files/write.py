@@ -12,7 +12,7 @@ from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import rules
-from floodmark.sinks.delta import rows_to_write
+from floodmark.sinks.delta.write import rows_to_write
 from floodmark.sinks.rules import Target
 
 if TYPE_CHECKING:

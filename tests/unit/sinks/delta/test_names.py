@@ -13,7 +13,7 @@ from tests.support.outsides import ON_ARROW
 
 import floodmark as fm
 from floodmark.model.state import SinkDone
-from floodmark.sinks.named import last_write
+from floodmark.sinks.delta.names import last_write
 
 
 def done(table: str | None, seq: int) -> SinkDone:

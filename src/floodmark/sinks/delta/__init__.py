@@ -1,0 +1,1 @@
+"""Delta tables: rows and receipt in one commit."""

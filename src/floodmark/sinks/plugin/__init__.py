@@ -1,0 +1,1 @@
+"""Formats and sinks that plug-ins add."""
