@@ -22,10 +22,9 @@ from floodmark.sources.cursor import jdbc
 from floodmark.sources.cursor.database import SqlReader
 from floodmark.sources.cursor.sql.parts import Parts
 from floodmark.sources.cursor.sql.queries import Bounds, SqlRelation
+from floodmark.sources.files import FileReader, FileRows
 from floodmark.sources.files.lists import FileFacts, FileLists
-from floodmark.sources.files.read import FileReader
-from floodmark.sources.http.answers import Answers, Question
-from floodmark.sources.http.api import Api
+from floodmark.sources.http import Answers, Api, Question
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -155,7 +154,7 @@ def answer(spark: SparkSession, folder: Path, content: str, count: int) -> DataF
 def frame_of(spark: SparkSession, folder: Path, form: str) -> DataFrame:
     lists = FileLists(str(folder / "_control"), Storage())
     reader = FileReader("files://in", str(folder), "*", form, lists, Storage(), DDL)
-    return reader.frame(spark, {"a": FileFacts((folder / "a").stat().st_size, 0)})
+    return FileRows(reader).frame(spark, {"a": FileFacts((folder / "a").stat().st_size, 0)})
 
 
 def arrow(ats: list[datetime], first: int) -> pa.Table:

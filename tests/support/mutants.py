@@ -43,6 +43,7 @@ from floodmark.plan.windows import next_window as next_window_as_it_is
 from floodmark.run import context, deferred, leases, lost_ranges, runner
 from floodmark.run.deferred import freeze_ends
 from floodmark.sinks.delta.target import DeltaTarget
+from floodmark.sources import LookSpec
 
 Patch = tuple[Any, str, Any]
 """Where, which attribute, what instead."""
@@ -465,7 +466,7 @@ def deferred_end_is_read_before_it_is_frozen() -> list[Patch]:
     def read(self: Any, run: Any, engine: Any) -> Any:
         source = engine.source()
         run.windows = tuple(
-            with_end(w, source.look(w, self.clock.now(), None), DEFAULT_OPTIONS)
+            with_end(w, source.look(w, LookSpec(self.clock.now())), DEFAULT_OPTIONS)
             if w.deferred
             else w
             for w in run.windows
@@ -561,7 +562,7 @@ def lost_range_is_read_in_another_way_without_saying_so() -> list[Patch]:
     def settle(lease: Any, engine: Any, choice: Any, _: Any) -> None:
         batch, pipeline = lease.ensure_held().batches[lease.run.batch_id], lease.run.pipeline
         for upstream in batch.upstreams_of(pipeline):
-            other = engine.source().settled(batch.window_for(pipeline, upstream), choice)
+            other = engine.source().resolved(batch.window_for(pipeline, upstream), choice)
             unsaid.update({(batch.batch_id, pipeline, upstream): other} if other else {})
 
     def window_for(self: PlannedBatch, pipeline: str, upstream: str) -> Window:

@@ -43,7 +43,8 @@ from floodmark.model.write import WriteSpec
 from floodmark.run.engine import Engine
 from floodmark.sinks.delta.target import DeltaTarget
 from floodmark.sinks.rules import Target
-from floodmark.sources.delta.log import TableLog
+from floodmark.sources import LookSpec
+from floodmark.sources.delta import TableLog
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TTL_SECONDS = 60.0
@@ -394,7 +395,7 @@ class SimSource:
             raise SourceError("FM-SOURCE-006", "data files are gone", where=window.upstream)
         return facts_of(window.upstream, self.world.latest[window.upstream])
 
-    def settled(self, window: Window, choice: Settlement) -> Window | None:
+    def resolved(self, window: Window, choice: Settlement) -> Window | None:
         self.world.pause("source settle {}", window.upstream)
         if not isinstance(window, VersionWindow) or not self._is_lost(window):
             return None
@@ -417,8 +418,8 @@ class SimSource:
         self.world.truth.read(batch_id, pipeline, window)
         return window
 
-    def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:
-        """See `QuerySource.look`."""
+    def look(self, window: Window, spec: LookSpec) -> TimeFacts:
+        """See `Looker.look`."""
         self.world.pause("look into {}", window.upstream)
         return time_facts(value_of(window.after_mark), self.world.latest[window.upstream])
 

@@ -270,7 +270,7 @@ class Operating(Store):
         from floodmark.control.retention import SAFE_SECONDS
         from floodmark.control.upkeep import keep_up, refuse_short
         from floodmark.model.durations import seconds_of
-        from floodmark.sources.files.lists import FileLists
+        from floodmark.sources.files import FileLists
 
         seconds = seconds_of(retain) if isinstance(retain, str) else float(retain)
         refuse_short(seconds, 0.0 if allow_short else SAFE_SECONDS)
@@ -363,7 +363,7 @@ class Operating(Store):
     def _at_rest(self) -> tuple[Sequence[Event], dict[str, bytes]]:
         """Every event, and the files that go with that state of the store."""
         from floodmark.control import transfer
-        from floodmark.sources.files.lists import FileLists
+        from floodmark.sources.files import FileLists
 
         lists, edges = FileLists(self.control, self.storage), Edges(self.control, self.storage)
         for _ in range(_LOOKS):

@@ -51,10 +51,8 @@ from floodmark.plan.refusals import (
     refuse_unknown_fallback,
     refuse_unknown_settlement,
 )
-from floodmark.sources.delta.catalog_names import (
-    tables_of,
-)
-from floodmark.sources.scratch import Scratch
+from floodmark.sources import Scratch
+from floodmark.sources.delta import tables_of
 
 log = logging.getLogger("floodmark")
 

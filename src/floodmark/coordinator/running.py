@@ -42,8 +42,7 @@ from floodmark.run.leases import (
 from floodmark.run.limits import NO_LIMITS, Limits
 from floodmark.run.runner import Inputs, PipelineFunction, Runner, result_of
 from floodmark.sinks.delta.names import TargetNames
-from floodmark.sources import QuerySource
-from floodmark.sources.cursor.read import first_of
+from floodmark.sources import Source, first_of
 
 log = logging.getLogger("floodmark")
 
@@ -198,9 +197,7 @@ class Running(Store):
             source.check(window)
         return Inputs({w.upstream: source.read(w) for w in windows}, self.names.stored)
 
-    def _frozen_elsewhere(
-        self, batch: PlannedBatch, pipeline: str, source: QuerySource
-    ) -> PlannedBatch:
+    def _frozen_elsewhere(self, batch: PlannedBatch, pipeline: str, source: Source) -> PlannedBatch:
         """The batch, with its deferred ends frozen for a run of the pipeline that is elsewhere."""
         run = batch.runs.get(pipeline)
         is_deferred = any(batch.windows[u].deferred for u in batch.upstreams_of(pipeline))

@@ -46,10 +46,10 @@ from floodmark.run.leases import (
     known_batch,
 )
 from floodmark.run.stages import Stages
-from floodmark.sources.scratch import Scratch
+from floodmark.sources import Scratch
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursor.read import Readers
+    from floodmark.sources import Readers
 
 log = logging.getLogger("floodmark")
 

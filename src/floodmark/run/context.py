@@ -55,11 +55,11 @@ from floodmark.run.stages import Stages
 from floodmark.sinks import Sink
 from floodmark.sinks.delta.names import NO_CATALOG, TargetNames, last_write
 from floodmark.sinks.rerun import refuse_harm
-from floodmark.sources.delta.log import rows_by_log
-from floodmark.sources.row_counts import written_with_other_rows
+from floodmark.sources import written_with_other_rows
+from floodmark.sources.delta import rows_by_log
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursor.read import Readers
+    from floodmark.sources import Readers
     from floodmark.transforms import Step
 
     DataFrame = Any  # of whichever engine

@@ -48,7 +48,7 @@ from floodmark.secrecy import masked
 from floodmark.sinks.delta.names import NO_CATALOG, TargetNames
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursor.read import Readers
+    from floodmark.sources import Readers
 
 MAX_METRICS = 200
 

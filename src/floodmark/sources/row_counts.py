@@ -48,7 +48,7 @@ class RowCount:
 
     def frame(self) -> Any:
         """The rows; raises FM-SOURCE-064 if they were counted at once and are not those planned."""
-        if not is_counted(self.window):
+        if not self.window.is_counted:
             return self._make()
         with self._guard:
             if self._frame is None:
@@ -73,7 +73,7 @@ class RowCount:
 
     def recounted(self) -> int | None:
         """The same, counted now."""
-        if not is_counted(self.window):
+        if not self.window.is_counted:
             return None
         rows = rows_in(self._make())
         return None if rows == self.window.rows else rows
@@ -96,11 +96,6 @@ def _is_observable(frame: Any) -> bool:
     from floodmark.engines.jvm import is_connect
 
     return not is_connect(frame.sparkSession)
-
-
-def is_counted(window: Window) -> bool:
-    """Whether the log told how many rows a window has, and nobody took them as they are read."""
-    return window.is_counted
 
 
 def other_rows(window: Window, rows: int) -> SourceError:

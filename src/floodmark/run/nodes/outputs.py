@@ -16,7 +16,7 @@ from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.landed import UNREADABLE, whole_window
 from floodmark.run.nodes.counted import counted
-from floodmark.sources.row_counts import RowCount
+from floodmark.sources import RowCount
 
 T = TypeVar("T")
 Make = Callable[[], Any]

@@ -24,7 +24,7 @@ from floodmark.model.names import matching
 from floodmark.model.plan import TimeFacts
 from floodmark.model.query import EVERY_ROW
 from floodmark.model.sql_names import column_name
-from floodmark.model.window import NOTHING_PROCESSED, CursorWindow
+from floodmark.model.window import CursorWindow
 from floodmark.postgres import Connect
 from floodmark.sources.cursor.edges import Identity
 from floodmark.sources.cursor.jdbc import JdbcConnection, asked, probe, read, read_in_parts
@@ -45,7 +45,7 @@ from floodmark.sources.cursor.sql.queries import (
     oid_query,
     range_query,
 )
-from floodmark.sources.scratch import Scratch
+from floodmark.sources.source import LookSpec, facts_without_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,17 +102,7 @@ class SqlReader:
 
     def facts(self) -> TableFacts:
         """What is known without a look at rows: a database has no versions."""
-        return TableFacts(
-            path=self.upstream,
-            table_id=self._table_id(),
-            latest_version=NOTHING_PROCESSED,
-            latest_at=_EPOCH,
-            earliest_version=0,
-            feed_enabled=False,
-            schema_json="",
-            schema_fingerprint="",
-            properties={},
-        )
+        return facts_without_versions(self.upstream, self._table_id())
 
     def _table_id(self) -> str:
         """What the rows are known by beside their name: another one once the table is dropped and
@@ -135,14 +125,10 @@ class SqlReader:
     def look(
         self,
         window: CursorWindow,
-        now: datetime,
-        spark: SparkSession | None,
-        scratch: Scratch | None = None,  # noqa: ARG002 a look into a database keeps nothing
+        spec: LookSpec,
     ) -> TimeFacts | None:
-        """What is new after the start of a window, as far as it is settled; None if only Spark could.
-
-        Raises FM-SOURCE-030 to -034.
-        """
+        """See `Looker.look`; raises FM-SOURCE-030 to -034, and keeps nothing."""
+        now, spark = spec.now, spec.spark
         if not self.relation.has_cursor:
             return TimeFacts("timestamp", _later(now, window.after_mark))
         is_first = window.is_first
@@ -158,11 +144,12 @@ class SqlReader:
             return TimeFacts(newest.type, None)
         return TimeFacts(newest.type, newest, self._oldest(relation, begin, newest))
 
-    def examine(self, now: datetime, spark: SparkSession | None) -> None:
+    def examine(self, spec: LookSpec) -> None:
         """Ask what a first run and the one after it would ask; raises what they would.
 
         A database that only Spark can ask is not asked without it.
         """
+        now, spark = spec.now, spec.spark
         relation = self._bound(self._chosen(first_run=True), spark)
         if relation is None or (self.connect is None and spark is None):
             return

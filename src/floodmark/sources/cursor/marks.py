@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from floodmark.model.cursor_marks import CursorMark
 from floodmark.model.marks import TimeMark
 from floodmark.model.names import quoted
-from floodmark.sources.time.read import time_literal
+from floodmark.sources.frames import time_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -23,7 +23,7 @@ from floodmark.model.window import CursorWindow
 from floodmark.sources.cursor.edges import Identity
 from floodmark.sources.cursor.sql.queries import Bounds
 from floodmark.sources.scratch import Scratch
-from floodmark.sources.time import probe as times
+from floodmark.sources.source import LookSpec, facts_without_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -46,7 +46,7 @@ class Rows(Protocol):
 
     @property
     def note(self) -> str | None:
-        """How the latest answer was come by, where that is worth a word."""
+        """Where the latest answer came from, if people should know: a cache, the plan."""
 
     def newest(
         self, low: CursorMark | None, ceiling: CursorMark | None, scratch: Scratch | None = None
@@ -83,7 +83,7 @@ class SourceReader:
     def has_first_run_query(self) -> bool:
         return False
 
-    def reads_again_by_first_query(self, *, has_start: bool) -> bool:  # noqa: ARG002 a door
+    def reads_again_by_first_query(self, *, has_start: bool) -> bool:  # noqa: ARG002 see CursorReader
         return False
 
     @property
@@ -92,14 +92,14 @@ class SourceReader:
 
     @property
     def note(self) -> str | None:
-        """How the latest answer was come by."""
+        """See `Rows.note`."""
         return self.rows.note
 
     def facts(self) -> TableFacts:
         """What is known without a look: a source has no versions."""
-        return times.folder_facts(self.upstream)
+        return facts_without_versions(self.upstream)
 
-    def fingerprint(self, *, first_run: bool) -> str:  # noqa: ARG002 a door
+    def fingerprint(self, *, first_run: bool) -> str:  # noqa: ARG002 see CursorReader
         """Changes with what is read, not with when."""
         text = "\n".join(map(str, (self.what, self.cursor, self.keys)))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -109,14 +109,12 @@ class SourceReader:
     def look(
         self,
         window: CursorWindow,
-        now: datetime,
-        spark: SparkSession | None,  # noqa: ARG002 a door
-        scratch: Scratch | None = None,
+        spec: LookSpec,
     ) -> TimeFacts:
         """What is new after the start of a window, as far as it is settled; asks the source."""
         start = window.after_mark
         low = start if start is None or window.is_first else self.reach(start)
-        newest = self._settled_newest(low, now, scratch)
+        newest = self._settled_newest(low, spec)
         note = self.rows.note
         if newest is None:
             return TimeFacts("string" if start is None else start.type, None, note=note)
@@ -124,14 +122,12 @@ class SourceReader:
             return TimeFacts(newest.type, None, note=note)
         return TimeFacts(newest.type, newest, note=note)
 
-    def _settled_newest(
-        self, low: CursorMark | None, now: datetime, scratch: Scratch | None
-    ) -> CursorMark | None:
-        newest = self.rows.newest(low, None, scratch)
-        ceiling = None if newest is None else self._ceiling(newest, now)
+    def _settled_newest(self, low: CursorMark | None, spec: LookSpec) -> CursorMark | None:
+        newest = self.rows.newest(low, None, spec.scratch)
+        ceiling = None if newest is None else self._ceiling(newest, spec.now)
         if newest is None or ceiling is None or not is_after(newest, ceiling):
             return newest
-        return self.rows.newest(low, ceiling, scratch)
+        return self.rows.newest(low, ceiling, spec.scratch)
 
     def _ceiling(self, newest: CursorMark, now: datetime) -> CursorMark | None:
         """The last value that may be taken: see `highest`; None for any."""
@@ -140,9 +136,9 @@ class SourceReader:
         except ValueError as error:
             raise self._unfit(str(error)) from error
 
-    def examine(self, now: datetime, spark: SparkSession | None) -> None:  # noqa: ARG002 a door
-        """Ask what a first run would ask; raises what it would, and keeps nothing."""
-        self._settled_newest(None, now, Scratch())
+    def examine(self, spec: LookSpec) -> None:
+        """See `Reader.examine`."""
+        self._settled_newest(None, replace(spec, scratch=Scratch()))
 
     # Rows -----------------------------------------------------------------------------------------
 
@@ -151,7 +147,7 @@ class SourceReader:
         spark: SparkSession,
         bounds: Bounds | None,
         *,
-        first_run: bool = False,  # noqa: ARG002 a door
+        first_run: bool = False,  # noqa: ARG002 see CursorReader
     ) -> DataFrame:
         """The rows between two values; whatever else the source gives is left out here."""
         assert bounds is not None  # noqa: S101  (a source is read by a cursor)
@@ -180,7 +176,7 @@ class SourceReader:
         spark: SparkSession,
         mark: CursorMark | None,
         *,
-        first_run: bool = False,  # noqa: ARG002 a door
+        first_run: bool = False,  # noqa: ARG002 see CursorReader
     ) -> DataFrame:
         """No rows, with the columns that the source gives them."""
         return self.rows.no_rows(spark, mark)

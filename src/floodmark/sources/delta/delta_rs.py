@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.model.window import VersionWindow
 from floodmark.model.write import CHANGE_COLUMNS
-from floodmark.sources.delta import proof as ranges
+from floodmark.sources.delta.proof import files_gone, prove_files, prove_version_files
+from floodmark.sources.faults import schema_moved
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -28,15 +29,15 @@ CHANGE_FIELDS = (
 )
 
 
-def read(window: VersionWindow, storage: Storage) -> pa.Table:
+def read_changes(window: VersionWindow, storage: Storage) -> pa.Table:
     """The changes of a window, with its own schema and the three change columns.
 
     Raises FM-SOURCE-007 if delta-rs cannot read it either, FM-SOURCE-006 if data files are gone.
     """
-    return pa.concat_tables(streamed(window, storage))
+    return pa.concat_tables(streamed_changes(window, storage))
 
 
-def streamed(window: VersionWindow, storage: Storage) -> Iterator[pa.Table]:
+def streamed_changes(window: VersionWindow, storage: Storage) -> Iterator[pa.Table]:
     """The same, a batch at a time: of a feed of any length only a few batches are in memory.
 
     The first table is empty and has the schema.
@@ -49,10 +50,10 @@ def streamed(window: VersionWindow, storage: Storage) -> Iterator[pa.Table]:
         yield schema.empty_table()
         yield from _typed_each(table.load_cdf(window.feed_start or 0, window.end), schema)
     except DeltaError as error:
-        raise ranges.schema_moved(window, f"delta-rs: {str(error)[:300]}") from error
+        raise schema_moved(window, f"delta-rs: {str(error)[:300]}") from error
     except Exception:
         # A file that is gone comes through the stream as a bare Exception: the store is asked.
-        ranges.prove_files(DeltaLog(window.place, storage), window)
+        prove_files(DeltaLog(window.place, storage), window)
         raise
 
 
@@ -69,10 +70,10 @@ def streamed_version(window: VersionWindow, version: int, storage: Storage) -> I
             QueryBuilder().register("t", table).execute("SELECT * FROM t"), schema
         )
     except (FileNotFoundError, DeltaError, pa.ArrowInvalid) as error:
-        raise ranges.files_gone(window, type(error).__name__) from error
+        raise files_gone(window, type(error).__name__) from error
     except Exception:
         # As above.
-        ranges.prove_version_files(DeltaLog(window.place, storage), window, version)
+        prove_version_files(DeltaLog(window.place, storage), window, version)
         raise
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from floodmark.errors import SourceError
 from floodmark.model.delta import VersionFacts
 from floodmark.model.window import Settlement, VersionWindow
-from floodmark.sources.delta import proof as ranges
 from floodmark.sources.delta.log import TableLog
-from floodmark.sources.row_counts import is_counted, other_rows
+from floodmark.sources.delta.proof import prove_files, prove_readable
+from floodmark.sources.row_counts import other_rows
 
-LOST = {
+LOST_CODES = {
     "FM-SOURCE-001",
     "FM-SOURCE-002",
     "FM-SOURCE-003",
@@ -24,7 +24,7 @@ LOST = {
 """Errors that say that a range is lost; others pass, or are no fault of the upstream."""
 
 
-def settled(log: TableLog, window: VersionWindow, choice: Settlement) -> VersionWindow | None:
+def resolved_loss(log: TableLog, window: VersionWindow, choice: Settlement) -> VersionWindow | None:
     """The same range, read in another way; None if it can be read as it was planned.
 
     snapshot: the whole table at the window's end; raises FM-SOURCE-010 if that is gone as well.
@@ -36,7 +36,7 @@ def settled(log: TableLog, window: VersionWindow, choice: Settlement) -> Version
     return _as_snapshot(log, window, loss) if choice == "snapshot" else _accepted(log, window, loss)
 
 
-def settled_by_count(
+def resolved_count(
     log: TableLog, window: VersionWindow, choice: Settlement, count: Callable[[VersionWindow], int]
 ) -> VersionWindow | None:
     """The same range with the rows that are read, if the log says another number; else None.
@@ -44,7 +44,7 @@ def settled_by_count(
     accept: those rows are taken as they are. snapshot: the whole table at the window's end, whose
     number the next run compares as well.
     """
-    if not is_counted(window):
+    if not window.is_counted:
         return None
     rows = count(window)
     if rows == window.rows:
@@ -62,10 +62,10 @@ def settled_by_count(
 
 def _loss(log: TableLog, window: VersionWindow) -> SourceError | None:
     try:
-        ranges.prove_readable(log, window)
-        ranges.prove_files(log, window)
+        prove_readable(log, window)
+        prove_files(log, window)
     except SourceError as error:
-        if error.code not in LOST:
+        if error.code not in LOST_CODES:
             raise
         return error
     return None

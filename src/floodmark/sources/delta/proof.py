@@ -10,6 +10,7 @@ from floodmark.model.delta import TableFacts
 from floodmark.model.schemas import overtaken_columns
 from floodmark.model.window import VersionWindow, Window
 from floodmark.sources.delta.log import TableLog
+from floodmark.sources.faults import LOST_STEP, of_window, schema_moved
 
 T = TypeVar("T")
 
@@ -17,12 +18,6 @@ WIDENING = frozenset(("typeWidening", "typeWidening-preview"))
 LATER_CHANGES = "changed or dropped a column, or made it NOT NULL"
 """What a version does after which Spark refuses the feed of those before it."""
 
-_STATE = "nothing was read or written; the committed watermark stays"
-_LOST = (
-    "put the table back, then: floodmark retry BATCH; or go on without what is lost: floodmark retry"
-    " BATCH --on-lost-range snapshot (the whole table at the planned end) or accept (the loss is"
-    " declared)"
-)
 _GONE = (
     "put the table back, then: floodmark retry BATCH; or declare the range lost: floodmark retry"
     " BATCH --on-lost-range accept"
@@ -52,25 +47,13 @@ def prove_readable(log: TableLog, window: VersionWindow) -> TableFacts:
 
 def feed_missing(window: Window, found: str) -> SourceError:
     """The error for a range that the change feed does not cover."""
-    return _error(
+    return of_window(
         "FM-SOURCE-004",
         "the change feed does not cover the planned range",
         window,
         found=found,
         allowed="delta.enableChangeDataFeed on from the first version of the window to its last",
-        next=_LOST,
-    )
-
-
-def schema_moved(window: Window, found: str, next_step: str = _LOST) -> SourceError:
-    """The error for a window whose rows no longer have the planned schema."""
-    return _error(
-        "FM-SOURCE-007",
-        "the schema is no longer the one that was planned",
-        window,
-        found=found,
-        allowed=f"schema {window.schema_fingerprint}",
-        next=next_step,
+        next=LOST_STEP,
     )
 
 
@@ -119,7 +102,7 @@ def _refuse_lost(window: VersionWindow, lost: Sequence[str]) -> None:
 
 def too_old(window: VersionWindow) -> SourceError:
     """The error for a version that Delta refuses for its age and nothing else can read."""
-    return _error(
+    return of_window(
         "FM-SOURCE-063",
         "Delta refuses to read versions as old as those of the planned range",
         window,
@@ -133,26 +116,14 @@ def too_old(window: VersionWindow) -> SourceError:
 
 def files_gone(window: Window, found: str) -> SourceError:
     """The error for data files that VACUUM took away while the log still names them."""
-    return _error(
+    return of_window(
         "FM-SOURCE-006",
         "data files of the planned range are gone",
         window,
         found=found,
         allowed="every data and change file of the window; VACUUM keeps them for the retention"
         " time of the table",
-        next=_LOST,
-    )
-
-
-def hides_files(window: Window, setting: str) -> SourceError:
-    """The error for a session that would read past missing or corrupt files."""
-    return _error(
-        "FM-SOURCE-005",
-        "the session hides missing or corrupt files",
-        window,
-        found=f"{setting} = true",
-        allowed=f"{setting} = false",
-        next=f'spark.conf.set("{setting}", "false"), then: floodmark retry BATCH',
+        next=LOST_STEP,
     )
 
 
@@ -203,18 +174,18 @@ def _retold(window: VersionWindow, look: Callable[[], T]) -> T:
         if error.code != "FM-SOURCE-002":
             raise
         missing = error.details.get("missing")
-        raise _error(
+        raise of_window(
             error.code,
             "part of the planned range is gone from the log",
             window,
             found=f"{error.found}; missing: {missing}" if missing else str(error.found),
             allowed=str(error.allowed),
-            next=_LOST,
+            next=LOST_STEP,
         ) from error
 
 
 def _another_table(window: VersionWindow, facts: TableFacts) -> SourceError:
-    return _error(
+    return of_window(
         "FM-SOURCE-003",
         "the table is no longer the one that was planned",
         window,
@@ -225,27 +196,11 @@ def _another_table(window: VersionWindow, facts: TableFacts) -> SourceError:
 
 
 def _beyond(window: VersionWindow, facts: TableFacts) -> SourceError:
-    return _error(
+    return of_window(
         "FM-SOURCE-001",
         "the range reaches beyond the table",
         window,
         found=f"versions through {facts.latest_version}",
         allowed=f"a table that reaches version {window.end}",
         next=_GONE,
-    )
-
-
-def _error(
-    code: str, title: str, window: Window, *, found: str, allowed: str, next: str
-) -> SourceError:
-    span = f"versions {window.start} to {window.end} by {window.method}"
-    return SourceError(
-        code,
-        title,
-        where=window.upstream,
-        found=found,
-        allowed=allowed,
-        state=_STATE,
-        next=next,
-        details={"window": span if window.has_news else f"no news at version {window.end}"},
     )

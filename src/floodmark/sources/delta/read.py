@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,26 +13,27 @@ from floodmark.model.delta import TableFacts
 from floodmark.model.names import is_catalog_name, quoted, short_hash
 from floodmark.model.window import NOTHING_PROCESSED, Settlement, VersionWindow
 from floodmark.model.write import CHANGE_COLUMNS
-from floodmark.sources.delta import delta_rs as arrow_feed
-from floodmark.sources.delta import loss as lost
-from floodmark.sources.delta import proof as ranges
+from floodmark.sources.delta import proof
+from floodmark.sources.delta.delta_rs import streamed_changes, streamed_version
 from floodmark.sources.delta.log import TableLog, log_of
+from floodmark.sources.delta.loss import resolved_count, resolved_loss
 from floodmark.sources.delta.old_versions import (
     feed_of,
     feed_of_any_age,
     version_of,
     whole_of_any_age,
 )
+from floodmark.sources.delta.spark_errors import conditions
 from floodmark.sources.delta.spool import Spool
+from floodmark.sources.faults import schema_moved
+from floodmark.sources.frames import as_inserts, refuse_hidden_files
 from floodmark.sources.row_counts import rows_in
-from floodmark.sources.time.read import as_inserts
+from floodmark.sources.source import SparkAccess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_HIDING = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
-_LOST_FILES = "FAILED_READ_FILE.FILE_NOT_EXIST"
 _NO_FEED = "DELTA_MISSING_CHANGE_DATA"
 _OTHER_SCHEMA = "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE"
 _TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
@@ -54,11 +55,9 @@ class DeltaSource:
         self._spool = Spool(self._storage, spool_folder)
 
     def check(self, window: VersionWindow) -> TableFacts:
-        """See `Source.check`; also FM-SOURCE-005 if the session would hide missing files."""
-        facts = ranges.prove_readable(self._log(window), window)
-        for setting in _HIDING:
-            if str(self._spark.conf.get(setting, "false")).lower() == "true":
-                raise ranges.hides_files(window, setting)
+        """See `KindSource.check`; also FM-SOURCE-005 if the session would hide missing files."""
+        facts = proof.prove_readable(self._log(window), window)
+        refuse_hidden_files(self._spark, window)
         return facts
 
     def read(self, window: VersionWindow) -> DataFrame:
@@ -76,11 +75,11 @@ class DeltaSource:
             return self._feed(window)
         return self._snapshot(window, at) if first is None else self._both(window, at)
 
-    def settled(self, window: VersionWindow, choice: Settlement) -> VersionWindow | None:
-        """See `Source.settled`."""
+    def resolved(self, window: VersionWindow, choice: Settlement) -> VersionWindow | None:
+        """See `Resolver.resolved`."""
         log = self._log(window)
-        amended = lost.settled(log, window, choice)
-        by_count = lost.settled_by_count(
+        amended = resolved_loss(log, window, choice)
+        by_count = resolved_count(
             log, amended or window, choice, lambda given: rows_in(self.read(given))
         )
         return by_count or amended
@@ -107,28 +106,28 @@ class DeltaSource:
 
         schema, log = self._schema(window, window.end), self._log(window)
         by_name = is_catalog_name(window.place)
-        if ranges.is_overtaken(log, log.facts(), window):
+        if proof.is_overtaken(log, log.facts(), window):
             if by_name:
-                raise ranges.schema_moved(window, f"a later version {ranges.LATER_CHANGES}")
+                raise schema_moved(window, f"a later version {proof.LATER_CHANGES}")
             return self._feed_by_delta_rs(window, schema)
         first = window.feed_start or 0
         try:
             frame = feed_of_any_age(
                 self._spark,
                 lambda spark: feed_of(spark, window.place, first, window.end),
-                lambda: ranges.prove_files(log, window),
+                lambda: proof.prove_files(log, window),
             )
         except PySparkException as error:
             raise _retold(window, error) from error
         if frame is None:
             if by_name:
-                raise ranges.too_old(window)
+                raise proof.too_old(window)
             return self._feed_by_delta_rs(window, schema)
         # The feed always has the newest schema of the table: columns of later versions go.
         return frame.select(*map(quoted, (*schema.names, *CHANGE_COLUMNS)))
 
     def _feed_by_delta_rs(self, window: VersionWindow, schema: StructType) -> DataFrame:
-        rows = arrow_feed.streamed(window, self._storage)
+        rows = streamed_changes(window, self._storage)
         name = _spool_name(window, f"changes {window.feed_start}", window.end)
         return self._spool.frame(self._spark, name, rows, _with_change_columns(schema))
 
@@ -137,13 +136,13 @@ class DeltaSource:
         frame = whole_of_any_age(
             self._spark,
             lambda spark: version_of(spark, place, version),
-            lambda: ranges.prove_version_files(self._log(window), window, version),
+            lambda: proof.prove_version_files(self._log(window), window, version),
         )
         if frame is not None:
             return frame
         if is_catalog_name(place):
-            raise ranges.too_old(window)
-        rows = arrow_feed.streamed_version(window, version, self._storage)
+            raise proof.too_old(window)
+        rows = streamed_version(window, version, self._storage)
         name = _spool_name(window, "whole", version)
         return self._spool.frame(self._spark, name, rows, self._schema(window, version))
 
@@ -154,7 +153,7 @@ class DeltaSource:
     def _schema(self, window: VersionWindow, version: int) -> StructType:
         from pyspark.sql.types import StructType
 
-        text = ranges.schema_text(self._log(window), window, version)
+        text = proof.schema_text(self._log(window), window, version)
         return StructType.fromJson(_without_metadata(json.loads(text)))
 
     def _committed_at(self, window: VersionWindow, version: int) -> datetime | None:
@@ -170,18 +169,18 @@ class DeltaSource:
         return log_of(window.place, self._storage, self._spark)
 
 
-def lost_files(error: BaseException) -> bool:
-    """Whether Spark failed because data files are gone, by the conditions of its error chain."""
-    return any(condition == _LOST_FILES for condition in _conditions(error))
+def source(access: SparkAccess) -> DeltaSource:
+    """See `sources.kinds`."""
+    return DeltaSource(access.spark, access.storage.options, access.spool_folder)
 
 
 def _retold(window: VersionWindow, error: Exception) -> Exception:
     """Delta's refusal of a range as ours; what is not about the range stays as it is."""
-    for condition in _conditions(error):
+    for condition in conditions(error):
         if condition.startswith(_NO_FEED):
-            return ranges.feed_missing(window, condition)
+            return proof.feed_missing(window, condition)
         if condition.startswith(_OTHER_SCHEMA):
-            return ranges.schema_moved(window, condition)
+            return schema_moved(window, condition)
     return error
 
 
@@ -196,47 +195,6 @@ def _with_change_columns(schema: StructType) -> StructType:
     whole = StructType(list(schema.fields))
     whole = whole.add(_TYPE, "string").add(_VERSION, "long")
     return whole.add(_TIMESTAMP, "timestamp")
-
-
-def _conditions(error: BaseException) -> Iterator[str]:
-    """The Spark conditions of an error, of its causes, and of the Java errors behind them."""
-    seen: set[int] = set()
-    pending: list[Any] = [error]
-    while pending:
-        current = pending.pop()
-        if current is None or id(current) in seen or len(seen) > 100:
-            continue
-        seen.add(id(current))
-        condition = _condition(current)
-        if condition:
-            yield condition
-        pending += _behind(current)
-
-
-def _behind(error: Any) -> list[Any]:
-    if isinstance(error, BaseException):
-        # py4j keeps the Java error as java_exception; pyspark's own classes keep it as _origin.
-        java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-        return [error.__cause__, error.__context__, java]
-    return [error.getCause()]
-
-
-def _condition(error: Any) -> str | None:
-    """Python and Java errors of Spark have the same method; others have none."""
-    if isinstance(error, BaseException):
-        found = error.getCondition() if hasattr(error, "getCondition") else None
-    else:
-        found = _java_condition(error)
-    return found if isinstance(found, str) else None
-
-
-def _java_condition(error: Any) -> Any:
-    from py4j.protocol import Py4JError
-
-    try:
-        return error.getCondition()
-    except Py4JError:
-        return None  # a Java error that is not Spark's has no such method
 
 
 def _without_metadata(data_type: Any) -> Any:

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from floodmark.deltalog import Storage
-from floodmark.sources.files.read import escaped
+from floodmark.sources.frames import escaped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -113,7 +113,7 @@ class Dialect:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CsvLook:
     """What a file needs of its reader."""
 
     header: tuple[str, ...] | None = None
@@ -134,14 +134,14 @@ class CsvFile:
     block_bytes: int = 4 * 2**20
     """How much is looked at in one piece."""
 
-    def look(self) -> Look:
+    def look(self) -> CsvLook:
         """What Spark has to be told.
 
         Raises FM-SOURCE-058 for quotes that RFC 4180 does not have, and for ends of lines of two
         kinds in a file whose values have line breaks: Spark would read both without a word.
         """
         if self.path.endswith(OF_HADOOP):
-            return Look()
+            return CsvLook()
         quotes = _Quotes(self.dialect) if self.dialect.doubles_quotes else None
         header: tuple[str, ...] | None = None
         has_lines = False
@@ -163,12 +163,12 @@ class CsvFile:
             raise self._of_another_encoding(found)
         has_rows = has_lines and not (self.dialect.has_header and header is None)
         if quotes is None:
-            return Look(header, bool(self.dialect.quote), has_rows)
+            return CsvLook(header, bool(self.dialect.quote), has_rows)
         spans_lines = quotes.spans_lines if quotes.are_sound else self._read_slowly()
         spans_lines |= blank_rows.are_there
         if spans_lines and quotes.mix_ends:
             self._refuse_mixed_ends()
-        return Look(header, spans_lines, has_rows)
+        return CsvLook(header, spans_lines, has_rows)
 
     def _blocks(self) -> Iterator[tuple[int, bytes, int]]:
         """The content, each block between the byte before it and the one behind it."""
@@ -260,7 +260,7 @@ class CsvFile:
             " --on-lost-range snapshot",
         )
 
-    def changes_decimals(self, look: Look, kinds: Mapping[str, str]) -> bool:
+    def changes_decimals(self, look: CsvLook, kinds: Mapping[str, str]) -> bool:
         """Whether Spark would change a decimal of the file: take its comma away, or round it.
 
         `kinds` are the declared types by column. Not where the node has rules of its own.
@@ -357,7 +357,7 @@ class _Quotes:
         return len(self._ends) > 1
 
     def see(self, before: int, block: bytes, after: int) -> None:
-        """Look at a block between two bytes."""
+        """CsvLook at a block between two bytes."""
         import numpy as np
 
         content = np.frombuffer(bytes([before]) + block + bytes([after]), np.uint8)

@@ -20,8 +20,8 @@ from floodmark.errors import PlanError, SourceError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.file_marks import AnswerMark, AnyMark, FilesMark
 from floodmark.model.names import short_hash
+from floodmark.sources.faults import out_of_reach
 from floodmark.sources.scratch import Keeping, Scratch
-from floodmark.sources.time.probe import out_of_reach
 
 NewFiles = Literal["list", "modified"]
 """list: files whose path is not on the list yet. modified: also those that changed since."""

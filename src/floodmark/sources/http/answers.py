@@ -19,8 +19,8 @@ from floodmark.errors import SourceError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.file_marks import AnswerMark
 from floodmark.model.names import short_hash
-from floodmark.sources.files.lists import FileLists
-from floodmark.sources.files.read import escaped
+from floodmark.sources.files import FileLists
+from floodmark.sources.frames import escaped
 from floodmark.sources.http.api import Api, Reply, linked, utc_text
 from floodmark.sources.scratch import Keeping, Scratch
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MAX_PAGES = 10_000
 LINK = "Link"
 """Stands for the header of that name."""
+PLANNED_SECONDS = 86_400.0
+"""So long a run uses the answer that its plan has looked at, instead of asking once more."""
 KEPT_SECONDS = 7 * 86_400.0
 """What was asked longer ago is forgotten, unless the cache is to last longer."""
 _NEXT = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?', re.IGNORECASE)

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +25,9 @@ from floodmark.model.names import matching
 from floodmark.model.plan import Probe, TimeFacts
 from floodmark.model.query import Format, TimeQuery
 from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED
+from floodmark.model.window import TimeWindow
+from floodmark.sources.faults import out_of_reach, schema_moved
+from floodmark.sources.source import facts_without_versions
 
 _DELTA_TYPES: dict[str, TimeType] = {
     "timestamp": "timestamp",
@@ -35,19 +37,18 @@ _DELTA_TYPES: dict[str, TimeType] = {
 _MICROS = {"milliseconds": 1_000, "microseconds": 1}
 _ONLY_SPARK = frozenset(("deletionVectors", "columnMapping", "typeWidening"))
 """Features of Delta tables into which only Spark looks exactly."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def probe_place(upstream: str, options: UpstreamOptions, storage: Storage) -> Probe:
     """What stands there and how it is read; nothing is looked for. Raises FM-PLAN-001, -002."""
-    form = options.format or _found_format(upstream, storage)
+    form = options.format or _format_at(upstream, storage)
     query = options.as_query(form)
     if form == "delta":
         return Probe(DeltaLog(upstream, storage).facts(), query=query)
     files = list(data_files(upstream, storage))
     if not files:
         raise _empty_folder(upstream, form)
-    return Probe(_folder_facts(upstream, files), query=query)
+    return Probe(facts_without_versions(upstream, files=len(files)), query=query)
 
 
 def probe_time(
@@ -62,18 +63,18 @@ def probe_time(
     if not isinstance(query, TimeQuery) or query.form == "orc":
         return place
     begin = start if isinstance(start, TimeMark) else None
-    look = Look(upstream, query.by, begin, now, options.settle_seconds)
+    look = ColumnLook(upstream, query.by, begin, now, options.settle_seconds)
     if query.form == "parquet":
-        found = look_into_parquet(look, data_files(upstream, storage), storage)
-        facts = _folder_facts(upstream, [], found.schemas)
-        return Probe(facts, query=query, time=found.facts())
+        tally = look_into_parquet(look, data_files(upstream, storage), storage)
+        facts = facts_without_versions(upstream, fingerprint=_fingerprint(tally.schemas))
+        return Probe(facts, query=query, time=tally.facts())
     if _ONLY_SPARK & set(place.facts.reader_features):
         return place
     return Probe(place.facts, query=query, time=_look_into_delta(look, place.facts, storage))
 
 
 @dataclass(frozen=True)
-class Look:
+class ColumnLook:
     """What is asked of a time column."""
 
     upstream: str
@@ -91,10 +92,10 @@ class Look:
 
 
 @dataclass
-class Found:
-    """What was found in a time column so far, in numbers: microseconds or days since 1970."""
+class ColumnTally:
+    """The new values of a time column so far, in numbers: microseconds or days since 1970."""
 
-    look: Look
+    look: ColumnLook
     kind: TimeType | None = None
     newest: int | None = None
     oldest: int | None = None
@@ -150,44 +151,44 @@ def data_files(folder: str, storage: Storage) -> Iterator[str]:
             )
 
 
-def look_into_parquet(look: Look, files: Iterable[str], storage: Storage) -> Found:
+def look_into_parquet(look: ColumnLook, files: Iterable[str], storage: Storage) -> ColumnTally:
     """What the time column of these files shows; reads it only where statistics do not tell."""
-    found = Found(look)
+    tally = ColumnTally(look)
     for path in files:
         try:
             with storage.open(path) as source:
-                _look_into_file(found, path, pq.ParquetFile(source, **_EXACT))
+                _look_into_file(tally, path, pq.ParquetFile(source, **_EXACT))
         except pa.ArrowInvalid as error:
             raise _unusable(look.upstream, f"{path}: {error}"[:500], "Parquet files") from error
         except OSError as error:
             raise out_of_reach(path, error) from error
-    return found
+    return tally
 
 
 _EXACT: dict[str, Any] = {"coerce_int96_timestamp_unit": "us", "pre_buffer": False}
 
 
-def _look_into_file(found: Found, path: str, file: pq.ParquetFile) -> None:
-    look = found.look
+def _look_into_file(tally: ColumnTally, path: str, file: pq.ParquetFile) -> None:
+    look = tally.look
     name = matching(look.column, file.schema_arrow.names)
     if name is None:
         columns = ", ".join(file.schema_arrow.names)
         raise _unusable(look.upstream, f"{path} has no column {look.column}", columns)
     index = next(i for i in range(len(file.schema)) if file.schema.column(i).path == name)
     kind, factor = _parquet_type(look, path, file.schema.column(index))
-    if found.kind not in (None, kind):
-        raise _unusable(look.upstream, f"{look.column} is {kind} in {path}", str(found.kind))
-    found.kind = kind
-    found.schemas.add(str(file.schema_arrow.remove_metadata()))
+    if tally.kind not in (None, kind):
+        raise _unusable(look.upstream, f"{look.column} is {kind} in {path}", str(tally.kind))
+    tally.kind = kind
+    tally.schemas.add(str(file.schema_arrow.remove_metadata()))
     begin, end = look.bounds(kind)
     for group in range(file.num_row_groups):
         statistics = file.metadata.row_group(group).column(index).statistics
-        if not _told(found, statistics, factor, begin, end):
+        if not _count_by_statistics(tally, statistics, factor, begin, end):
             column = file.read_row_group(group, columns=[name], use_threads=False).column(0)
-            _count(found, column, kind, begin, end)
+            _count(tally, column, kind, begin, end)
 
 
-def _parquet_type(look: Look, path: str, column: Any) -> tuple[TimeType, int]:
+def _parquet_type(look: ColumnLook, path: str, column: Any) -> tuple[TimeType, int]:
     """The type of a Parquet column, and how many microseconds one of its numbers is."""
     if column.physical_type == "INT96":
         return "timestamp", 0  # an instant, as Spark and Hive write it; has no statistics
@@ -205,44 +206,46 @@ def _parquet_type(look: Look, path: str, column: Any) -> tuple[TimeType, int]:
     )
 
 
-def _told(found: Found, statistics: Any, factor: int, begin: int | None, end: int) -> bool:
-    """Whether the statistics of a row group tell all, and then count it."""
+def _count_by_statistics(
+    tally: ColumnTally, statistics: Any, factor: int, begin: int | None, end: int
+) -> bool:
+    """Count a row group by its statistics; returns whether they tell enough."""
     if statistics is None or not factor or not statistics.has_null_count:
         return False
     count, nulls = statistics.num_values, statistics.null_count
     if not statistics.has_min_max:
         if count == 0:
-            found.nulls += nulls
+            tally.nulls += nulls
         return bool(count == 0)
     low, high = statistics.min_raw * factor, statistics.max_raw * factor
     is_old = begin is not None and high <= begin
     is_new = (begin is None or low > begin) and high <= end
     if not (is_old or is_new or low > end):
         return False
-    found.nulls += nulls
+    tally.nulls += nulls
     if is_new:
-        found.take(low, high, count)
+        tally.take(low, high, count)
     elif not is_old:
-        found.waiting += count
+        tally.waiting += count
     return True
 
 
 def _count(
-    found: Found, column: pa.ChunkedArray, kind: TimeType, begin: int | None, end: int
+    tally: ColumnTally, column: pa.ChunkedArray, kind: TimeType, begin: int | None, end: int
 ) -> None:
     # Imported here: it takes longer to load than all else that planning needs.
     import pyarrow.compute as pc
 
     numbers = numbers_of(column, kind)
-    found.nulls += numbers.null_count
+    tally.nulls += numbers.null_count
     numbers = numbers.drop_null()
     if begin is not None:
         numbers = numbers.filter(pc.greater(numbers, begin))
     settled = numbers.filter(pc.less_equal(numbers, end))
-    found.waiting += len(numbers) - len(settled)
+    tally.waiting += len(numbers) - len(settled)
     if len(settled):
         span = pc.min_max(settled).as_py()
-        found.take(span["min"], span["max"], len(settled))
+        tally.take(span["min"], span["max"], len(settled))
 
 
 def numbers_of(column: pa.ChunkedArray, kind: TimeType) -> pa.ChunkedArray:
@@ -268,7 +271,7 @@ def delta_type(upstream: str, column: str, schema_json: str) -> tuple[str, TimeT
     return name, kind
 
 
-def _look_into_delta(look: Look, facts: TableFacts, storage: Storage) -> TimeFacts:
+def _look_into_delta(look: ColumnLook, facts: TableFacts, storage: Storage) -> TimeFacts:
     from deltalake import DeltaTable, QueryBuilder
     from deltalake.exceptions import DeltaError
 
@@ -314,29 +317,38 @@ def _literal(kind: TimeType, number: int | None) -> str:
 # What stands there --------------------------------------------------------------------------------
 
 
-def _found_format(upstream: str, storage: Storage) -> Format:
+def _format_at(upstream: str, storage: Storage) -> Format:
     return "delta" if is_delta_table(upstream, storage) else "parquet"
 
 
-def _folder_facts(upstream: str, files: list[str], schemas: Iterable[str] = ()) -> TableFacts:
-    """A folder as a table: it is known by its place, and has no versions."""
+def _fingerprint(schemas: Iterable[str]) -> str:
     text = "\n".join(sorted(schemas))
-    return TableFacts(
-        path=upstream,
-        table_id=f"folder:{upstream}",
-        latest_version=NOTHING_PROCESSED,
-        latest_at=_EPOCH,
-        earliest_version=0,
-        feed_enabled=False,
-        schema_json="",
-        schema_fingerprint=hashlib.sha256(text.encode()).hexdigest()[:32] if text else "",
-        properties={"files": str(len(files))} if files else {},
-    )
+    return hashlib.sha256(text.encode()).hexdigest()[:32] if text else ""
 
 
-def folder_facts(upstream: str) -> TableFacts:
-    """What is known of a folder without looking into it."""
-    return _folder_facts(upstream, [])
+def planned_facts(window: TimeWindow, storage: Storage) -> TableFacts:
+    """What stands there, if it is what was planned; raises FM-SOURCE-003."""
+    if window.query.form != "delta":
+        return facts_without_versions(window.place)
+    facts = DeltaLog(window.place, storage).facts()
+    if facts.table_id != window.table_id:
+        raise SourceError(
+            "FM-SOURCE-003",
+            "the table is no longer the one that was planned",
+            where=window.upstream,
+            found=f"table id {facts.table_id}",
+            allowed=f"table id {window.table_id}",
+            state="nothing was read or written; the committed watermark stays",
+            next="put the table back, then: floodmark retry BATCH",
+        )
+    return facts
+
+
+def refuse_other_type(window: TimeWindow, kind: TimeType, mark: TimeMark | None) -> None:
+    """A column is compared with marks of its own type only (FM-SOURCE-007)."""
+    if mark is not None and mark.type != kind:
+        column = window.query.by
+        raise schema_moved(window, f"{column} is of type {kind}, its marks are {mark.type}")
 
 
 # Errors -------------------------------------------------------------------------------------------
@@ -379,16 +391,3 @@ def _unusable(upstream: str, found: str, allowed: str) -> PlanError:
 def other_type(upstream: str, column: str, found: TimeType, before: TimeType) -> PlanError:
     """The error for a column whose type is not that of the mark."""
     return _unusable(upstream, f"{column} is of type {found}", f"{before}, as its mark is")
-
-
-def out_of_reach(path: str, error: BaseException) -> SourceError:
-    """The error for a place that could not be looked at: never taken for an empty one."""
-    return SourceError(
-        "FM-SOURCE-009",
-        "an upstream could not be looked at",
-        where=path,
-        found=f"{type(error).__name__}: {error}"[:500],
-        state="nothing was read or written; the committed watermark stays",
-        next="mend the cause, then run the same command again",
-        retryable=True,
-    )

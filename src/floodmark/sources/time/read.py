@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from floodmark.deltalog import DeltaLog, Storage
-from floodmark.errors import SourceError
-from floodmark.model.clock import epoch_micros
+from floodmark.deltalog import Storage
 from floodmark.model.delta import TableFacts
 from floodmark.model.marks import (
     TimeMark,
@@ -18,21 +15,25 @@ from floodmark.model.marks import (
 )
 from floodmark.model.names import matching, quoted
 from floodmark.model.plan import TimeFacts
-from floodmark.model.window import NOTHING_PROCESSED, Settlement, TimeWindow, Window
-from floodmark.model.write import CHANGE_COLUMNS
-from floodmark.sources.delta import proof as ranges
-from floodmark.sources.time import probe as times
+from floodmark.model.window import NOTHING_PROCESSED, TimeWindow
+from floodmark.sources.faults import schema_moved
+from floodmark.sources.frames import (
+    refuse_hidden_files,
+    time_literal,
+    time_sql,
+    with_change_columns,
+)
+from floodmark.sources.source import LookSpec, SparkAccess
+from floodmark.sources.time.probe import planned_facts, refuse_other_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_HIDING = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 _TYPES: dict[str, TimeType] = {
     "timestamp": "timestamp",
     "timestamp_ntz": "timestamp_ntz",
     "date": "date",
 }
-_TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
 
 
 class SparkTimeSource:
@@ -55,17 +56,11 @@ class SparkTimeSource:
     def _proven(self, window: TimeWindow) -> tuple[TableFacts, DataFrame]:
         """What `check` finds, and the whole upstream as it was looked at: loading it takes time."""
         facts = planned_facts(window, self._storage)
-        for setting in _HIDING:
-            if str(self._spark.conf.get(setting, "false")).lower() == "true":
-                raise ranges.hides_files(window, setting)
+        refuse_hidden_files(self._spark, window)
         frame = self._whole(window)
         _, kind = self._column(window, frame)
         refuse_other_type(window, kind, window.through_mark)
         return facts, frame
-
-    def settled(self, window: TimeWindow, choice: Settlement) -> TimeWindow | None:  # noqa: ARG002 a door
-        """Nothing of a window of time is known to be lost: what is there is what it holds."""
-        return None
 
     def read(self, window: TimeWindow) -> DataFrame:
         """The rows after the start and through the end, then the three change columns."""
@@ -83,15 +78,16 @@ class SparkTimeSource:
             window, whole, None, window.through_mark if is_end else window.after_mark
         )
 
-    def look(self, window: TimeWindow, now: datetime, settle_seconds: float | None) -> TimeFacts:
-        """See `QuerySource.look`: one pass over the column."""
+    def look(self, window: TimeWindow, spec: LookSpec) -> TimeFacts:
+        """See `Looker.look`: one pass over the column."""
         from pyspark.sql import functions as fn
 
         frame = self._whole(window)
         name, kind = self._column(window, frame)
         start = window.after_mark
         refuse_other_type(window, kind, start)
-        column, end = fn.col(quoted(name)), time_literal(settled_through(kind, now, settle_seconds))
+        settled = settled_through(kind, spec.now, spec.settle_seconds)
+        column, end = fn.col(quoted(name)), time_literal(settled)
         since = column > time_literal(start) if start else fn.lit(True)  # noqa: FBT003
         taken = fn.when(since & (column <= end), column)
         (row,) = frame.agg(
@@ -136,51 +132,17 @@ class SparkTimeSource:
         column = window.query.by
         name = matching(column, frame.columns)
         if name is None:
-            raise ranges.schema_moved(window, f"no column {column}")
-        found = frame.schema[name].dataType.typeName()
-        kind = _TYPES.get(found)
+            raise schema_moved(window, f"no column {column}")
+        type_name = frame.schema[name].dataType.typeName()
+        kind = _TYPES.get(type_name)
         if kind is None:
-            raise ranges.schema_moved(window, f"{column} is of type {found}")
+            raise schema_moved(window, f"{column} is of type {type_name}")
         return name, kind
 
 
-def with_change_columns(frame: DataFrame, window: Window) -> DataFrame:
-    """Rows of a window without versions with the three change columns: each is an insert."""
-    return as_inserts(frame, window.through, window.end_at)
-
-
-def as_inserts(frame: DataFrame, version: int, at: datetime | None) -> DataFrame:
-    """Rows with the three change columns: all came with one version, at one time."""
-    instant = "CAST(NULL AS TIMESTAMP_LTZ)" if at is None else _instant_sql(at)
-    # As text: each call of a function on columns goes to the JVM half a dozen times.
-    return frame.selectExpr(
-        "*", f"'insert' AS {_TYPE}", f"{version}L AS {_VERSION}", f"{instant} AS {_TIMESTAMP}"
-    )
-
-
-def planned_facts(window: TimeWindow, storage: Storage) -> TableFacts:
-    """What stands there, if it is what was planned; raises FM-SOURCE-003."""
-    if window.query.form != "delta":
-        return times.folder_facts(window.place)
-    facts = DeltaLog(window.place, storage).facts()
-    if facts.table_id != window.table_id:
-        raise SourceError(
-            "FM-SOURCE-003",
-            "the table is no longer the one that was planned",
-            where=window.upstream,
-            found=f"table id {facts.table_id}",
-            allowed=f"table id {window.table_id}",
-            state="nothing was read or written; the committed watermark stays",
-            next="put the table back, then: floodmark retry BATCH",
-        )
-    return facts
-
-
-def refuse_other_type(window: TimeWindow, kind: TimeType, mark: TimeMark | None) -> None:
-    """A column is compared with marks of its own type only (FM-SOURCE-007)."""
-    if mark is not None and mark.type != kind:
-        column = window.query.by
-        raise ranges.schema_moved(window, f"{column} is of type {kind}, its marks are {mark.type}")
+def source(access: SparkAccess) -> SparkTimeSource:
+    """See `sources.kinds`."""
+    return SparkTimeSource(access.spark, access.storage.options)
 
 
 def _plain(column: Column, kind: TimeType) -> Column:
@@ -194,22 +156,3 @@ def _mark(kind: TimeType, value: Any) -> TimeMark | None:
     if value is None:
         return None
     return numbered(kind, value) if kind == "timestamp" else TimeMark(kind, value)
-
-
-def time_literal(mark: TimeMark) -> Column:
-    """A mark of time as Spark compares it."""
-    from pyspark.sql import functions as fn
-
-    return fn.expr(time_sql(mark))
-
-
-def time_sql(mark: TimeMark) -> str:
-    """The same as text."""
-    if mark.type == "timestamp":
-        return _instant_sql(mark.instant)
-    return f"CAST('{mark.text}' AS {mark.type})"
-
-
-def _instant_sql(at: datetime) -> str:
-    """Exact, and independent of the time zones of session and process."""
-    return f"timestamp_micros({epoch_micros(at)}L)"

@@ -20,7 +20,7 @@ import resource, sys
 import numpy as np, pyarrow as pa
 from deltalake import write_deltalake
 from floodmark.deltalog import Storage
-from floodmark.sources.delta import delta_rs as arrow_feed
+from floodmark.sources.delta.delta_rs import streamed_changes
 from floodmark.sources.delta.spool import Spool
 from tests.support.windows import planned_window
 lake, versions = sys.argv[1], int(sys.argv[2])
@@ -32,7 +32,7 @@ for version in range(versions + 1):
     write_deltalake(lake, rows, mode="append", configuration=feed)
 written_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 window = planned_window(lake, "feed", 0, versions)
-files = Spool(Storage(), lake + "/_spool").files("range", arrow_feed.streamed(window, Storage()))
+files = Spool(Storage(), lake + "/_spool").files("range", streamed_changes(window, Storage()))
 import pyarrow.parquet as pq
 assert sum(pq.read_metadata(file).num_rows for file in files) == versions * each
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)

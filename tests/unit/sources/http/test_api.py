@@ -24,9 +24,9 @@ from floodmark.model.clock import FrozenClock
 from floodmark.model.cursor_marks import CursorMark, ValueMark, decoded
 from floodmark.project import Project
 from floodmark.secrecy import remember
+from floodmark.sources.http import CursorAnswers
 from floodmark.sources.http.answers import Answers, Paging, Question
 from floodmark.sources.http.api import Api
-from floodmark.sources.http.read import CursorAnswers
 
 Answer = Callable[[Asked], Said]
 
