@@ -35,7 +35,7 @@ from floodmark.model.offsets import Offsets
 from floodmark.model.receipt import Receipt
 from floodmark.model.write import WriteSpec
 from floodmark.project import Project
-from floodmark.sinks.delta.streams import last_write
+from floodmark.sinks.delta import last_stream_write
 from floodmark.sinks.delta.write import DeltaSink
 from floodmark.streaming.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
 from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS, OUTBOX, DeltaLedger
@@ -193,7 +193,10 @@ class Streamed:
 
     def save(self, path: str, rows: pa.Table, receipt: Receipt) -> None:
         """A commit as streaming.delta_writing makes it."""
-        spec, previous = WriteSpec(path, "append", "s"), last_write(path, receipt.app_id, Storage())
+        spec, previous = (
+            WriteSpec(path, "append", "s"),
+            last_stream_write(path, receipt.app_id, Storage()),
+        )
         if self.spark is None:
             ArrowSink(spec, (), previous).write(rows, receipt)
         else:

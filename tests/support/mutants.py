@@ -603,12 +603,12 @@ def rebuilt_target_gets_the_rows_of_the_batch_only() -> list[Patch]:
 
 
 @mutant
-def settled_target_keeps_its_receipts() -> list[Patch]:
-    def settled(self: SimSink, choice: Any, receipt: Any, _: str) -> Any:
+def resolved_target_keeps_its_receipts() -> list[Patch]:
+    def resolved(self: SimSink, choice: Any, receipt: Any, _: str) -> Any:
         return original(self, choice, receipt, receipt.app_id)
 
-    original = SimSink.settled
-    return [(SimSink, "settled", settled)]
+    original = SimSink.resolved
+    return [(SimSink, "resolved", resolved)]
 
 
 # Finalizing ---------------------------------------------------------------------------------------

@@ -450,9 +450,9 @@ class SimSink:
         self.world.pause("sink search {}", self.spec.name)
         return self._target.loss(receipt)
 
-    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+    def resolved(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
         self.world.pause("sink settle {} {}", choice, self.spec.name)
-        return self._target.settled(choice, receipt, next_app_id)
+        return self._target.resolved(choice, receipt, next_app_id)
 
     def write(self, frame: Frame, receipt: Receipt) -> WriteResult:
         while True:

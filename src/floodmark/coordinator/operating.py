@@ -46,7 +46,7 @@ from floodmark.plan import again, lookups, times
 from floodmark.plan.refusals import type_unknown
 from floodmark.run.edges import Edges
 from floodmark.run.landing import Landing
-from floodmark.sinks.rerun import refuse_harm
+from floodmark.sinks import refuse_harm
 
 log = logging.getLogger("floodmark")
 

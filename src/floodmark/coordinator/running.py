@@ -41,7 +41,7 @@ from floodmark.run.leases import (
 )
 from floodmark.run.limits import NO_LIMITS, Limits
 from floodmark.run.runner import Inputs, PipelineFunction, Runner, result_of
-from floodmark.sinks.delta.names import TargetNames
+from floodmark.sinks.delta import TargetNames
 from floodmark.sources import Source, first_of
 
 log = logging.getLogger("floodmark")

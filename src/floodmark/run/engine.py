@@ -70,10 +70,10 @@ class SparkEngine:
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
         if spec.format != DELTA:
-            from floodmark.sinks.files.write import FileSink
+            from floodmark.sinks.files import FileSink
 
             return FileSink(self.spark, spec, tuple(windows), previous)
-        from floodmark.sinks.delta.write import DeltaSink
+        from floodmark.sinks.delta import DeltaSink
 
         return DeltaSink(self.spark, spec, tuple(windows), previous, self._storage.options)
 
@@ -90,7 +90,7 @@ class SparkEngine:
         return lost_files(error)
 
     def refuse_without_receipts(self, pipeline: str) -> None:
-        from floodmark.sinks.delta.write import refuse_without_receipts
+        from floodmark.sinks.delta import refuse_without_receipts
 
         refuse_without_receipts(self.spark, f"pipeline {pipeline}")
 

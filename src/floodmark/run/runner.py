@@ -45,7 +45,7 @@ from floodmark.run.lost_ranges import settle_lost_ranges
 from floodmark.run.lost_targets import MAX_PASSES, OtherPass, too_many_passes
 from floodmark.run.stages import Stages
 from floodmark.secrecy import masked
-from floodmark.sinks.delta.names import NO_CATALOG, TargetNames
+from floodmark.sinks.delta import NO_CATALOG, TargetNames
 
 if TYPE_CHECKING:
     from floodmark.sources import Readers

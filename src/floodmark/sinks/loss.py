@@ -44,7 +44,7 @@ def way_out(receipt: Receipt) -> str:
     )
 
 
-def loss(
+def target_loss(
     previous: SinkDone,
     facts: TableFacts | None,
     commits: Sequence[VersionFacts],

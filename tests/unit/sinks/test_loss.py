@@ -43,12 +43,12 @@ def facts(table_id: str = "id-1") -> TableFacts:
 
 
 def code(*commits: VersionFacts, found: TableFacts | None = None) -> str | None:
-    error = lost.loss(BEFORE, found or facts(), commits, RECEIPT)
+    error = lost.target_loss(BEFORE, found or facts(), commits, RECEIPT)
     return error.code if error else None
 
 
 def test_another_table_or_none_is_not_the_one_written_before() -> None:
-    gone = lost.loss(BEFORE, None, (), RECEIPT)
+    gone = lost.target_loss(BEFORE, None, (), RECEIPT)
 
     assert gone is not None
     assert gone.code == code(found=facts("id-2")) == "FM-SINK-007"
@@ -98,7 +98,7 @@ def test_an_overwrite_of_ours_is_not_a_loss() -> None:
 def test_a_target_that_was_accepted_as_gone_may_be_anything() -> None:
     settled = SinkDone("out", "app", "/lake/out", "", -1, None, settled="accept")
 
-    assert lost.loss(settled, facts("id-2"), (), RECEIPT) is None
+    assert lost.target_loss(settled, facts("id-2"), (), RECEIPT) is None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
 from floodmark.model.receipt import Receipt, batch_of, commit_metadata
 from floodmark.model.state import SinkDone
 from floodmark.model.write import Deletes, Strategy, WriteSpec
-from floodmark.sinks import loss as lost
+from floodmark.sinks.loss import untold
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -95,7 +95,7 @@ def stream_merge(
         app_id = f"floodmark/stream/{stream}/{query or 'no-query'}"
         receipt = Receipt(app_id, batch_id, _metadata(stream, app_id, batch_id))
         try:
-            previous = last_write(path, app_id, storage, refuses_cleaned=not allow_gaps)
+            previous = last_stream_write(path, app_id, storage, refuses_cleaned=not allow_gaps)
             if query and not allow_gaps:
                 _refuse_gap(path, previous, receipt)
             sink = DeltaSink(frame.sparkSession, spec, (), previous, storage.options)
@@ -115,7 +115,7 @@ def _metadata(stream: str, app_id: str, batch_id: int) -> str:
     return commit_metadata("stream", f"{app_id}/{batch_id}", batch_id, stream, {})
 
 
-def last_write(
+def last_stream_write(
     path: str, app_id: str, storage: Storage, *, refuses_cleaned: bool = False
 ) -> SinkDone | None:
     """The last micro-batch that the target holds: a stream has no journal but the target's own log.
@@ -133,7 +133,7 @@ def last_write(
     if commit is None:
         if refuses_cleaned:
             known = SinkDone("", app_id, path, facts.table_id, -1, None, seq=stored)
-            raise lost.untold(known, facts.earliest_version, Receipt(app_id, stored, ""))
+            raise untold(known, facts.earliest_version, Receipt(app_id, stored, ""))
         return None
     batch_id = batch_of(commit.user_metadata)
     return SinkDone(

@@ -16,11 +16,11 @@ from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.receipt import Receipt, WriteResult, app_id_root, batch_of
 from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Window
-from floodmark.sinks import loss as lost
+from floodmark.sinks import loss
 from floodmark.sinks.delta.outcome import result_of
+from floodmark.sinks.faults import holds_later, holds_other
 from floodmark.sinks.rules import Target, needs_rows
 
-NOTHING_WRITTEN = "nothing was written; the target is unchanged"
 _DAMAGED_LOG = ("FM-SOURCE-002", "FM-SOURCE-008")
 
 
@@ -106,22 +106,22 @@ class DeltaTarget:
         except SourceError as error:
             if error.code not in _DAMAGED_LOG:
                 raise
-            raise lost.unreadable(self.path, error.title, receipt) from error
+            raise loss.unreadable(self.path, error.title, receipt) from error
 
     def _loss(self, receipt: Receipt) -> SinkError | None:
         log = self._log()
         known = self._last_known(log, receipt)
         if log is None:
-            return None if known is None else lost.loss(known, None, (), receipt)
+            return None if known is None else loss.target_loss(known, None, (), receipt)
         if known is None:
             return self._anonymous(log, receipt)
         facts = log.facts()
         others = self._commits_since(log, facts, known.checked_version)
         return (
-            lost.loss(known, facts, (), receipt)
+            loss.target_loss(known, facts, (), receipt)
             or self._forgotten(log, facts, receipt)
             or self._copied(log, facts, receipt)
-            or lost.loss(known, facts, others, receipt)
+            or loss.target_loss(known, facts, others, receipt)
             or self._anonymous(log, receipt)
             or self._untold(log, facts, known, receipt)
             or self._mixed_meanwhile(log, receipt)
@@ -140,7 +140,7 @@ class DeltaTarget:
         names_ours = known.batch_id in (None, batch_of(commit.user_metadata))
         if commit.transactions.get(known.app_id) == known.seq and names_ours:
             return None
-        return lost.copied(known, commit, receipt)
+        return loss.copied(known, commit, receipt)
 
     def _untold(
         self, log: DeltaLog, facts: TableFacts, known: SinkDone, receipt: Receipt
@@ -152,7 +152,7 @@ class DeltaTarget:
         stored = log.transaction_version(known.app_id)
         if stored is not None and known.seq is not None and stored > known.seq:
             return None  # another copy of the store was here: FM-SINK-015, whatever the log tells
-        return lost.untold(known, facts.earliest_version, receipt)
+        return loss.untold(known, facts.earliest_version, receipt)
 
     def _anonymous(self, log: DeltaLog, receipt: Receipt) -> SinkError | None:
         """The number of `receipt` without the commit that would tell whose it is."""
@@ -169,7 +169,7 @@ class DeltaTarget:
         )
         if is_recorded and known is not None and known.batch_id in (None, ours):
             return None
-        return lost.anonymous(self.path, receipt)
+        return loss.anonymous(self.path, receipt)
 
     def _last_known(self, log: DeltaLog | None, receipt: Receipt) -> SinkDone | None:
         """Our last write there: as it was recorded, else as the commit with the receipt tells."""
@@ -191,7 +191,7 @@ class DeltaTarget:
         if problem is not None:
             raise problem
 
-    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+    def resolved(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
         """The lost target as it is found, for the journal; from here on it counts as ours.
 
         The writes that follow go under `next_app_id`. One exception: where `accept` finds that the
@@ -233,7 +233,7 @@ class DeltaTarget:
 
     def _gone_meanwhile(self, receipt: Receipt) -> SinkError:
         """A write that nothing recorded was lost, and then its table too: nothing tells of it now."""
-        return lost.unsettled(
+        return loss.unsettled(
             self.path,
             "the target changed while it was looked at",
             "no table, and no record of a write there",
@@ -245,7 +245,7 @@ class DeltaTarget:
         ours = app_id_root(receipt.app_id)
         earlier = [replace(receipt, app_id=a) for a in log.transactions() if a.startswith(ours)]
         if any(self._still_holds(log, facts, each) for each in earlier):
-            raise lost.unsettled(
+            raise loss.unsettled(
                 self.path,
                 "the target holds this batch from before a rebuild that was settled and not made",
                 f"receipt {receipt.seq} of {ours}",
@@ -262,9 +262,9 @@ class DeltaTarget:
         if commit is not None:
             self._refuse_other_batch(commit, receipt)
             commits = self._commits_since(log, facts, commit.version)
-            is_there = lost.survives(commit.version, commits)
+            is_there = loss.survives(commit.version, commits)
         if is_there is None:
-            raise lost.unsettled(
+            raise loss.unsettled(
                 self.path,
                 "the log does not tell whether the lost target still holds this batch",
                 f"receipt {receipt.seq}, whose commit or the version restored to is not in the log",
@@ -291,7 +291,7 @@ class DeltaTarget:
         has_ours = is_same or len(others) < sum(map(_is_receipt, log.transactions()))
         if not others or not has_ours:
             return None
-        return lost.unsettled(
+        return loss.unsettled(
             self.path,
             "a rebuild would remove the rows of another write from the target",
             f"receipts of {', '.join(others[:3])}",
@@ -312,7 +312,7 @@ class DeltaTarget:
         is_shown = known.seq is None or (stored is not None and stored >= known.seq)
         if is_shown and facts.latest_version >= known.checked_version:
             return None
-        return lost.forgotten(known, stored, facts.latest_version, receipt)
+        return loss.forgotten(known, stored, facts.latest_version, receipt)
 
     def _commits_since(
         self, log: DeltaLog, facts: TableFacts, version: int
@@ -439,39 +439,6 @@ def not_written(path: str, receipt: Receipt, found: str) -> SinkError:
         next="make room or mend what is said above, then:"
         f" floodmark retry {batch_of(receipt.user_metadata)}",
         retryable=True,
-    )
-
-
-_OTHER_STORE = (
-    "put the copy that wrote it back, and let nobody use the other; or, if there is none, move"
-    " this store away, then: floodmark state rebuild --from-targets TARGET... with every target"
-)
-
-
-def holds_later(path: str, receipt: Receipt, stored: int) -> SinkError:
-    """The error for a target that went on without this batch."""
-    return SinkError(
-        "FM-SINK-012",
-        "the target already holds a later batch of this pipeline",
-        where=path,
-        found=f"receipt {stored} of {receipt.app_id}, and no commit with receipt {receipt.seq}",
-        allowed=f"receipts up to {receipt.seq}, applied in order",
-        state=NOTHING_WRITTEN,
-        next=f"floodmark verify shows which store wrote it; {_OTHER_STORE}",
-    )
-
-
-def holds_other(where: str, found: str) -> SinkError:
-    """The error for a target that another control store, or another copy of it, wrote to."""
-    return SinkError(
-        "FM-SINK-015",
-        "the target holds a batch that this control store did not write",
-        where=where,
-        found=found,
-        allowed="writes of this pipeline by one control store, none of them forgotten",
-        state=f"{NOTHING_WRITTEN}; two copies of one control store seem to be in use, or an older"
-        " one was put back",
-        next=_OTHER_STORE,
     )
 
 

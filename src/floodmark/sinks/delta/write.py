@@ -30,8 +30,9 @@ from floodmark.model.window import Window
 from floodmark.model.write import HIDDEN_VALUES, WriteSpec
 from floodmark.sinks import changes, rules
 from floodmark.sinks.delta import nested
-from floodmark.sinks.delta.target import NOTHING_WRITTEN, DeltaTarget, not_written
-from floodmark.sinks.origins import origins
+from floodmark.sinks.delta.target import DeltaTarget, not_written
+from floodmark.sinks.faults import NOTHING_WRITTEN
+from floodmark.sinks.origins import origins_of
 from floodmark.sinks.rules import Target
 
 if TYPE_CHECKING:
@@ -105,12 +106,12 @@ class DeltaSink:
         return self._target.committed(receipt)
 
     def loss(self, receipt: Receipt) -> SinkError | None:
-        """See `Sink.loss`."""
+        """See `RecoverableSink.loss`."""
         return self._target.loss(receipt)
 
-    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
-        """See `Sink.settled`."""
-        return self._target.settled(choice, receipt, next_app_id)
+    def resolved(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+        """See `RecoverableSink.resolved`."""
+        return self._target.resolved(choice, receipt, next_app_id)
 
     def write(self, frame: DataFrame, receipt: Receipt) -> WriteResult:
         """See `Sink.write`; the order of the steps is the guarantee.
@@ -207,7 +208,7 @@ class DeltaSink:
         if self._spec.mode == "merge":
             notes = self._commit_merge(frame, receipt, seen)
         else:
-            rows, notes = rows_to_write(frame, self._spec), {}
+            rows, notes = changes.rows_to_write(frame, self._spec), {}
             added = rules.new_columns(self._spec, frame.columns, seen)
             widens = bool(added or self._new_fields(frame, seen))
             self._save(rows, receipt, seen, widens=widens)
@@ -215,7 +216,7 @@ class DeltaSink:
 
     def _commit_merge(self, frame: DataFrame, receipt: Receipt, seen: Target) -> dict[str, str]:
         spec = self._spec
-        keys = _resolved(spec.keys, frame.columns)
+        keys = changes.spelled(spec.keys, frame.columns)
         loses_order = rules.loses_order(spec, self._windows, frame.columns)
         winners = changes.reduced(
             frame,
@@ -223,7 +224,7 @@ class DeltaSink:
             sequence_by=matching(spec.sequence_by, frame.columns) if spec.sequence_by else None,
             only_upserts=rules.only_upserts(spec),
             keeps_first=rules.keeps_first(spec),
-            origins=origins(self._windows, self._storage),
+            origins=origins_of(self._windows, self._storage),
             tells_equal_rows=loses_order,
         ).persist()
         # Cached: ties are counted and rows merged from one computation of the user's frame.
@@ -305,7 +306,7 @@ class DeltaSink:
 
         Delta does not take it together with rows that are saved by path.
         """
-        by = ", ".join(map(quoted, _resolved(self._spec.cluster_by, columns)))
+        by = ", ".join(map(quoted, changes.spelled(self._spec.cluster_by, columns)))
         self._spark.sql(f"ALTER TABLE delta.{quoted(self._spec.target)} CLUSTER BY ({by})")
 
     def _sort_files(self) -> None:
@@ -335,7 +336,7 @@ class DeltaSink:
         writer = writer.option("delta.enableDeletionVectors", "false")
         for key, value in self._spec.properties:
             writer = writer.option(key, value)
-        partitions = _resolved(self._spec.partition_by, columns)
+        partitions = changes.spelled(self._spec.partition_by, columns)
         return writer.partitionBy(*partitions) if partitions else writer
 
     def _merge(
@@ -343,9 +344,9 @@ class DeltaSink:
     ) -> None:
         from delta.tables import DeltaTable
 
-        keys = _resolved(self._spec.keys, data)
-        known = [column for column in data if _resolved([column], seen.columns)]
-        names = {column: _resolved([column], seen.columns)[0] for column in known}
+        keys = changes.spelled(self._spec.keys, data)
+        known = [column for column in data if changes.spelled([column], seen.columns)]
+        names = {column: changes.spelled([column], seen.columns)[0] for column in known}
         on = " AND ".join(f"t.{quoted(names[k])} <=> s.{quoted(k)}" for k in keys)
         with _receipt_session(self._spark, receipt) as session:
             table = DeltaTable.forPath(session, self._spec.target).alias("t")
@@ -426,7 +427,7 @@ class DeltaSink:
         """The condition under which a row of the frame may replace the target's."""
         if self._spec.sequence_by is None:
             return "true"
-        column = _resolved([self._spec.sequence_by], list(names))[0]
+        column = changes.spelled([self._spec.sequence_by], list(names))[0]
         new, old = f"s.{quoted(column)}", f"t.{quoted(names[column])}"
         return f"({new} >= {old} OR {old} IS NULL)"
 
@@ -489,15 +490,6 @@ def refuse_unsafe_log(spark: SparkSession, spec: WriteSpec, receipt: Receipt) ->
     )
 
 
-def rows_to_write(frame: DataFrame, spec: WriteSpec) -> DataFrame:
-    """The rows of a write that is no merge."""
-    if spec.changes == "latest":
-        return changes.latest(frame, _resolved(spec.keys, frame.columns))
-    if spec.changes == "log":
-        return changes.logged(frame)
-    return frame.select(*map(quoted, rules.data_columns(frame.columns)))
-
-
 @contextmanager
 def _retelling(spec: WriteSpec, receipt: Receipt) -> Iterator[None]:
     """Tell a store that does not take the rows (FM-SINK-019) from an error of the user's frame.
@@ -547,12 +539,6 @@ def _tie_notes(
     ).collect()[0]
     names = ("ties", "tie_example", "mixed", "upstreams")
     return rules.tie_notes(spec, *(row[name] for name in names), loses_order=loses_order)
-
-
-def _resolved(names: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """The columns that the rules have found for these names."""
-    found = [matching(name, columns) for name in names]
-    return [name for name in found if name is not None]
 
 
 def _needs_column_mapping(columns: Sequence[str]) -> bool:

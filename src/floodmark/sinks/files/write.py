@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from floodmark import failpoints
-from floodmark.errors import SinkError
 from floodmark.model.receipt import FILES, Receipt, WriteResult
-from floodmark.model.state import OnLostTarget, SinkDone
+from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import rules
-from floodmark.sinks.delta.write import rows_to_write
+from floodmark.sinks.changes import rows_to_write
 from floodmark.sinks.rules import Target
 
 if TYPE_CHECKING:
@@ -64,14 +63,6 @@ class FileSink:
         """See `Sink.check`."""
         if self.committed(receipt) is None:
             self._admit(frame)
-
-    def loss(self, receipt: Receipt) -> SinkError | None:  # noqa: ARG002 a door
-        """None: whoever removes files is not noticed."""
-        return None
-
-    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
-        """Never asked for, since no loss is ever told."""
-        raise ValueError(f"files are never lost: {choice}, {receipt.app_id}, {next_app_id}")
 
     def write(self, frame: DataFrame, receipt: Receipt) -> WriteResult:
         """Write the rows; how many is not known without reading them again."""

@@ -8,12 +8,12 @@ from floodmark import failpoints
 from floodmark.config.plugins import FileFormat, guarded, origin_of
 from floodmark.errors import SinkError
 from floodmark.model.receipt import FILES, Receipt, WriteResult
-from floodmark.model.state import OnLostTarget, SinkDone
+from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import rules
-from floodmark.sinks.delta.write import rows_to_write
-from floodmark.sinks.files.write import Save
+from floodmark.sinks.changes import rows_to_write
+from floodmark.sinks.files import Save
 from floodmark.sinks.rules import Target
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ def saving_with(plugin: FileFormat) -> Save:
 def called(function: Any, arguments: tuple[Any, ...], where: str) -> Any:
     """What a function of a plug-in gives; whatever it raises becomes FM-SINK-035."""
 
-    def told(found: str) -> SinkError:
+    def failure(found: str) -> SinkError:
         title = f"{origin_of(function)} raised an error"
         return failed(title, where, found, "a function that writes the rows")
 
-    return guarded(function, arguments, told)
+    return guarded(function, arguments, failure)
 
 
 def failed(title: str, where: str, found: str, allowed: str) -> SinkError:
@@ -60,7 +60,7 @@ def failed(title: str, where: str, found: str, allowed: str) -> SinkError:
     )
 
 
-class PluggedSink:
+class PluginSink:
     """Writes frames by a sink of a plug-in: at least once, exactly once where it knows its receipts.
 
     A batch whose write is in the journal is not written again. One that crashed between its rows and
@@ -98,14 +98,6 @@ class PluggedSink:
         is_ours = self._previous is not None
         seen = Target(exists=False, has_rows=is_ours, holds_ours=is_ours)
         rules.check_write(self._spec, self._windows, frame.columns, seen)
-
-    def loss(self, receipt: Receipt) -> SinkError | None:  # noqa: ARG002 a door
-        """None: whoever removes rows is not noticed."""
-        return None
-
-    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
-        """Never asked for, since no loss is ever told."""
-        raise ValueError(f"no loss was told: {choice}, {receipt.app_id}, {next_app_id}")
 
     def write(self, frame: DataFrame, receipt: Receipt) -> WriteResult:
         """Write the rows; how many the sink does not say."""

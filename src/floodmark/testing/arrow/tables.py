@@ -26,10 +26,8 @@ from floodmark.model.receipt import Receipt, WriteResult
 from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import NOTHING_PROCESSED, Settlement, VersionWindow, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
-from floodmark.sinks import rules
-from floodmark.sinks.delta.target import DeltaTarget, not_written
-from floodmark.sinks.origins import Origin, origins
-from floodmark.sinks.rules import Target
+from floodmark.sinks import Origin, Target, origins_of, rules
+from floodmark.sinks.delta import DeltaTarget, not_written
 from floodmark.sources import rows_in
 from floodmark.sources.delta import (
     CHANGE_FIELDS,
@@ -138,12 +136,12 @@ class ArrowSink:
             rules.check_write(self._spec, self._windows, frame.column_names, seen)
 
     def loss(self, receipt: Receipt) -> SinkError | None:
-        """See `Sink.loss`."""
+        """See `RecoverableSink.loss`."""
         return self._target.loss(receipt)
 
-    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
-        """See `Sink.settled`."""
-        return self._target.settled(choice, receipt, next_app_id)
+    def resolved(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+        """See `RecoverableSink.resolved`."""
+        return self._target.resolved(choice, receipt, next_app_id)
 
     def write(self, frame: pa.Table, receipt: Receipt) -> WriteResult:
         """See `Sink.write`; a commit that lost a race is decided anew, by compare-and-swap."""
@@ -241,7 +239,7 @@ class ArrowSink:
         rows = frame.to_pylist()
         if rules.only_upserts(spec):
             rows = [r for r in rows if r.get(_TYPE, "insert") in ("insert", "update_postimage")]
-        owners = origins(self._windows, self._storage) if spec.mode == "merge" else ()
+        owners = origins_of(self._windows, self._storage) if spec.mode == "merge" else ()
         if _VERSION not in columns:
             owners = ()
         owner = _owner(owners, has_time=_TIMESTAMP in columns)
