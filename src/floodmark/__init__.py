@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from floodmark.sinks import deletes, upserts
     from floodmark.sinks.delta import stream_merge
     from floodmark.stream import Stream
-    from floodmark.transforms.registry import transform
+    from floodmark.transforms import transform
 
 __version__ = "0.1.0"
 
@@ -41,7 +41,7 @@ _HOMES = {
     "sink": "floodmark.config.plugins",
     "source": "floodmark.config.plugins",
     "stream_merge": "floodmark.sinks.delta",
-    "transform": "floodmark.transforms.registry",
+    "transform": "floodmark.transforms",
     "upserts": "floodmark.sinks",
 }
 

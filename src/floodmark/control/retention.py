@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 
 from floodmark import failpoints
 from floodmark.control.delta import HIDDEN, unreadable
-from floodmark.deltalog import Storage
-from floodmark.deltalog.storage import Entry
+from floodmark.deltalog import Entry, Storage
 from floodmark.model.clock import epoch_micros
 
 HOUR = 3_600.0

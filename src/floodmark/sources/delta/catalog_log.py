@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from floodmark.deltalog import absolute
-from floodmark.deltalog.schema import fingerprint
+from floodmark.deltalog import absolute, fingerprint
 from floodmark.engines.catalog import identifier
 from floodmark.errors import SourceError
 from floodmark.model.delta import ChangeKind, SnapshotSize, TableFacts, VersionFacts
