@@ -24,9 +24,9 @@ from tests.support.node_projects import open_project
 from tests.support.outsides import ALONE, ON_ARROW
 
 import floodmark as fm
-from floodmark.control.archive import AGING
-from floodmark.control.reading import read_published
-from floodmark.control.tables import TABLES
+from floodmark.control.published.archive import AGING
+from floodmark.control.published.reading import read_published
+from floodmark.control.published.tables import TABLES
 from floodmark.deltalog import Storage
 from floodmark.engines.kafka import Record
 from floodmark.errors import FloodmarkError, StreamError

@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import floodmark as fm
-from floodmark.control.reading import read_published
+from floodmark.control.published.reading import read_published
 from floodmark.coordinator import Outside
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.model.state import SinkDone

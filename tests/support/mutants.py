@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 from tests.support.world import SimLog, SimSink
 
-from floodmark.control import fold, journal, operations, resetting, upkeep
-from floodmark.control.events import (
+from floodmark.control import operations, resetting
+from floodmark.control.events.bodies import (
     Advanced,
     Body,
     Cancelled,
@@ -27,8 +27,11 @@ from floodmark.control.events import (
     Reset,
     Succeeded,
 )
-from floodmark.control.fold import RULES, Rule
+from floodmark.control.journal import journal
+from floodmark.control.rules import folding as fold
 from floodmark.control.rules import pipelines, plans, runs, snapshots
+from floodmark.control.rules.folding import RULES, Rule
+from floodmark.control.upkeep import upkeep
 from floodmark.coordinator import Coordinator, running, store
 from floodmark.finalize import held
 from floodmark.model.receipt import WriteResult, forward_app_id

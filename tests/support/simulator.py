@@ -40,7 +40,7 @@ from tests.support.world import (
     coordinator_in,
 )
 
-from floodmark.control.upkeep import compact
+from floodmark.control.upkeep.upkeep import compact
 from floodmark.coordinator import Coordinator
 from floodmark.errors import FencedError, FloodmarkError
 from floodmark.model.results import Batch

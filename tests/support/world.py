@@ -21,10 +21,10 @@ from tests.support.targets import SimTargets, target_of
 from tests.support.truth import Truth
 
 from floodmark.control import ControlReader
-from floodmark.control.events import Event
-from floodmark.control.fold import Apply, apply
+from floodmark.control.events.bodies import Event
 from floodmark.control.heartbeats import Pulse
-from floodmark.control.journal import CommitConflict, CommitUnknown, Tail
+from floodmark.control.journal.journal import CommitConflict, CommitUnknown, Tail
+from floodmark.control.rules.folding import Apply, apply
 from floodmark.coordinator import Coordinator, Outside
 from floodmark.deltalog import Storage
 from floodmark.errors import SinkError, SourceError

@@ -87,11 +87,11 @@ LIMITED_BY = {
     ),
     "delta-rs: its object store gives a request up after 30 s and retries after 3 minutes"
     " (storage_options timeout, retry_timeout); a local disk answers or fails": (
-        "control/archive.py *",
-        "control/delta.py *",
-        "control/projections.py *",
-        "control/reading.py *",
-        "control/retention.py DeltaTable",
+        "control/published/archive.py *",
+        "control/journal/delta.py *",
+        "control/published/projections.py *",
+        "control/published/reading.py *",
+        "control/upkeep/retention.py DeltaTable",
         "sources/delta/delta_rs.py *",
         "sources/cursor/sql/own_values.py *",
         "sources/time/probe.py *",
@@ -111,7 +111,7 @@ LIMITED_BY = {
     ),
     "a lock of this process, held while files of the control store are read and written: as delta-rs": (
         "control/heartbeats.py with _guard",
-        "control/journal.py with _guard",
+        "control/journal/journal.py with _guard",
         "coordinator/store.py with _opening",
     ),
     "timeout: of the connection, for each request as a whole (http._TimeLimit)": (
@@ -119,7 +119,7 @@ LIMITED_BY = {
         "sources/http/api.py super.connect",
     ),
     "MAX_ATTEMPTS of the journal (FM-CONTROL-009); a commit as delta-rs": (
-        "control/upkeep.py *compact",
+        "control/upkeep/upkeep.py *compact",
         "coordinator/*.py *.commit",
         "finalize/__init__.py store.commit",
         "run/leases.py *.commit",

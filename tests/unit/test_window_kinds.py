@@ -29,7 +29,7 @@ MAY_READ_TEXT = {
     "control/recovery.py": "what commits of targets say about their windows",
 }
 MAY_SHOW_TEXT = {
-    "control/tables.py": "the published tables",
+    "control/published/tables.py": "the published tables",
     "control/rules/plans.py": "what a refused plan says",
     "cli/documents.py": "the JSON of commands",
     "cli/screens.py": "whether a gap, as commands give it, has versions",

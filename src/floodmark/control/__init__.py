@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from floodmark.control.events import Body, Event
+from floodmark.control.events.bodies import Body, Event
 from floodmark.model.state import State
 
 Decide = Callable[[State], Sequence[Body]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Event,
 )
 from floodmark.control.history import all_events

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from floodmark import failpoints
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Body,
     Planned,
     Registered,
@@ -319,8 +319,8 @@ class Planning(Store):
         prober: Prober,
     ) -> tuple[State, list[Body]]:
         """The state with these pipelines registered, and what has to be journaled for that."""
-        from floodmark.control.fold import fold
-        from floodmark.control.journal import number_events
+        from floodmark.control.journal.journal import number_events
+        from floodmark.control.rules.folding import fold
 
         journaled: list[Body] = []
         for pipeline, upstreams in (registry or {}).items():

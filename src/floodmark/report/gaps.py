@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from floodmark.control import ControlReader
-from floodmark.control.events import Event
+from floodmark.control.events.bodies import Event
 from floodmark.control.history import all_events
 from floodmark.deltalog import Storage
 from floodmark.model.file_marks import AnyMark

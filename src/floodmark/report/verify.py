@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from floodmark.control import ControlReader
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Advanced,
     Amended,
     Body,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from floodmark.control import ControlStore
-from floodmark.control.events import Body, Leased
+from floodmark.control.events.bodies import Body, Leased
 from floodmark.control.heartbeats import Heartbeats, Pulse
 from floodmark.control.operations import running
 from floodmark.control.rules.parts import is_paused

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
 from floodmark.control import ControlStore
-from floodmark.control.events import Failed, Succeeded
+from floodmark.control.events.bodies import Failed, Succeeded
 from floodmark.control.heartbeats import PulseFactory
 from floodmark.errors import MAX_TEXT, FencedError, FloodmarkError, RunError, SourceError
 from floodmark.model.arguments import fits

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from floodmark import failpoints
-from floodmark.control.delta import HIDDEN, unreadable
+from floodmark.control.journal.delta import HIDDEN, unreadable
 from floodmark.deltalog import Entry, Storage
 from floodmark.model.clock import epoch_micros
 

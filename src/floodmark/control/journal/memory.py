@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from floodmark.control.events import Event
-from floodmark.control.journal import CommitConflict, Tail
+from floodmark.control.events.bodies import Event
+from floodmark.control.journal.journal import CommitConflict, Tail
 
 
 class MemoryEventLog:

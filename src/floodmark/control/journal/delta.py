@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from floodmark import failpoints
 from floodmark.control import columns
-from floodmark.control.events import Event, decode, encode
-from floodmark.control.journal import (
+from floodmark.control.events.bodies import Event, decode, encode
+from floodmark.control.journal.journal import (
     FORMAT_VERSION,
     CommitConflict,
     CommitReplaced,

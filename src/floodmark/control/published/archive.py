@@ -25,11 +25,11 @@ import pyarrow as pa
 
 from floodmark import failpoints
 from floodmark.control import columns
-from floodmark.control.delta import unreadable
+from floodmark.control.journal.delta import unreadable
 from floodmark.control.owners import refuse_obstacles
-from floodmark.control.projections import CHECKPOINTS, IsArchived, Projector
-from floodmark.control.reading import MARKER, read_published
-from floodmark.control.tables import TABLES, PublishedTable
+from floodmark.control.published.projections import CHECKPOINTS, IsArchived, Projector
+from floodmark.control.published.reading import MARKER, read_published
+from floodmark.control.published.tables import TABLES, PublishedTable
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ControlError
 from floodmark.model.clock import epoch_micros

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.control.delta import unreadable
+from floodmark.control.journal.delta import unreadable
 from floodmark.deltalog import Storage
 
 MARKER = "projection"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Advanced,
     Amended,
     Cancelled,

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from floodmark.control.archive import (
+from floodmark.control.events.bodies import Event, Snapshot
+from floodmark.control.journal.delta import DeltaEventLog
+from floodmark.control.journal.journal import CommitConflict, CommitUnknown, new_op_id
+from floodmark.control.published.archive import (
     FOLDER,
     Policy,
     archive_rows,
     batches_inside,
     refuse_unfit,
 )
-from floodmark.control.delta import DeltaEventLog
-from floodmark.control.events import Event, Snapshot
-from floodmark.control.fold import fold
-from floodmark.control.journal import CommitConflict, CommitUnknown, new_op_id
-from floodmark.control.projections import Projector
-from floodmark.control.retention import Removed, remove_heartbeats, remove_unneeded
+from floodmark.control.published.projections import Projector
+from floodmark.control.published.tables import TABLES
+from floodmark.control.rules.folding import fold
 from floodmark.control.rules.snapshots import snapshot_of
-from floodmark.control.tables import TABLES
 from floodmark.control.turns import alone
+from floodmark.control.upkeep.retention import Removed, remove_heartbeats, remove_unneeded
 from floodmark.deltalog import Storage
 from floodmark.errors import ConfigError
 from floodmark.model.results import Upkeep

@@ -22,11 +22,11 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark import failpoints
-from floodmark.control import tables
-from floodmark.control.events import Event
+from floodmark.control.events.bodies import Event
 from floodmark.control.owners import changed_by_others, refuse_obstacles
-from floodmark.control.reading import MARKER, read_published
-from floodmark.control.tables import PublishedTable
+from floodmark.control.published import tables
+from floodmark.control.published.reading import MARKER, read_published
+from floodmark.control.published.tables import PublishedTable
 from floodmark.deltalog import DeltaLog, Storage, is_local, write_problem
 from floodmark.errors import ControlError
 from floodmark.model.state import State

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark.control import columns
-from floodmark.control.events import Event, Paused, Removed, encode
+from floodmark.control.events.bodies import Event, Paused, Removed, encode
 from floodmark.model.state import PlannedBatch, Run, State
 
 _TIME = pa.timestamp("us", "UTC")

@@ -1,0 +1,1 @@
+"""The events of the journal: what can happen to a control store."""

@@ -1,0 +1,1 @@
+"""The journal: every event, committed by compare-and-swap."""

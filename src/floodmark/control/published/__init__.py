@@ -1,0 +1,1 @@
+"""The published tables: what the journal says, as rows."""

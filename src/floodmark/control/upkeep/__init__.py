@@ -1,0 +1,1 @@
+"""Keeping a control store quick and small."""
