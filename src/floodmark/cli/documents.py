@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from floodmark.control.events.bodies import Event
+    from floodmark.control.events import Event
     from floodmark.coordinator import Coordinator
     from floodmark.model.results import Batch, Finalized, Finding, Gap, Held, Lag, RunResult, Stuck
     from floodmark.model.state import PlannedBatch

@@ -14,7 +14,7 @@ from floodmark.model.marks import TimeMark, numbered
 from floodmark.model.names import NOT_RESOLVED, is_of_project
 
 if TYPE_CHECKING:
-    from floodmark.control.events.bodies import Event
+    from floodmark.control.events import Event
     from floodmark.errors import FloodmarkError
     from floodmark.model.results import Batch, Finalized, Finding, Gap, Held, Lag, RunResult, Stuck
     from floodmark.model.state import PlannedBatch

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from floodmark.control.events.bodies import (
-    Event,
-)
-from floodmark.control.history import all_events
+from floodmark.control import all_events
+from floodmark.control.events import Event
 from floodmark.coordinator.store import Store
 from floodmark.model.results import (
     Batch,

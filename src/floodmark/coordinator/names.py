@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from floodmark.control.events.bodies import Body, Moved, Named
-from floodmark.control.journal.journal import Journal
+from floodmark.control.events import Body, Moved, Named
+from floodmark.control.journal import Journal
 from floodmark.deltalog import absolute
 from floodmark.model.names import is_catalog_name, is_of_project
 from floodmark.model.state import State, TableName

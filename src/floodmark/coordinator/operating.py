@@ -8,20 +8,11 @@ from dataclasses import replace
 from datetime import date, timedelta
 from typing import get_args
 
-from floodmark.control import operations
-from floodmark.control.events.bodies import (
-    Body,
-    Event,
-    Planned,
-    Reset,
-)
-from floodmark.control.history import all_events
-from floodmark.control.journal.journal import number_events
-from floodmark.control.published.projections import Projector
-from floodmark.control.registry import (
-    refuse_odd_name,
-)
-from floodmark.control.rules.folding import fold
+from floodmark.control import all_events, operations, refuse_odd_name
+from floodmark.control.events import Body, Event, Planned, Reset
+from floodmark.control.journal import number_events
+from floodmark.control.published import Projector
+from floodmark.control.rules import fold
 from floodmark.coordinator.store import Store
 from floodmark.deltalog import absolute
 from floodmark.errors import SourceError
@@ -267,8 +258,7 @@ class Operating(Store):
         what is left. Raises FM-CONTROL-001 if there is no store, FM-CONTROL-031 if the archive is
         another store's, FM-CONTROL-032 if it cannot be written, FM-CONTROL-033 if it has lost rows.
         """
-        from floodmark.control.upkeep.retention import SAFE_SECONDS
-        from floodmark.control.upkeep.upkeep import keep_up, refuse_short
+        from floodmark.control.upkeep import SAFE_SECONDS, keep_up, refuse_short
         from floodmark.model.durations import seconds_of
         from floodmark.sources.files import FileLists
 

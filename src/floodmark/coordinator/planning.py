@@ -8,18 +8,14 @@ from dataclasses import replace
 from functools import partial
 
 from floodmark import failpoints
-from floodmark.control.events.bodies import (
-    Body,
-    Planned,
-    Registered,
-)
-from floodmark.control.registry import (
+from floodmark.control import (
     definition_hash,
     known_pipeline,
     refuse_odd_name,
     registration,
     with_baseline,
 )
+from floodmark.control.events import Body, Planned, Registered
 from floodmark.coordinator.probing import Prober
 from floodmark.coordinator.store import Store
 from floodmark.errors import ConfigError
@@ -319,8 +315,8 @@ class Planning(Store):
         prober: Prober,
     ) -> tuple[State, list[Body]]:
         """The state with these pipelines registered, and what has to be journaled for that."""
-        from floodmark.control.journal.journal import number_events
-        from floodmark.control.rules.folding import fold
+        from floodmark.control.journal import number_events
+        from floodmark.control.rules import fold
 
         journaled: list[Body] = []
         for pipeline, upstreams in (registry or {}).items():

@@ -6,12 +6,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
-from floodmark.control.events.bodies import (
-    Body,
-    Cancelled,
-)
-from floodmark.control.journal.journal import Journal
-from floodmark.control.refusals import cannot_cancel
+from floodmark.control import cannot_cancel
+from floodmark.control.events import Body, Cancelled
+from floodmark.control.journal import Journal
 from floodmark.coordinator.store import Store
 from floodmark.errors import ConfigError, ControlError
 from floodmark.finalize import advance_watermarks

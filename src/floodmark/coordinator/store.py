@@ -11,14 +11,10 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from floodmark.control.events.bodies import Body, Created
-from floodmark.control.heartbeats import FileHeartbeats, Pulse
-from floodmark.control.history import past_batch
-from floodmark.control.journal.delta import DeltaEventLog
-from floodmark.control.journal.journal import Journal
-from floodmark.control.published.projections import Projector
-from floodmark.control.publishing import Publisher, TablePublisher
-from floodmark.control.refusals import no_store, refuse_unfit_place
+from floodmark.control import FileHeartbeats, Publisher, Pulse, TablePublisher, no_store, past_batch, refuse_unfit_place
+from floodmark.control.events import Body, Created
+from floodmark.control.journal import DeltaEventLog, Journal
+from floodmark.control.published import Projector
 from floodmark.coordinator.names import Names
 from floodmark.coordinator.outside import Outside
 from floodmark.coordinator.probing import Prober, UpstreamProber
@@ -237,7 +233,7 @@ class Store:
 
     def _reader_or_empty(self) -> Journal:
         """The store for a preview: an empty one where none was created yet."""
-        from floodmark.control.journal.memory import MemoryEventLog
+        from floodmark.control.journal import MemoryEventLog
 
         if self._store is None and not self._log.exists():
             return Journal(MemoryEventLog(), actor=self.actor, clock=self._clock)

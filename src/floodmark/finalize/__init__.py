@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from floodmark import failpoints
 from floodmark.control import ControlStore
-from floodmark.control.events.bodies import Advanced, Body
+from floodmark.control.events import Advanced, Body
 from floodmark.model.results import Finalized, Held
 from floodmark.model.state import PlannedBatch, State
 

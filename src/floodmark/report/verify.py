@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from floodmark.control import ControlReader
-from floodmark.control.events.bodies import (
+from floodmark.control import ControlReader, all_events
+from floodmark.control.events import (
     Advanced,
     Amended,
     Body,
@@ -33,7 +33,6 @@ from floodmark.control.events.bodies import (
     Succeeded,
     TargetSettled,
 )
-from floodmark.control.history import all_events
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import VersionFacts

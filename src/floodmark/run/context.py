@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from floodmark import failpoints
-from floodmark.control.events.bodies import Amended, SinkWritten, TargetSettled
+from floodmark.control.events import Amended, SinkWritten, TargetSettled
 from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.errors import ConfigError, RunError, SinkError
 from floodmark.model.arguments import checks_call

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 
 from floodmark import failpoints
-from floodmark.control.events.bodies import Body, Frozen
+from floodmark.control.events import Body, Frozen
 from floodmark.model.state import Run, State
 from floodmark.model.times import with_end
 from floodmark.model.upstream import DEFAULT_OPTIONS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from floodmark.control.events.bodies import Body, Failed, Leased, Succeeded
+from floodmark.control.events import Body, Failed, Leased, Succeeded
 from floodmark.errors import MAX_TEXT, ControlError
 from floodmark.model.results import Metrics
 from floodmark.model.state import Holder, Run, State

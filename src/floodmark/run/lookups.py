@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from floodmark.control.events.bodies import Amended
+from floodmark.control.events import Amended
 from floodmark.errors import RunError, SourceError
 from floodmark.model.window import Settlement, Window
 from floodmark.run.context import Run

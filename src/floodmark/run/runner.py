@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
-from floodmark.control import ControlStore
-from floodmark.control.events.bodies import Failed, Succeeded
-from floodmark.control.heartbeats import PulseFactory
+from floodmark.control import ControlStore, PulseFactory
+from floodmark.control.events import Failed, Succeeded
 from floodmark.errors import MAX_TEXT, FencedError, FloodmarkError, RunError, SourceError
 from floodmark.model.arguments import fits
 from floodmark.model.clock import Clock

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from floodmark.control import Decide
 from floodmark.control.events.bodies import Body, Event
 from floodmark.control.rules.folding import Apply, apply, fold
+from floodmark.control.store import Decide
 from floodmark.errors import ControlError
 from floodmark.model.clock import Clock, SystemClock
 from floodmark.model.ids import RandomIds
