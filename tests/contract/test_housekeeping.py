@@ -25,7 +25,7 @@ from tests.contract.housekeeping import (
 
 import floodmark as fm
 from floodmark import failpoints
-from floodmark.control.journal.journal import delta
+from floodmark.control.journal import delta
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ControlError, FloodmarkError, StreamError
 from floodmark.model.receipt import commit_metadata

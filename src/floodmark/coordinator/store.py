@@ -11,7 +11,15 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from floodmark.control import FileHeartbeats, Publisher, Pulse, TablePublisher, no_store, past_batch, refuse_unfit_place
+from floodmark.control import (
+    FileHeartbeats,
+    Publisher,
+    Pulse,
+    TablePublisher,
+    no_store,
+    past_batch,
+    refuse_unfit_place,
+)
 from floodmark.control.events import Body, Created
 from floodmark.control.journal import DeltaEventLog, Journal
 from floodmark.control.published import Projector
