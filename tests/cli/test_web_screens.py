@@ -10,7 +10,7 @@ import pytest
 from tests.support.web import Asked, Said, WebServer
 
 from floodmark.cli.main import main
-from floodmark.sources import http
+from floodmark.sources.http import api as http
 
 PROJECT = """\
 project: money

@@ -24,9 +24,9 @@ from tests.support.node_projects import open_project
 from tests.support.outsides import ALONE, ON_ARROW
 
 import floodmark as fm
-from floodmark.control.archive import AGING
-from floodmark.control.reading import read_published
-from floodmark.control.tables import TABLES
+from floodmark.control.published.archive import AGING
+from floodmark.control.published.reading import read_published
+from floodmark.control.published.tables import TABLES
 from floodmark.deltalog import Storage
 from floodmark.engines.kafka import Record
 from floodmark.errors import FloodmarkError, StreamError
@@ -35,8 +35,8 @@ from floodmark.model.offsets import Offsets
 from floodmark.model.receipt import Receipt
 from floodmark.model.write import WriteSpec
 from floodmark.project import Project
-from floodmark.sinks.delta import DeltaSink
-from floodmark.sinks.streams import last_write
+from floodmark.sinks.delta import last_stream_write
+from floodmark.sinks.delta.write import DeltaSink
 from floodmark.streaming.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
 from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS, OUTBOX, DeltaLedger
 from floodmark.streaming.delta_letters import LetterTable
@@ -193,7 +193,10 @@ class Streamed:
 
     def save(self, path: str, rows: pa.Table, receipt: Receipt) -> None:
         """A commit as streaming.delta_writing makes it."""
-        spec, previous = WriteSpec(path, "append", "s"), last_write(path, receipt.app_id, Storage())
+        spec, previous = (
+            WriteSpec(path, "append", "s"),
+            last_stream_write(path, receipt.app_id, Storage()),
+        )
         if self.spark is None:
             ArrowSink(spec, (), previous).write(rows, receipt)
         else:

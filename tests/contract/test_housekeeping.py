@@ -27,7 +27,7 @@ from tests.contract.housekeeping import (
 
 import floodmark as fm
 from floodmark import failpoints
-from floodmark.control import delta
+from floodmark.control.journal import delta
 from floodmark.deltalog import RETENTION_RULE, DeltaLog, Storage
 from floodmark.errors import ControlError, FloodmarkError, StreamError
 from floodmark.model.receipt import commit_metadata

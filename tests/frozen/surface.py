@@ -151,7 +151,7 @@ def journal() -> Names:
     """The payload of each kind of event: its fields, and which of them are always there."""
     from pydantic import TypeAdapter
 
-    from floodmark.control import events
+    from floodmark.control.events import bodies as events
 
     bodies = [c for _, c in inspect.getmembers(events, inspect.isclass) if hasattr(c, "kind")]
     schemas = {c.kind: TypeAdapter(c).json_schema() for c in bodies if isinstance(c.kind, str)}
@@ -205,7 +205,7 @@ def words() -> Names:
 
 def control_tables() -> Names:
     """The published tables with the types of their columns."""
-    from floodmark.control.tables import TABLES
+    from floodmark.control.published.tables import TABLES
 
     return {t.name: {field.name: str(field.type) for field in t.schema} for t in TABLES}
 

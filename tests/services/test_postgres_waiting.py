@@ -21,8 +21,8 @@ from floodmark.postgres import connector, cursor_of, sqlstate
 from floodmark.run.runner import error_text
 from floodmark.sinks.postgres import PostgresSink
 from floodmark.sinks.postgres_target import PostgresTarget, lock
-from floodmark.sources.sql.probes import ask_postgres
-from floodmark.sources.sql.queries import SqlRelation
+from floodmark.sources.cursor.sql.probes import ask_postgres
+from floodmark.sources.cursor.sql.queries import SqlRelation
 
 pytestmark = pytest.mark.postgres
 

@@ -20,13 +20,13 @@ from floodmark.errors import SetupError, SourceError
 from floodmark.model.cursor_marks import CursorMark, mark_of
 from floodmark.model.sql_names import qualified, quoted_for
 from floodmark.postgres import connector
-from floodmark.sources import jdbc
-from floodmark.sources.sql.edge_frames import Identity
-from floodmark.sources.sql.literals import literal
-from floodmark.sources.sql.parameters import bound
-from floodmark.sources.sql.parts import Parts
-from floodmark.sources.sql.probes import probe_postgres
-from floodmark.sources.sql.queries import SqlRelation
+from floodmark.sources.cursor import jdbc
+from floodmark.sources.cursor.edges import Identity
+from floodmark.sources.cursor.sql.literals import literal
+from floodmark.sources.cursor.sql.parameters import bound
+from floodmark.sources.cursor.sql.parts import Parts
+from floodmark.sources.cursor.sql.probes import probe_postgres
+from floodmark.sources.cursor.sql.queries import SqlRelation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 from tests.properties.edge_model import Edge, Row, fresh, next_edge
 
 from floodmark.errors import SourceError
-from floodmark.sources.sql.edge_frames import Identity, applied_rows, edge_left_by, fresh_rows
+from floodmark.sources.cursor.edges import Identity, applied_rows, edge_left_by, fresh_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,8 +19,8 @@ from tests.support.windows import planned_window
 from floodmark.deltalog import RETENTION_RULE
 from floodmark.errors import SourceError
 from floodmark.model.window import VersionWindow
-from floodmark.sources import old_versions
-from floodmark.sources.delta import DeltaSource
+from floodmark.sources.delta import old_versions
+from floodmark.sources.delta.read import DeltaSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

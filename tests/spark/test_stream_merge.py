@@ -24,8 +24,8 @@ from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ConfigError, SinkError
 from floodmark.model.receipt import Receipt
 from floodmark.model.write import WriteSpec
-from floodmark.sinks.delta import DeltaSink, refuse_unsafe_log
-from floodmark.sinks.streams import QUERY_ID, _metadata, last_write
+from floodmark.sinks.delta.streams import QUERY_ID, _metadata, last_stream_write
+from floodmark.sinks.delta.write import DeltaSink, refuse_unsafe_log
 from floodmark.testing.arrow import ArrowSink
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class MergedStream(DeltaFolder):
             app_id = f"floodmark/stream/s/{self.query}"
             receipt = Receipt(app_id, batch_id, _metadata("s", app_id, batch_id))
             spec = WriteSpec(str(self.path), "merge", "s", keys=("n",))
-            known = last_write(str(self.path), app_id, Storage())
+            known = last_stream_write(str(self.path), app_id, Storage())
             ArrowSink(spec, (), known).write(
                 pa.table({"n": pa.array(numbers, pa.int64())}), receipt
             )

@@ -17,14 +17,13 @@ from tests.support.sessions import SMALL
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import mark_of
-from floodmark.sources import jdbc
-from floodmark.sources.answers import Answers, Question
-from floodmark.sources.file_lists import FileFacts, FileLists
-from floodmark.sources.files import FileReader
-from floodmark.sources.http import Api
-from floodmark.sources.sql.parts import Parts
-from floodmark.sources.sql.queries import Bounds, SqlRelation
-from floodmark.sources.sql.reader import SqlReader
+from floodmark.sources.cursor import jdbc
+from floodmark.sources.cursor.database import SqlReader
+from floodmark.sources.cursor.sql.parts import Parts
+from floodmark.sources.cursor.sql.queries import Bounds, SqlRelation
+from floodmark.sources.files import FileReader, FileRows
+from floodmark.sources.files.lists import FileFacts, FileLists
+from floodmark.sources.http import Answers, Api, Question
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -151,7 +150,7 @@ def answer(spark: SparkSession, folder: Path, content: str, count: int) -> DataF
 def frame_of(spark: SparkSession, folder: Path, form: str) -> DataFrame:
     lists = FileLists(str(folder / "_control"), Storage())
     reader = FileReader("files://in", str(folder), "*", form, lists, Storage(), DDL)
-    return reader.frame(spark, {"a": FileFacts((folder / "a").stat().st_size, 0)})
+    return FileRows(reader).frame(spark, {"a": FileFacts((folder / "a").stat().st_size, 0)})
 
 
 def arrow(ats: list[datetime], first: int) -> pa.Table:

@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 from tests.support.world import SimLog, SimSink
 
-from floodmark.control import fold, journal, operations, resetting, upkeep
-from floodmark.control.events import (
+from floodmark.control import operations, resetting
+from floodmark.control.events.bodies import (
     Advanced,
     Body,
     Cancelled,
@@ -27,8 +27,11 @@ from floodmark.control.events import (
     Reset,
     Succeeded,
 )
-from floodmark.control.fold import RULES, Rule
+from floodmark.control.journal import journal
+from floodmark.control.rules import folding as fold
 from floodmark.control.rules import pipelines, plans, runs, snapshots
+from floodmark.control.rules.folding import RULES, Rule
+from floodmark.control.upkeep import upkeep
 from floodmark.coordinator import Coordinator, running, store
 from floodmark.finalize import held
 from floodmark.model.receipt import WriteResult, forward_app_id
@@ -42,7 +45,8 @@ from floodmark.plan import planner, seeds
 from floodmark.plan.windows import next_window as next_window_as_it_is
 from floodmark.run import context, deferred, leases, lost_ranges, runner
 from floodmark.run.deferred import freeze_ends
-from floodmark.sinks.target import DeltaTarget
+from floodmark.sinks.delta.target import DeltaTarget
+from floodmark.sources import LookSpec
 
 Patch = tuple[Any, str, Any]
 """Where, which attribute, what instead."""
@@ -465,7 +469,7 @@ def deferred_end_is_read_before_it_is_frozen() -> list[Patch]:
     def read(self: Any, run: Any, engine: Any) -> Any:
         source = engine.source()
         run.windows = tuple(
-            with_end(w, source.look(w, self.clock.now(), None), DEFAULT_OPTIONS)
+            with_end(w, source.look(w, LookSpec(self.clock.now())), DEFAULT_OPTIONS)
             if w.deferred
             else w
             for w in run.windows
@@ -561,7 +565,7 @@ def lost_range_is_read_in_another_way_without_saying_so() -> list[Patch]:
     def settle(lease: Any, engine: Any, choice: Any, _: Any) -> None:
         batch, pipeline = lease.ensure_held().batches[lease.run.batch_id], lease.run.pipeline
         for upstream in batch.upstreams_of(pipeline):
-            other = engine.source().settled(batch.window_for(pipeline, upstream), choice)
+            other = engine.source().resolved(batch.window_for(pipeline, upstream), choice)
             unsaid.update({(batch.batch_id, pipeline, upstream): other} if other else {})
 
     def window_for(self: PlannedBatch, pipeline: str, upstream: str) -> Window:
@@ -602,12 +606,12 @@ def rebuilt_target_gets_the_rows_of_the_batch_only() -> list[Patch]:
 
 
 @mutant
-def settled_target_keeps_its_receipts() -> list[Patch]:
-    def settled(self: SimSink, choice: Any, receipt: Any, _: str) -> Any:
+def resolved_target_keeps_its_receipts() -> list[Patch]:
+    def resolved(self: SimSink, choice: Any, receipt: Any, _: str) -> Any:
         return original(self, choice, receipt, receipt.app_id)
 
-    original = SimSink.settled
-    return [(SimSink, "settled", settled)]
+    original = SimSink.resolved
+    return [(SimSink, "resolved", resolved)]
 
 
 # Finalizing ---------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from tests.support.world import (
     coordinator_in,
 )
 
-from floodmark.control.upkeep import compact
+from floodmark.control.upkeep.upkeep import compact
 from floodmark.coordinator import Coordinator
 from floodmark.errors import FencedError, FloodmarkError
 from floodmark.model.results import Batch
@@ -48,7 +48,6 @@ from floodmark.model.state import PlannedBatch, State
 from floodmark.model.upstream import Upstream
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
-from floodmark.sources.counts import is_counted
 
 UPSTREAMS = ("/u/a", "/u/b", "/u/c", WITHOUT_VERSIONS)
 PROJECT = (
@@ -351,7 +350,7 @@ def function_of(actor: Actor, pipeline: str) -> Callable[[Any, Any], None]:
             counts = [
                 OtherRows(window)
                 for window in inputs.values()
-                if is_counted(window) and world.happens(0.02)
+                if window.is_counted and world.happens(0.02)
             ]
             make = partial(Frame, pipeline, name, dict(inputs))
             run.write_spec(WriteSpec(target, "append", name), make, counts=counts)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from floodmark.model.state import PlannedBatch
     from floodmark.model.window import Caution, Window
     from floodmark.project import BatchOutcome, PipelineOutcome, RunSummary, ScopePlan
-    from floodmark.report.metrics import Sample
+    from floodmark.report import Sample
 
 Document = dict[str, Any]
 

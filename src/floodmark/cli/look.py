@@ -77,7 +77,7 @@ def lag(
     stuck_after: StuckAfter = "1d",
 ) -> int:
     """Show how far each upstream is behind, and what holds it."""
-    from floodmark.report.lag import is_above
+    from floodmark.report import is_above
 
     threshold = _threshold(fail_above)
     if missing := _missing_store(call):

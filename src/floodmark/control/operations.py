@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from floodmark.control.events import Body, Paused, Refreshed, Removed, Renamed, Resumed
+from floodmark.control.events.bodies import Body, Paused, Refreshed, Removed, Renamed, Resumed
 from floodmark.control.rules.pipelines import unread_without
 from floodmark.errors import ControlError, UnknownNameError
 from floodmark.model.names import choices

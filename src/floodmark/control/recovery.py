@@ -16,7 +16,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from floodmark.control.events import Rebuilt
+from floodmark.control.events.bodies import Rebuilt
 from floodmark.control.registry import definition_hash
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.deltalog import DeltaLog, Storage

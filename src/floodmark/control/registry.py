@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 
-from floodmark.control.events import Body, Registered
+from floodmark.control.events.bodies import Body, Registered
 from floodmark.errors import ConfigError, ControlError, UnknownNameError
 from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE, choices
 from floodmark.model.state import State

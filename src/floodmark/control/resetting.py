@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date
 from typing import Protocol
 
-from floodmark.control.events import Body, Reset
+from floodmark.control.events.bodies import Body, Reset
 from floodmark.errors import ConfigError, ControlError, UnknownNameError
 from floodmark.model import marks
 from floodmark.model.delta import TableFacts

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from floodmark.control.events import (
-    Event,
-)
-from floodmark.control.history import all_events
+from floodmark.control import all_events
+from floodmark.control.events import Event
 from floodmark.coordinator.store import Store
 from floodmark.model.results import (
     Batch,
@@ -25,7 +23,7 @@ from floodmark.model.state import (
 )
 
 if TYPE_CHECKING:
-    from floodmark.report.metrics import Sample
+    from floodmark.report import Sample
 
 
 class Looking(Store):
@@ -72,7 +70,7 @@ class Looking(Store):
 
     def lag(self) -> tuple[Lag, ...]:
         """How far each upstream is behind, worst first, and what holds it."""
-        from floodmark.report.lag import lag_of
+        from floodmark.report import lag_of
 
         return lag_of(self._reader(), self.storage, self._clock.now(), self._look_for_report)
 
@@ -81,20 +79,20 @@ class Looking(Store):
         RUNNING by a process of this host that is gone.
         """
         from floodmark.model.durations import seconds_of
-        from floodmark.report.watch import stuck_batches
+        from floodmark.report import stuck_batches
 
         seconds = seconds_of(after) if isinstance(after, str) else float(after)
         return stuck_batches(self.state(), self._clock.now(), self.outside.process.is_gone, seconds)
 
     def failures(self) -> dict[str, int]:
         """How often each pipeline failed since it last succeeded; only those that did."""
-        from floodmark.report.watch import failures_in_a_row
+        from floodmark.report import failures_in_a_row
 
         return failures_in_a_row(self.state())
 
     def metrics(self, stuck_after_seconds: float = 86_400.0) -> tuple[Sample, ...]:
         """The numbers for monitoring (docs/reference/metrics.md); reads the store anew."""
-        from floodmark.report.metrics import measure
+        from floodmark.report import measure
 
         return measure(
             self._reader(),
@@ -113,13 +111,13 @@ class Looking(Store):
 
     def gaps(self) -> tuple[Gap, ...]:
         """Versions that a pipeline never processed although it is past them; empty if none."""
-        from floodmark.report.gaps import gaps_of
+        from floodmark.report import gaps_of
 
         return gaps_of(self._reader(), self.control, self.storage)
 
     def verify(self) -> list[Finding]:
         """Check the guarantees on the journal, the sinks and the published tables."""
-        from floodmark.report.verify import verify_store
+        from floodmark.report import verify_store
 
         return verify_store(
             self._reader(), self.control, self.storage, self.databases.ledger, self.base
@@ -132,12 +130,16 @@ class Looking(Store):
         that pipelines write: before their first run they need not be there.
         """
         from floodmark.engines.environment import examine_machine
-        from floodmark.report import doctor
-        from floodmark.report.lag import lag_of
-        from floodmark.report.published import examine_tables
+        from floodmark.report import (
+            examine_store,
+            examine_tables,
+            examine_target,
+            examine_upstream,
+            lag_of,
+        )
 
         reader = self._reader_or_empty()
-        store = doctor.examine_store(reader, self.control, self.storage)
+        store = examine_store(reader, self.control, self.storage)
         findings = [*examine_machine(), *store]
         if not store[0].ok:
             return findings  # a store that cannot be read tells nothing of the rest
@@ -152,11 +154,9 @@ class Looking(Store):
         for name in dict.fromkeys(names):
             marks = [mark for mark in state.marks.values() if mark.upstream == name]
             behind = [lag for lag in lags if lag.upstream == name]
-            findings += doctor.examine_upstream(
+            findings += examine_upstream(
                 name, marks, behind, state, self.storage, may_come=name in written
             )
         for sink in {sink.target: sink for sink in state.sinks.values()}.values():
-            findings += doctor.examine_target(
-                sink, state, self.storage, self.databases.ledger, self.base
-            )
+            findings += examine_target(sink, state, self.storage, self.databases.ledger, self.base)
         return findings

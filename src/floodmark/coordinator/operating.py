@@ -8,20 +8,11 @@ from dataclasses import replace
 from datetime import date, timedelta
 from typing import get_args
 
-from floodmark.control import operations
-from floodmark.control.events import (
-    Body,
-    Event,
-    Planned,
-    Reset,
-)
-from floodmark.control.fold import fold
-from floodmark.control.history import all_events
+from floodmark.control import all_events, operations, refuse_odd_name
+from floodmark.control.events import Body, Event, Planned, Reset
 from floodmark.control.journal import number_events
-from floodmark.control.projections import Projector
-from floodmark.control.registry import (
-    refuse_odd_name,
-)
+from floodmark.control.published import Projector
+from floodmark.control.rules import fold
 from floodmark.coordinator.store import Store
 from floodmark.deltalog import absolute
 from floodmark.errors import SourceError
@@ -46,7 +37,7 @@ from floodmark.plan import again, lookups, times
 from floodmark.plan.refusals import type_unknown
 from floodmark.run.edges import Edges
 from floodmark.run.landing import Landing
-from floodmark.sinks.again import refuse_harm
+from floodmark.sinks import refuse_harm
 
 log = logging.getLogger("floodmark")
 
@@ -267,10 +258,9 @@ class Operating(Store):
         what is left. Raises FM-CONTROL-001 if there is no store, FM-CONTROL-031 if the archive is
         another store's, FM-CONTROL-032 if it cannot be written, FM-CONTROL-033 if it has lost rows.
         """
-        from floodmark.control.retention import SAFE_SECONDS
-        from floodmark.control.upkeep import keep_up, refuse_short
+        from floodmark.control.upkeep import SAFE_SECONDS, keep_up, refuse_short
         from floodmark.model.durations import seconds_of
-        from floodmark.sources.file_lists import FileLists
+        from floodmark.sources.files import FileLists
 
         seconds = seconds_of(retain) if isinstance(retain, str) else float(retain)
         refuse_short(seconds, 0.0 if allow_short else SAFE_SECONDS)
@@ -363,7 +353,7 @@ class Operating(Store):
     def _at_rest(self) -> tuple[Sequence[Event], dict[str, bytes]]:
         """Every event, and the files that go with that state of the store."""
         from floodmark.control import transfer
-        from floodmark.sources.file_lists import FileLists
+        from floodmark.sources.files import FileLists
 
         lists, edges = FileLists(self.control, self.storage), Edges(self.control, self.storage)
         for _ in range(_LOOKS):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from floodmark.control.fold import Apply, apply
-from floodmark.control.heartbeats import SignsOfLife
+from floodmark.control import Publisher, SignsOfLife
 from floodmark.control.journal import Chance, ControlLog, any_number
-from floodmark.control.publishing import Publisher
+from floodmark.control.rules import Apply, apply
 from floodmark.coordinator.probing import Prober
 from floodmark.deltalog import Storage
 from floodmark.model.clock import Clock, SystemClock

@@ -8,18 +8,14 @@ from dataclasses import replace
 from functools import partial
 
 from floodmark import failpoints
-from floodmark.control.events import (
-    Body,
-    Planned,
-    Registered,
-)
-from floodmark.control.registry import (
+from floodmark.control import (
     definition_hash,
     known_pipeline,
     refuse_odd_name,
     registration,
     with_baseline,
 )
+from floodmark.control.events import Body, Planned, Registered
 from floodmark.coordinator.probing import Prober
 from floodmark.coordinator.store import Store
 from floodmark.errors import ConfigError
@@ -51,10 +47,8 @@ from floodmark.plan.refusals import (
     refuse_unknown_fallback,
     refuse_unknown_settlement,
 )
-from floodmark.sources.keeping import Scratch
-from floodmark.sources.names import (
-    tables_of,
-)
+from floodmark.sources import Scratch
+from floodmark.sources.delta import tables_of
 
 log = logging.getLogger("floodmark")
 
@@ -321,8 +315,8 @@ class Planning(Store):
         prober: Prober,
     ) -> tuple[State, list[Body]]:
         """The state with these pipelines registered, and what has to be journaled for that."""
-        from floodmark.control.fold import fold
         from floodmark.control.journal import number_events
+        from floodmark.control.rules import fold
 
         journaled: list[Body] = []
         for pipeline, upstreams in (registry or {}).items():

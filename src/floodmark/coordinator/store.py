@@ -11,14 +11,18 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from floodmark.control.delta import DeltaEventLog
+from floodmark.control import (
+    FileHeartbeats,
+    Publisher,
+    Pulse,
+    TablePublisher,
+    no_store,
+    past_batch,
+    refuse_unfit_place,
+)
 from floodmark.control.events import Body, Created
-from floodmark.control.heartbeats import FileHeartbeats, Pulse
-from floodmark.control.history import past_batch
-from floodmark.control.journal import Journal
-from floodmark.control.projections import Projector
-from floodmark.control.publishing import Publisher, TablePublisher
-from floodmark.control.refusals import no_store, refuse_unfit_place
+from floodmark.control.journal import DeltaEventLog, Journal
+from floodmark.control.published import Projector
 from floodmark.coordinator.names import Names
 from floodmark.coordinator.outside import Outside
 from floodmark.coordinator.probing import Prober, UpstreamProber
@@ -46,10 +50,10 @@ from floodmark.run.leases import (
     known_batch,
 )
 from floodmark.run.stages import Stages
-from floodmark.sources.keeping import Scratch
+from floodmark.sources import Scratch
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursors import Readers
+    from floodmark.sources import Readers
 
 log = logging.getLogger("floodmark")
 
@@ -237,7 +241,7 @@ class Store:
 
     def _reader_or_empty(self) -> Journal:
         """The store for a preview: an empty one where none was created yet."""
-        from floodmark.control.memory import MemoryEventLog
+        from floodmark.control.journal import MemoryEventLog
 
         if self._store is None and not self._log.exists():
             return Journal(MemoryEventLog(), actor=self.actor, clock=self._clock)

@@ -68,8 +68,7 @@ from floodmark.project.running import Shift, Terms
 from floodmark.project.selection import Selection, chosen_from
 from floodmark.run.databases import Databases
 from floodmark.run.leases import paused
-from floodmark.sources.cursors import Readers
-from floodmark.sources.keeping import Scratch
+from floodmark.sources import Readers, Scratch
 from floodmark.work import Crew
 
 __all__ = [

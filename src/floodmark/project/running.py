@@ -26,7 +26,7 @@ from floodmark.project.outcomes import (
     outcome_of,
 )
 from floodmark.run.limits import Limits
-from floodmark.sources.keeping import Scratch
+from floodmark.sources import Scratch
 from floodmark.work import Crew
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from floodmark.control import ControlReader
+from floodmark.control import ControlReader, all_events
 from floodmark.control.events import Event
-from floodmark.control.history import all_events
 from floodmark.deltalog import Storage
 from floodmark.model.file_marks import AnyMark
 from floodmark.model.marks import TimeMark, TimeType, numbered

@@ -13,9 +13,9 @@ from typing import Literal, get_args
 
 from floodmark import __version__
 from floodmark.control import ControlReader
-from floodmark.control.delta import JOURNAL, unreadable
 from floodmark.control.events import Event
-from floodmark.control.fold import fold
+from floodmark.control.journal import JOURNAL, unreadable
+from floodmark.control.rules import fold
 from floodmark.control.upkeep import last_upkeep
 from floodmark.deltalog import Storage
 from floodmark.model.names import is_of_source

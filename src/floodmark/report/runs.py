@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from floodmark.control.reading import read_published
+from floodmark.control.published import read_published
 from floodmark.deltalog import Storage
 from floodmark.model.state import Effort, Run, State
 

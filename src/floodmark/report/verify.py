@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from floodmark.control import ControlReader
+from floodmark.control import ControlReader, all_events
 from floodmark.control.events import (
     Advanced,
     Amended,
@@ -33,7 +33,6 @@ from floodmark.control.events import (
     Succeeded,
     TargetSettled,
 )
-from floodmark.control.history import all_events
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model.delta import VersionFacts

@@ -52,14 +52,13 @@ from floodmark.run.lost_targets import (
     refuse_rebuild_again,
 )
 from floodmark.run.stages import Stages
-from floodmark.sinks import Sink
-from floodmark.sinks.again import refuse_harm
-from floodmark.sinks.named import NO_CATALOG, TargetNames, last_write
-from floodmark.sources.counts import written_with_other_rows
-from floodmark.sources.logs import rows_by_log
+from floodmark.sinks import RecoverableSink, Sink, loss_of, refuse_harm
+from floodmark.sinks.delta import NO_CATALOG, TargetNames, last_write
+from floodmark.sources import written_with_other_rows
+from floodmark.sources.delta import rows_by_log
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursors import Readers
+    from floodmark.sources import Readers
     from floodmark.transforms import Step
 
     DataFrame = Any  # of whichever engine
@@ -236,7 +235,7 @@ class Run:
         receipt, sink = self._found(spec, tuple(windows))
         if awaits_rebuild(self._sinks.get(receipt.app_id)) != self._rebuilds:
             return
-        if self._on_lost_target is not None and sink.loss(receipt) is not None:
+        if self._on_lost_target is not None and loss_of(sink, receipt) is not None:
             return
         if sink.committed(receipt) is None:
             sink.check(make(), receipt)
@@ -521,7 +520,7 @@ class Run:
         """Whether an attempt of this batch has made a write; a target that is lost has none."""
         spec, _ = self._located(spec)
         receipt, sink = self._found(spec, self.windows)
-        if self._on_lost_target is not None and sink.loss(receipt) is not None:
+        if self._on_lost_target is not None and loss_of(sink, receipt) is not None:
             return False
         return sink.committed(receipt) is not None
 
@@ -656,14 +655,16 @@ class Run:
     def _place(self, spec: WriteSpec, windows: tuple[Window, ...]) -> tuple[Receipt, Sink]:
         """The receipt and the sink of a write; a lost target is settled first, if that was asked."""
         receipt, sink = self._found(spec, windows)
-        loss = sink.loss(receipt) if self._on_lost_target else None
-        if self._on_lost_target is None or loss is None:
+        if self._on_lost_target is None or not isinstance(sink, RecoverableSink):
+            return receipt, sink
+        loss = sink.loss(receipt)
+        if loss is None:
             return receipt, sink
         if self._on_lost_target == "rebuild":
             refuse_rebuild_again(self.batch, spec.target)
             held = self._lease.ensure_held()
             refuse_partial_rebuild(held, self.batch, self.pipeline, spec.target)
-        done = sink.settled(self._on_lost_target, receipt, self._app_id(spec, next_one=True))
+        done = sink.resolved(self._on_lost_target, receipt, self._app_id(spec, next_one=True))
         done = replace(done, write_name=spec.name)
         run = self._lease.run
         body = TargetSettled(run.batch_id, run.pipeline, run.epoch, done, loss.title)

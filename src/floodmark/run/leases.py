@@ -17,12 +17,10 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from floodmark.control import ControlStore
+from floodmark.control import ControlStore, Heartbeats, Pulse
 from floodmark.control.events import Body, Leased
-from floodmark.control.heartbeats import Heartbeats, Pulse
 from floodmark.control.operations import running
-from floodmark.control.rules.parts import is_paused
-from floodmark.control.rules.runs import check_fence, earlier_unfinished, running_elsewhere
+from floodmark.control.rules import check_fence, earlier_unfinished, is_paused, running_elsewhere
 from floodmark.errors import ControlError, FencedError, UnknownNameError
 from floodmark.model.clock import Clock
 from floodmark.model.names import choices, nearest

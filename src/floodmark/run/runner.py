@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
-from floodmark.control import ControlStore
+from floodmark.control import ControlStore, PulseFactory
 from floodmark.control.events import Failed, Succeeded
-from floodmark.control.heartbeats import PulseFactory
 from floodmark.errors import MAX_TEXT, FencedError, FloodmarkError, RunError, SourceError
 from floodmark.model.arguments import fits
 from floodmark.model.clock import Clock
@@ -45,10 +44,10 @@ from floodmark.run.lost_ranges import settle_lost_ranges
 from floodmark.run.lost_targets import MAX_PASSES, OtherPass, too_many_passes
 from floodmark.run.stages import Stages
 from floodmark.secrecy import masked
-from floodmark.sinks.named import NO_CATALOG, TargetNames
+from floodmark.sinks.delta import NO_CATALOG, TargetNames
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursors import Readers
+    from floodmark.sources import Readers
 
 MAX_METRICS = 200
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from floodmark.model.arguments import checks_call
-from floodmark.model.names import quoted
-from floodmark.model.write import CHANGE_COLUMNS
+from floodmark.model.names import matching, quoted
+from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
 from floodmark.sinks.origins import Origin
 from floodmark.sinks.rules import LOG_COLUMNS, RESERVED_PREFIX, data_columns
 
@@ -234,3 +234,18 @@ def _columns(names: Sequence[str]) -> list[Column]:
     from pyspark.sql import functions as fn
 
     return [fn.col(quoted(name)) for name in names]
+
+
+def rows_to_write(frame: DataFrame, spec: WriteSpec) -> DataFrame:
+    """The rows of a write that is no merge."""
+    if spec.changes == "latest":
+        return latest(frame, spelled(spec.keys, frame.columns))
+    if spec.changes == "log":
+        return logged(frame)
+    return frame.select(*map(quoted, data_columns(frame.columns)))
+
+
+def spelled(names: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """The columns that these names mean, as the frame spells them."""
+    columns_or_none = [matching(name, columns) for name in names]
+    return [name for name in columns_or_none if name is not None]

@@ -37,7 +37,7 @@ class Origin:
         return (self.low, self.high) != (EARLIEST, LATEST)
 
 
-def origins(windows: Iterable[Window], storage: Storage) -> tuple[Origin, ...]:
+def origins_of(windows: Iterable[Window], storage: Storage) -> tuple[Origin, ...]:
     """Whose each version is, where rows of several upstreams may be in one frame; else nothing.
 
     Two commits of one version and the same millisecond cannot be told apart and are left out, as are

@@ -40,7 +40,8 @@ from floodmark.postgres import (
 from floodmark.postgres.rows import MisfitError, PgColumn, copy_rows, created_type, wire_type
 from floodmark.sinks import postgres_merge as sql
 from floodmark.sinks import rules
-from floodmark.sinks.origins import Origin, origins
+from floodmark.sinks.faults import NOTHING_WRITTEN
+from floodmark.sinks.origins import Origin, origins_of
 from floodmark.sinks.postgres_target import (
     PgTable,
     PostgresTarget,
@@ -53,7 +54,6 @@ from floodmark.sinks.postgres_target import (
     receipt_row,
 )
 from floodmark.sinks.rules import Target
-from floodmark.sinks.target import NOTHING_WRITTEN
 
 if TYPE_CHECKING:
     from floodmark.postgres import Connection, Cursor
@@ -119,12 +119,12 @@ class PostgresSink:
         return self._target.committed(receipt)
 
     def loss(self, receipt: Receipt) -> SinkError | None:
-        """See `Sink.loss`."""
+        """See `RecoverableSink.loss`."""
         return self._target.loss(receipt)
 
-    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
-        """See `Sink.settled`."""
-        return self._target.settled(choice, receipt, next_app_id)
+    def resolved(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+        """See `RecoverableSink.resolved`."""
+        return self._target.resolved(choice, receipt, next_app_id)
 
     def write(self, frame: Any, receipt: Receipt) -> WriteResult:
         """See `Sink.write`; the order of the steps is the guarantee.
@@ -400,7 +400,7 @@ class PostgresSink:
         """Whose each version is, as far as the columns of the frame can tell."""
         is_merge = self._spec.mode == "merge" and CHANGE_COLUMNS[1] in schema.names
         has_time = CHANGE_COLUMNS[2] in schema.names
-        owners = origins(self._windows, self._storage) if is_merge else ()
+        owners = origins_of(self._windows, self._storage) if is_merge else ()
         return [origin for origin in owners if has_time or not origin.needs_time]
 
     def _merge_of(self, table: PgTable, schema: pa.Schema, *, has_origins: bool) -> sql.Merge:

@@ -31,9 +31,9 @@ from floodmark.postgres import (
     said,
 )
 from floodmark.postgres.rows import PgColumn
-from floodmark.sinks import lost
+from floodmark.sinks import loss as lost
+from floodmark.sinks.faults import NOTHING_WRITTEN, holds_later, holds_other
 from floodmark.sinks.rules import Target
-from floodmark.sinks.target import NOTHING_WRITTEN, holds_later, holds_other
 
 if TYPE_CHECKING:
     from floodmark.postgres import Cursor
@@ -185,7 +185,7 @@ class PostgresTarget:
         with self.looking() as cursor:
             return self._loss(cursor, self.table(cursor), receipt)
 
-    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+    def resolved(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
         """See `Sink.settled`."""
         known = self.previous
         if known is None:

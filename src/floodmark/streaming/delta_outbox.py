@@ -19,14 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark import failpoints
-from floodmark.deltalog import (
-    DeltaLog,
-    Obstacle,
-    Storage,
-    is_delta_table,
-    may_hinder,
-    obstacle,
-)
+from floodmark.deltalog import DeltaLog, Obstacle, Storage, is_delta_table, may_hinder, obstacle
 from floodmark.errors import StreamError
 from floodmark.streaming.batches import DeadLetter
 from floodmark.streaming.delta_ledger import OUTBOX, DeltaLedger

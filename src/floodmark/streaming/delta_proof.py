@@ -17,7 +17,7 @@ from floodmark.model.delta import TableFacts, VersionFacts
 from floodmark.model.offsets import Offsets
 from floodmark.model.receipt import Receipt, metadata_of
 from floodmark.model.state import SinkDone
-from floodmark.sinks import lost
+from floodmark.sinks import target_loss
 
 _STATE = "nothing was read or written; target and checkpoint are as they were"
 _DAMAGED_LOG = ("FM-SOURCE-002", "FM-SOURCE-008")
@@ -91,7 +91,7 @@ class Target:
         first = max(known + 1, self.facts.earliest_version)
         others = self.log.versions(first, self.facts.latest_version)
         before = SinkDone("", "", self.facts.path, self.facts.table_id, known, None)
-        problem = lost.loss(before, self.facts, others, Receipt("", 0, ""))
+        problem = target_loss(before, self.facts, others, Receipt("", 0, ""))
         if problem is not None:
             problem.next = (
                 "put the table back as it was; or, if it is meant as it is now: floodmark stream"

@@ -21,8 +21,7 @@ from floodmark.model.names import quoted
 from floodmark.model.offsets import Offsets
 from floodmark.model.receipt import Receipt
 from floodmark.model.write import WriteSpec
-from floodmark.sinks.delta import DeltaSink
-from floodmark.sinks.streams import last_write
+from floodmark.sinks.delta import DeltaSink, last_stream_write
 from floodmark.streaming.batches import (
     AlreadyApplied,
     Applied,
@@ -210,7 +209,7 @@ class DeltaWriter:
         self, spark: SparkSession, spec: WriteSpec, frame: DataFrame, receipt: Receipt
     ) -> None:
         storage = self.ledger.storage
-        previous = last_write(spec.target, receipt.app_id, storage)
+        previous = last_stream_write(spec.target, receipt.app_id, storage)
         where, seconds = (
             f"stream {self.stream_id}, {spec.target}",
             self.stream.settings.load.write_seconds,

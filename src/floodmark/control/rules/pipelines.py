@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Event,
     Paused,
     Refreshed,

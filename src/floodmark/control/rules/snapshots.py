@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Event,
     Rebuilt,
     Snapshot,

@@ -15,7 +15,7 @@ from typing import Any
 from floodmark.model.copying import replace
 from floodmark.model.window import Window
 from floodmark.run.context import Run
-from floodmark.sources.counts import other_rows, rows_in
+from floodmark.sources import other_rows, rows_in
 
 log = logging.getLogger("floodmark")
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from floodmark.model.cursor_marks import CursorMark, is_after
 from floodmark.model.window import CursorWindow
-from floodmark.sources.sql.queries import Beginning, Bounds
+from floodmark.sources.cursor import Beginning, Bounds
 
 
 class Cursor(Protocol):

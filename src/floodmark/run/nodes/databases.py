@@ -23,9 +23,7 @@ from floodmark.run.nodes.cursor_ranges import (
     older_bounds,
 )
 from floodmark.run.nodes.outputs import Make, Output, once
-from floodmark.sources.cursors import CursorReader, reader_of
-from floodmark.sources.spark_cursors import compared
-from floodmark.sources.sql.queries import Beginning, Bounds
+from floodmark.sources.cursor import Beginning, Bounds, CursorReader, compared, cursor_reader_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +48,7 @@ def read_database(
     With `keeps_changed` a row comes again that has changed although its cursor has not.
     """
     window = CursorWindow.of(planned)
-    reader = reader_of(run.readers, window.upstream, run.pipeline)
+    reader = cursor_reader_of(run.readers, window.upstream, run.pipeline)
     # Without a query of its own a first run reads what all runs read. Nodes that share the upstream
     # may differ in what their writes replace: they must not differ in how its rows are read.
     by_own_query = first_run and reader.has_first_run_query
@@ -74,7 +72,7 @@ def read_database(
 
 def look_up_database(run: Run, window: Window, readers: Sequence[WriteSpec]) -> Output:
     """All rows of a table or query, landed once for the batch before anybody reads them."""
-    reader = reader_of(run.readers, window.upstream, run.pipeline)
+    reader = cursor_reader_of(run.readers, window.upstream, run.pipeline)
 
     def land() -> WriteResult:
         name = f"{short_hash(window.upstream)}.lookup"
@@ -95,7 +93,7 @@ def look_up_database(run: Run, window: Window, readers: Sequence[WriteSpec]) -> 
 
 def began_as_first_run(run: Run, upstream: str) -> bool:
     """Whether an earlier attempt of the batch has put rows of a `first_run_query` aside."""
-    reader = reader_of(run.readers, upstream, run.pipeline)
+    reader = cursor_reader_of(run.readers, upstream, run.pipeline)
     version = reader.fingerprint(first_run=True)
     landed = run.has_landed(f"{short_hash(upstream)}.window", FIRST_RUN, version)
     return reader.has_first_run_query and landed
@@ -165,7 +163,7 @@ class DatabaseRows:
             assert window.after_mark is not None  # noqa: S101  (what meets rows again begins somewhere)
             frame = frame.where(compared(cursor, window.after_mark, "after"))
         elif self._meets_again:
-            from floodmark.sources.sql.edge_frames import fresh_rows
+            from floodmark.sources.cursor import fresh_rows
 
             edge = self._edge(window.after)
             frame = fresh_rows(frame, edge, self._where, keeps_changed=self.keeps_changed)
@@ -209,7 +207,7 @@ class DatabaseRows:
 
     def _applied(self, end: CursorMark) -> DataFrame:
         """The rows near the mark that windows before have applied; later ones come later."""
-        from floodmark.sources.sql.edge_frames import applied_rows
+        from floodmark.sources.cursor import applied_rows
 
         def make() -> DataFrame:
             frame = self.reader.frame(self.run.spark, self._near(end))
@@ -227,7 +225,7 @@ class DatabaseRows:
         return self.reader.no_rows(self.run.spark, mark, first_run=has_own)
 
     def _shown(self, frame: DataFrame) -> DataFrame:
-        from floodmark.sources.spark_times import with_change_columns
+        from floodmark.sources import with_change_columns
 
         return with_change_columns(frame, self.window)
 
@@ -278,7 +276,7 @@ class DatabaseRows:
         )
 
     def _edge_beginning(self, step: int) -> Beginning | None:
-        from floodmark.sources.sql.edge_frames import beginning_of
+        from floodmark.sources.cursor import beginning_of
 
         return beginning_of(self._edge(step))
 
@@ -299,7 +297,7 @@ class DatabaseRows:
     def _refuse_unknowable(self, frame: DataFrame) -> None:
         """Before rows are put aside, since they are never read again."""
         if self._meets_again and self.planned.method != "lost":
-            from floodmark.sources.sql.edge_frames import refuse_unknowable
+            from floodmark.sources.cursor import refuse_unknowable
 
             refuse_unknowable(frame, self._edge(self.planned.after), self._where)
 
@@ -318,7 +316,7 @@ class DatabaseRows:
     def _keep_edge(self, landed: WriteResult) -> None:
 
         def make() -> DataFrame:
-            from floodmark.sources.sql.edge_frames import edge_left_by
+            from floodmark.sources.cursor import edge_left_by
 
             frame = self._at(landed)
             identity = self.reader.identity(frame.columns)

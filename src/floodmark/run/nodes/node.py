@@ -41,7 +41,7 @@ from floodmark.run.nodes.outputs import (
     refuse_without_feed,
 )
 from floodmark.run.nodes.writes import has_log, quarantine_of, replaced_anew
-from floodmark.sources.cursors import reader_of
+from floodmark.sources import reader_of
 from floodmark.transforms import Step
 
 
