@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from floodmark.model.arguments import checks_call
 from floodmark.model.names import quoted
-from floodmark.model.write import CHANGE_COLUMNS
+from floodmark.model.write import CHANGE_COLUMNS, RESERVED_PREFIX
 from floodmark.sinks.origins import Origin
-from floodmark.sinks.rules import LOG_COLUMNS, RESERVED_PREFIX, data_columns
+from floodmark.sinks.rules import LOG_COLUMNS, data_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

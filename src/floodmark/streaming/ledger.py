@@ -19,17 +19,16 @@ from floodmark import failpoints
 from floodmark.config.stream import WRITE_SECONDS
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets, breaks
-from floodmark.postgres import (
+from floodmark.postgres import Connect, cursor_of, quoted_table, run
+from floodmark.postgres.transactions import (
     LOCK_NOT_AVAILABLE,
-    UNDEFINED_COLUMN,
-    Connect,
-    cursor_of,
     is_lost_connection,
+    lasting_commit,
     lock_limit,
-    quoted_table,
-    run,
     said,
+    settle,
     statement_limit,
+    wait_for_commit,
 )
 from floodmark.streaming.batches import (
     AlreadyApplied,
@@ -76,9 +75,8 @@ if TYPE_CHECKING:
 TAKEOVER_SECONDS = 5
 """How long a claim waits for a batch that another runner is committing, before it ends that one."""
 CLAIM_ATTEMPTS = 6
-READ_BACK_SECONDS = 60
-"""How long a commit whose answer was lost may still be under way on the server."""
 _COPIED_AT_ONCE = 1_000
+_UNDEFINED_COLUMN = "42703"
 
 _ROW = ", ".join(name for name, _ in STREAM.columns if name != "updated_at")
 _LETTER = (
@@ -326,7 +324,7 @@ class PostgresLedger:
             rows = self._request(asked, (self.stream_id, claim_id))
         except StreamError as error:
             # Tables of an older floodmark, whose runners give no signs.
-            is_older = error.details.get("sqlstate") == UNDEFINED_COLUMN
+            is_older = error.details.get("sqlstate") == _UNDEFINED_COLUMN
             if error.code == "FM-STREAM-004" or is_older:
                 return None
             raise
@@ -589,26 +587,15 @@ class PostgresLedger:
 
     def _settle(self, connection: Connection, commit_id: str) -> None:
         """COMMIT; returns only if it happened."""
-        import psycopg
-
-        try:
-            connection.commit()
-        except psycopg.Error as error:
-            if not is_lost_connection(error):
-                raise
-            self.close()
-            if not self._is_there(commit_id, error):
-                raise
+        settle(connection, lambda error: self._is_there(commit_id, error))
 
     def _is_there(self, commit_id: str, error: BaseException) -> bool:
-        """Whether our own commit happened although its answer was lost.
-
-        Under the lock of the row: the server may still be at work on that very commit.
-        """
+        """Whether our own commit happened although its answer was lost, under the lock of the row."""
+        self.close()
         try:
             with self._transaction() as connection:
                 cursor = cursor_of(connection)
-                run(cursor, f"SET LOCAL lock_timeout = '{READ_BACK_SECONDS}s'")
+                wait_for_commit(cursor)
                 row = self._read(cursor, "FOR UPDATE")
                 if row is not None and row.commit_id == commit_id:
                     return True
@@ -669,9 +656,7 @@ class PostgresLedger:
         # offsets in Spark's checkpoint would be ahead of them.
         run(
             cursor_of(connection),
-            "SELECT set_config('application_name', $1, true), set_config('synchronous_commit',"
-            " CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE"
-            f" current_setting('synchronous_commit') END, true), {lock_limit()},"
+            f"SELECT set_config('application_name', $1, true), {lasting_commit()}, {lock_limit()},"
             # Behind that of the runner itself, for one that is stopped.
             f" {statement_limit(self._write_seconds + CANCEL_SECONDS)}",
             (self._application,),

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from floodmark import failpoints
 from floodmark.engines.arrow_frames import BATCH_ROWS
 from floodmark.postgres import run
-from floodmark.postgres.rows import PgColumn, copy_rows
+from floodmark.postgres.rows import PgColumn, Upsert, copy_rows
+from floodmark.postgres.transactions import is_of_rows, savepoint
 from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
 from floodmark.streaming.refusals import first_refused
 from floodmark.streaming.refused import (
@@ -26,9 +27,7 @@ from floodmark.streaming.refused import (
     letter_of,
     with_originals,
 )
-from floodmark.streaming.savepoints import is_of_rows, savepoint
 from floodmark.streaming.target import TargetSpec, prepared
-from floodmark.streaming.upsert import Upsert
 
 if TYPE_CHECKING:
     from floodmark.postgres import Cursor

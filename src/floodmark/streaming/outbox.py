@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark import failpoints
 from floodmark.errors import StreamError
-from floodmark.postgres import Connect, cursor_of, limit_locks, quoted_table, run
+from floodmark.postgres import Connect, cursor_of, quoted_table, run
+from floodmark.postgres.transactions import limit_locks
 from floodmark.streaming.batches import without_value
 from floodmark.streaming.faults import database_error
 from floodmark.streaming.tables import OUTBOX

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.postgres import said, sqlstate
 from floodmark.postgres.rows import MisfitError
+from floodmark.postgres.transactions import said, sqlstate
 from floodmark.streaming.batches import DeadLetter
 from floodmark.streaming.target import METADATA
 

@@ -12,8 +12,8 @@ from typing import Literal, TypeVar
 
 from floodmark.errors import StreamError
 from floodmark.model.clock import Clock, SystemClock
+from floodmark.postgres.transactions import DISK_FULL
 from floodmark.streaming.breaker import Breaker
-from floodmark.streaming.faults import DISK_FULL
 
 Result = TypeVar("Result")
 Strategy = Literal["exponential", "fixed", "none"]

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from floodmark.config.stream import WRITE_SECONDS
 from floodmark.model.clock import epoch_micros
-from floodmark.postgres import quoted, quoted_table, run, said, sqlstate, statement_limit
+from floodmark.postgres import quoted, quoted_table, run
 from floodmark.postgres.rows import MisfitError, PgColumn, copy_rows
-from floodmark.streaming.faults import fault
+from floodmark.postgres.transactions import fault, said, sqlstate, statement_limit
 from floodmark.streaming.late import LateRule
 from floodmark.streaming.micro_batch import MicroBatch
 from floodmark.streaming.plain_json import PlainReader

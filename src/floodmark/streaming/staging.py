@@ -19,22 +19,28 @@ from floodmark.config.stream import WRITE_SECONDS
 from floodmark.engines.arrow_frames import UnfitColumnError, arrow_schema
 from floodmark.errors import StreamError
 from floodmark.postgres import Connect, address_of, cursor_of, quoted, quoted_table, run
-from floodmark.postgres.rows import PgColumn, has_binary_form
-from floodmark.sinks.postgres_merge import MORE_MEMORY
+from floodmark.postgres.rows import (
+    ROW,
+    PgColumn,
+    RowTarget,
+    Upsert,
+    has_binary_form,
+    listed,
+    upserted,
+)
+from floodmark.postgres.transactions import OF_ROWS, fault, is_of_rows, savepoint
 from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
-from floodmark.streaming.faults import OF_ROWS, database_error, fault
+from floodmark.streaming.faults import database_error
 from floodmark.streaming.late import LateRule
 from floodmark.streaming.plain_json import RECORD
 from floodmark.streaming.read import LATE, Records
 from floodmark.streaming.records import RecordReading, only
 from floodmark.streaming.refusals import ROLLED_BACK, first_refused
 from floodmark.streaming.refused import Originals, Refusals
-from floodmark.streaming.savepoints import is_of_rows, savepoint
 from floodmark.streaming.spark_faults import may_pass, said_of_job
 from floodmark.streaming.stage_task import RESULT, StageTask
 from floodmark.streaming.staged_letters import AT_ONCE, LETTERS, StagedLetters
-from floodmark.streaming.target import Target, TargetSpec, prepared, unfit
-from floodmark.streaming.upsert import ROW, Upsert, listed, look_at_keys, merged, statement
+from floodmark.streaming.target import TargetSpec, prepared, unfit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,7 +72,7 @@ class Staged:
 
     parts: tuple[Part, ...]
     schema: pa.Schema
-    target: Target
+    target: RowTarget
     places: tuple[str, ...]
     newest_event: datetime | None
 
@@ -81,7 +87,7 @@ class StagePlan:
 
     task: StageTask
     schema: pa.Schema
-    target: Target
+    target: RowTarget
     places: tuple[str, ...]
 
     def staged(self, results: Sequence[Mapping[str, Any]]) -> Staged:
@@ -242,7 +248,7 @@ class Staging:
     def _prefix(self) -> str:
         return f"floodmark_stg_{hashlib.sha256(self.stream_id.encode()).hexdigest()[:12]}_"
 
-    def _looked_at(self, schema: pa.Schema) -> tuple[Target, str]:
+    def _looked_at(self, schema: pa.Schema) -> tuple[RowTarget, str]:
         """The target as it will be; what this look creates is rolled back."""
         import psycopg
 
@@ -255,7 +261,7 @@ class Staging:
         except psycopg.Error as error:
             raise database_error(self.stream_id, error) from error
 
-    def _moved(self, cursor: Cursor, staged: Staged, target: Target, refused: Refusals) -> int:
+    def _moved(self, cursor: Cursor, staged: Staged, target: RowTarget, refused: Refusals) -> int:
         """Move all rows by one statement; returns how many were replaced within the batch."""
         import psycopg
 
@@ -266,13 +272,10 @@ class Staging:
             with savepoint(cursor):
                 if self.spec.mode == "upsert":
                     self._check_count(cursor, staged)
-                    run(cursor, MORE_MEMORY)
                     newest = ", ".join(map(quoted, staged.places)) or "1"
-                    look_at_keys(cursor, target, self._filled(staged))
-                    rows = merged(cursor, target, typed, newest)
-                    if rows is None:
-                        rows = run(cursor, statement(target, typed, newest=newest)).rowcount
-                    return staged.rows - rows
+                    return staged.rows - upserted(
+                        cursor, target, typed, self._filled(staged), newest
+                    )
                 names = listed([column.name for column in target.columns])
                 insert = f"INSERT INTO {target.quoted} ({names}) SELECT {names} FROM {typed}"
                 rows = run(cursor, insert).rowcount
@@ -286,7 +289,7 @@ class Staging:
         return self._moved_in_parts(cursor, staged, target, refused)
 
     def _moved_in_parts(
-        self, cursor: Cursor, staged: Staged, target: Target, refused: Refusals
+        self, cursor: Cursor, staged: Staged, target: RowTarget, refused: Refusals
     ) -> int:
         """The same, finding the rows that are refused, which takes a numbered copy of all of them."""
         self._check_count(cursor, staged)
@@ -413,7 +416,7 @@ def _as_staged(column: PgColumn) -> PgColumn:
     return PgColumn(column.name, "text", "text", is_required=column.is_required)
 
 
-def _casts(target: Target, places: Sequence[str]) -> str:
+def _casts(target: RowTarget, places: Sequence[str]) -> str:
     """The columns of the target, in its types, and some places."""
     typed = [
         quoted(c.name) if has_binary_form(c) else f"{quoted(c.name)}::{c.shown} AS {quoted(c.name)}"

@@ -6,18 +6,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from floodmark.errors import SinkError, StreamError
+from floodmark.errors import StreamError
 from floodmark.model.names import matching
-from floodmark.postgres import MAX_NAME_BYTES, quoted, run
-from floodmark.postgres.rows import PgColumn, created_type, wire_type
-from floodmark.sinks.postgres_target import PgTable, PostgresTarget
+from floodmark.postgres import quoted, run
+from floodmark.postgres.rows import (
+    EXACT_TYPES,
+    MAX_NAME_BYTES,
+    TABLE_NAMES,
+    ColumnError,
+    NoTableError,
+    PgTable,
+    RowTarget,
+    create,
+    definitions,
+    differences,
+    look_up,
+    widen,
+)
 from floodmark.streaming.read import JUDGEMENT, PLACE
 from floodmark.streaming.tables import WriteMode
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from floodmark.postgres import Connection, Cursor
+    from floodmark.postgres import Cursor
 
 METADATA = (*PLACE, "_key", "_value", *JUDGEMENT)
 """Columns of a frame that say where a row comes from; they are written only if they are named."""
@@ -48,17 +60,6 @@ class TargetSpec:
     """Of the frame; None for all that do not say where a row comes from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A table that takes the rows of a stream: `columns` of it are filled from `sources`."""
-
-    quoted: str
-    columns: tuple[PgColumn, ...]
-    sources: tuple[str, ...]
-    keys: tuple[str, ...]
-    """As the table spells them."""
-
-
 def data_columns(spec: TargetSpec, schema: pa.Schema) -> list[str]:
     """The columns of a frame that go to the target."""
     if spec.columns is not None:
@@ -66,7 +67,7 @@ def data_columns(spec: TargetSpec, schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name not in METADATA]
 
 
-def prepared(cursor: Cursor, spec: TargetSpec, schema: pa.Schema) -> Target:
+def prepared(cursor: Cursor, spec: TargetSpec, schema: pa.Schema) -> RowTarget:
     """The target, created or widened if that is asked for; raises FM-STREAM-008 if rows do not fit."""
     table = _found(cursor, spec)
     if table.oid is None:
@@ -113,13 +114,10 @@ def unfit(spec: TargetSpec, found: str, allowed: str) -> StreamError:
 
 
 def _found(cursor: Cursor, spec: TargetSpec) -> PgTable:
-    def no_connection() -> Connection:
-        raise NotImplementedError("the look goes through the cursor of the transaction")
-
     try:
-        return PostgresTarget(spec.table, None, no_connection).table(cursor)
-    except SinkError as error:
-        raise unfit(spec, error.found or error.title, error.allowed or "a table") from error
+        return look_up(cursor, spec.table)
+    except NoTableError as error:
+        raise unfit(spec, str(error), TABLE_NAMES) from error
 
 
 def _create(cursor: Cursor, spec: TargetSpec, table: PgTable, schema: pa.Schema) -> None:
@@ -128,56 +126,44 @@ def _create(cursor: Cursor, spec: TargetSpec, table: PgTable, schema: pa.Schema)
     if spec.mode == "upsert":
         keys = ", ".join(quoted(_required_name(spec, key, names)) for key in spec.keys)
         columns.append(f"PRIMARY KEY ({keys})")
-    run(cursor, f"CREATE TABLE {table.quoted} ({', '.join(columns)})")
+    create(cursor, table, columns)
 
 
 def _add_columns(cursor: Cursor, spec: TargetSpec, table: PgTable, schema: pa.Schema) -> bool:
     there = [column.name for column in table.columns]
     new = [name for name in data_columns(spec, schema) if matching(name, there) is None]
     if new:
-        added = ", ".join(f"ADD COLUMN {one}" for one in _definitions(spec, schema, new))
-        run(cursor, f"ALTER TABLE {table.quoted} {added}")
+        widen(cursor, table, _definitions(spec, schema, new))
     return bool(new)
 
 
 def _definitions(spec: TargetSpec, schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    definitions = []
-    for name in names:
-        kind = created_type(schema.field(name).type)
-        if kind is None:
-            found = f"column {name} is of type {schema.field(name).type}"
-            raise unfit(spec, found, "plain values; others as text, by to_json")
-        if not name or len(name.encode()) > MAX_NAME_BYTES:
-            raise unfit(spec, f"the column name {name[:100]!r}", f"1 to {MAX_NAME_BYTES} bytes")
-        definitions.append(f"{quoted(name)} {kind}")
-    return definitions
+    try:
+        return definitions((name, schema.field(name).type) for name in names)
+    except ColumnError as error:
+        of_values = "plain values; others as text, by to_json"
+        allowed = f"1 to {MAX_NAME_BYTES} bytes" if error.is_name else of_values
+        raise unfit(spec, str(error), allowed) from None
 
 
-def _checked(cursor: Cursor, spec: TargetSpec, table: PgTable, schema: pa.Schema) -> Target:
+def _checked(cursor: Cursor, spec: TargetSpec, table: PgTable, schema: pa.Schema) -> RowTarget:
     """Every difference between the frame and the table, at once."""
-    by_name = {column.name: column for column in table.columns}
-    columns, different = [], []
-    for name in data_columns(spec, schema):
-        known = matching(name, list(by_name))
-        kind = schema.field(name).type
-        if known is None:
-            different.append(f"{name}: not in the table")
-        elif wire_type(kind, by_name[known]) is None:
-            different.append(f"{name}: {kind} in the stream, {by_name[known].shown} in the table")
-        else:
-            columns.append(by_name[known])
+    names = data_columns(spec, schema)
+    fields = [(name, schema.field(name).type) for name in names]
+    different = differences(table, fields, "stream", "table")
+    columns = [column for name in names if (column := table.column(name)) is not None]
     filled = {column.name for column in columns}
     for (name,) in run(cursor, _REQUIRED, (table.oid,)):
         if name not in filled:
             different.append(f"{name}: NOT NULL without a default, and not in the stream")
     if different:
-        raise unfit(spec, "; ".join(different), "columns of types that go into one another exactly")
+        raise unfit(spec, "; ".join(different), f"columns of {EXACT_TYPES}")
     keys = tuple(_required_name(spec, key, list(filled)) for key in spec.keys)
     if spec.mode == "upsert":
         _check_keys(cursor, spec, table, keys)
     # A key has to have a value, whatever the index says: NULL conflicts with nothing.
     filled_columns = [replace(c, is_required=c.is_required or c.name in keys) for c in columns]
-    return Target(table.quoted, tuple(filled_columns), tuple(data_columns(spec, schema)), keys)
+    return RowTarget(table.quoted, tuple(filled_columns), tuple(names), keys)
 
 
 def _required_name(spec: TargetSpec, key: str, names: Sequence[str]) -> str:

@@ -11,9 +11,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from floodmark.model.write import CHANGE_COLUMNS, Strategy
-from floodmark.postgres import quoted
-from floodmark.sinks.rules import RESERVED_PREFIX, SOFT_DELETE_COLUMNS
+from floodmark.model.write import CHANGE_COLUMNS, RESERVED_PREFIX, SOFT_DELETE_COLUMNS, Strategy
+from floodmark.postgres.connect import quoted
+
+__all__ = (
+    "CHANGE_TYPES",
+    "CREATE_ORIGINS",
+    "FILL_ORIGINS",
+    "ORIGIN_FIELDS",
+    "STAGE",
+    "WINNERS",
+    "Merge",
+    "applied",
+    "has_null_keys",
+    "latest",
+    "missing",
+    "ties",
+    "winners",
+)
 
 STAGE, WINNERS = "pg_temp.floodmark_stage", "pg_temp.floodmark_winners"
 ORIGINS = "pg_temp.floodmark_origins"
@@ -27,11 +42,6 @@ FILL_ORIGINS = (
     f"INSERT INTO {ORIGINS} SELECT * FROM"
     " unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[])"
 )
-MORE_MEMORY = (
-    "SELECT set_config('work_mem', '256MB', true)"
-    " WHERE pg_size_bytes(current_setting('work_mem')) < 256 * 1024 * 1024"
-)
-"""For this transaction: the default of 4 MB sorts on disk."""
 CHANGE_TYPES = ("update_preimage", "delete", "insert", "update_postimage")
 
 _TYPE, _VERSION, _TIMESTAMP = map(quoted, CHANGE_COLUMNS)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from floodmark.postgres import run
-from floodmark.streaming.faults import OF_ROWS, Fault, fault
+from floodmark.postgres.connect import run
+from floodmark.postgres.transactions.faults import OF_ROWS, Fault, fault
 
 if TYPE_CHECKING:
-    from floodmark.postgres import Cursor
+    from floodmark.postgres.connect import Cursor
 
 
 @contextmanager

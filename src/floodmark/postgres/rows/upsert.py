@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.postgres import quoted, run
-from floodmark.postgres.rows import PgColumn
-from floodmark.sinks.postgres_merge import MORE_MEMORY
-from floodmark.streaming.faults import fault
-from floodmark.streaming.savepoints import is_of_rows, savepoint
-from floodmark.streaming.target import Target
+from floodmark.postgres.connect import quoted, run
+from floodmark.postgres.rows.copy import PgColumn
+from floodmark.postgres.transactions import MORE_MEMORY, fault, is_of_rows, savepoint
 
 if TYPE_CHECKING:
-    from floodmark.postgres import Cursor
+    from floodmark.postgres.connect import Cursor
 
 ROW = "floodmark_row"
 """The place of a row in its frame, and so in time: the higher one is the newer one."""
 _STAGE = "floodmark_upsert"
 _HAS_MERGE = 15_00_00
+
+
+@dataclass(frozen=True, slots=True)
+class RowTarget:
+    """A table that takes rows: `columns` of it are filled from `sources` of a frame."""
+
+    quoted: str
+    columns: tuple[PgColumn, ...]
+    sources: tuple[str, ...]
+    keys: tuple[str, ...]
+    """As the table spells them."""
 
 
 class Refused(Protocol):
@@ -31,7 +40,7 @@ class Refused(Protocol):
         """A row by its place in the frame."""
 
 
-def statement(target: Target, stage: str, condition: str = "true", newest: str = ROW) -> str:
+def _statement(target: RowTarget, stage: str, condition: str = "true", newest: str = ROW) -> str:
     """One row per key, the newest, into the target; `newest` are columns of the stage."""
     keys, columns = listed(target.keys), listed(_names(target))
     return (
@@ -40,7 +49,7 @@ def statement(target: Target, stage: str, condition: str = "true", newest: str =
     )
 
 
-def merge_statement(target: Target, stage: str, newest: str = ROW) -> str:
+def _merge_statement(target: RowTarget, stage: str, newest: str = ROW) -> str:
     """The same by MERGE, which looks for the rows that are there all at once."""
     same = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in target.keys)
     values = ", ".join(f"s.{quoted(name)}" for name in _names(target))
@@ -51,11 +60,11 @@ def merge_statement(target: Target, stage: str, newest: str = ROW) -> str:
     )
 
 
-def _names(target: Target) -> list[str]:
+def _names(target: RowTarget) -> list[str]:
     return [column.name for column in target.columns]
 
 
-def _newest(target: Target, stage: str, condition: str, newest: str) -> str:
+def _newest(target: RowTarget, stage: str, condition: str, newest: str) -> str:
     keys, order = listed(target.keys), ", ".join(f"{name} DESC" for name in newest.split(", "))
     return (
         f"SELECT DISTINCT ON ({keys}) {listed(_names(target))} FROM {stage} WHERE {condition}"
@@ -63,19 +72,19 @@ def _newest(target: Target, stage: str, condition: str, newest: str) -> str:
     )
 
 
-def _set(target: Target, source: str) -> str:
+def _set(target: RowTarget, source: str) -> str:
     # Keys alone are set as well: DO NOTHING would not count the rows that are there.
     rest = [name for name in _names(target) if name not in target.keys] or list(target.keys)
     return ", ".join(f"{quoted(name)} = {source}.{quoted(name)}" for name in rest)
 
 
-def look_at_keys(cursor: Cursor, target: Target, tables: Iterable[str]) -> None:
+def _look_at_keys(cursor: Cursor, target: RowTarget, tables: Iterable[str]) -> None:
     """Let the server see how many keys are staged: it would think of 200, however many rows."""
     for table in tables:
         run(cursor, f"ANALYZE {table} ({listed(target.keys)})")
 
 
-def merged(cursor: Cursor, target: Target, stage: str, newest: str = ROW) -> int | None:
+def _merged(cursor: Cursor, target: RowTarget, stage: str, newest: str = ROW) -> int | None:
     """How many rows MERGE applied, in two thirds of the time of ON CONFLICT; None if it did not.
 
     It refuses a key that somebody else inserts meanwhile, and tables that it does not know how to
@@ -87,11 +96,27 @@ def merged(cursor: Cursor, target: Target, stage: str, newest: str = ROW) -> int
         return None
     try:
         with savepoint(cursor, ("row", "unclear", "lasting")):
-            return run(cursor, merge_statement(target, stage, newest)).rowcount
+            return run(cursor, _merge_statement(target, stage, newest)).rowcount
     except psycopg.Error as error:
         if fault(error) == "transient":
             raise
         return None
+
+
+def upserted(
+    cursor: Cursor, target: RowTarget, rows: str, tables: Iterable[str], newest: str
+) -> int:
+    """Apply all rows of a relation, of each key the newest; how many were applied.
+
+    `tables` are those that the rows lie in, `newest` the columns that put them in order. An error of
+    a row leaves the transaction to be given up, or rolled back to a savepoint.
+    """
+    run(cursor, MORE_MEMORY)
+    _look_at_keys(cursor, target, tables)
+    applied = _merged(cursor, target, rows, newest)
+    if applied is None:
+        applied = run(cursor, _statement(target, rows, newest=newest)).rowcount
+    return applied
 
 
 class Upsert:
@@ -99,7 +124,7 @@ class Upsert:
 
     stage_table = f"pg_temp.{_STAGE}"
 
-    def __init__(self, cursor: Cursor, target: Target) -> None:
+    def __init__(self, cursor: Cursor, target: RowTarget) -> None:
         self._cursor = cursor
         self._target = target
         self._refused: list[int] = []
@@ -127,14 +152,14 @@ class Upsert:
         import psycopg
 
         run(self._cursor, MORE_MEMORY)
-        look_at_keys(self._cursor, self._target, [self.stage_table])
-        rows = merged(self._cursor, self._target, self.stage_table)
+        _look_at_keys(self._cursor, self._target, [self.stage_table])
+        rows = _merged(self._cursor, self._target, self.stage_table)
         if rows is not None:
             return staged - rows
         while True:
             try:
                 with savepoint(self._cursor):
-                    chosen = statement(self._target, self.stage_table, self._condition)
+                    chosen = _statement(self._target, self.stage_table, self._condition)
                     return staged - run(self._cursor, chosen, self._values).rowcount
             except psycopg.Error as error:
                 if not self._is_of_rows(error):
@@ -145,7 +170,7 @@ class Upsert:
             staged -= removed
 
     def _is_of_rows(self, error: BaseException) -> bool:
-        nothing = statement(self._target, self.stage_table, "false")
+        nothing = _statement(self._target, self.stage_table, "false")
         return is_of_rows(self._cursor, error, lambda: run(self._cursor, nothing))
 
     @property
@@ -185,7 +210,7 @@ class Upsert:
 
         try:
             with savepoint(self._cursor):
-                chosen = statement(self._target, self.stage_table, f"{ROW} = ANY($1)")
+                chosen = _statement(self._target, self.stage_table, f"{ROW} = ANY($1)")
                 run(self._cursor, chosen, (list(rows),))
                 return
         except psycopg.Error as error:
