@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from floodmark.model.offsets import Offsets
     from floodmark.project import Project
     from floodmark.streaming.access import Access
-    from floodmark.streaming.crew import StreamOutcome
-    from floodmark.streaming.metrics import StreamNumbers
-    from floodmark.streaming.requests import SignOfLife
-    from floodmark.streaming.runner import Runner
+    from floodmark.streaming.ledger.protocol import StreamLedger
+    from floodmark.streaming.ledger.requests import SignOfLife
+    from floodmark.streaming.running.metrics import StreamNumbers
+    from floodmark.streaming.running.watching import StreamWatcher
     from floodmark.streaming.status import StreamStatus
     from floodmark.streaming.stopping import StopOutcome
-    from floodmark.streaming.stream_ledger import StreamLedger
-    from floodmark.streaming.watching import StreamWatcher
+    from floodmark.streaming.story import Runner
+    from floodmark.streaming.together import StreamOutcome
 
 _UNTOUCHED = "nothing was read or written"
 DEFAULT_RETENTION_DAYS = 30
@@ -231,9 +231,9 @@ class Stream:
         accept_state_loss: bool = False,
     ) -> Runner:
         """What runs it, not yet started; `run` and `run_together` make and start one."""
-        from floodmark.streaming.crew import Told
         from floodmark.streaming.parts import notes_of, runner_of
-        from floodmark.streaming.watching import LoggedBatches
+        from floodmark.streaming.running.watching import LoggedBatches
+        from floodmark.streaming.together import Told
 
         with self._named_errors():
             return runner_of(
@@ -286,9 +286,9 @@ def run_together(
     they run, for whoever serves them.
     """
     from floodmark.engines.spark import local_session, refuse_connect
-    from floodmark.streaming.crew import SharedSession
-    from floodmark.streaming.crew import run_together as run_all
-    from floodmark.streaming.metrics import StreamNumbers
+    from floodmark.streaming.running.metrics import StreamNumbers
+    from floodmark.streaming.together import SharedSession
+    from floodmark.streaming.together import run_together as run_all
 
     if spark is None:
         refuse_connect()

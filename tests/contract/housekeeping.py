@@ -37,11 +37,11 @@ from floodmark.model.write import WriteSpec
 from floodmark.project import Project
 from floodmark.sinks.delta import DeltaSink
 from floodmark.sinks.streams import last_write
-from floodmark.streaming.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
-from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS, OUTBOX, DeltaLedger
-from floodmark.streaming.delta_letters import LetterTable
-from floodmark.streaming.delta_outbox import DeltaOutbox
-from floodmark.streaming.outbox import Relay
+from floodmark.streaming.ledger.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
+from floodmark.streaming.ledger.delta import BESIDE, DEAD_LETTERS, OUTBOX, DeltaLedger
+from floodmark.streaming.ledger.delta_letters import LetterTable
+from floodmark.streaming.outbox.delta import DeltaOutbox
+from floodmark.streaming.outbox.relay import Relay
 from floodmark.testing.arrow import ArrowSink
 
 Operation = Callable[[str], None]

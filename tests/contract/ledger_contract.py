@@ -25,7 +25,7 @@ from tests.support import crash
 from floodmark import failpoints
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.batches import (
+from floodmark.streaming.ledger.batches import (
     AlreadyApplied,
     Applied,
     Claim,
@@ -33,8 +33,8 @@ from floodmark.streaming.batches import (
     LoadCounts,
     StreamBatch,
 )
-from floodmark.streaming.requests import GONE_SECONDS, Listener, SignOfLife
-from floodmark.streaming.stream_ledger import StreamLedger
+from floodmark.streaming.ledger.protocol import StreamLedger
+from floodmark.streaming.ledger.requests import GONE_SECONDS, Listener, SignOfLife
 
 OTHER = ClaimFacts(holder="the other one", topic_ids={"t": "id-1"})
 

@@ -23,8 +23,8 @@ from floodmark import failpoints
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import StreamError
 from floodmark.postgres import connector
-from floodmark.streaming import ledger as module
-from floodmark.streaming.ledger import (
+from floodmark.streaming.ledger import postgres as module
+from floodmark.streaming.ledger.postgres import (
     AlreadyApplied,
     Applied,
     Claim,
@@ -36,7 +36,7 @@ from floodmark.streaming.ledger import (
     PostgresLedger,
     StreamBatch,
 )
-from floodmark.streaming.tables import TABLES, TRACKER, grants
+from floodmark.streaming.ledger.tables import TABLES, TRACKER, grants
 
 if TYPE_CHECKING:
     from floodmark.postgres import Connection, Cursor
