@@ -192,7 +192,7 @@ class Streamed:
         self.days = day
 
     def save(self, path: str, rows: pa.Table, receipt: Receipt) -> None:
-        """A commit as streaming.delta_writing makes it."""
+        """A commit as streaming.load.delta makes it."""
         spec, previous = WriteSpec(path, "append", "s"), last_write(path, receipt.app_id, Storage())
         if self.spark is None:
             ArrowSink(spec, (), previous).write(rows, receipt)
@@ -226,7 +226,7 @@ class Streamed:
 
 @dataclass(frozen=True)
 class Day:
-    """A batch of `Streamed`: delta_ledger.DeltaLoad by another engine."""
+    """A batch of `Streamed`: streaming.ledger.delta.DeltaLoad by another engine."""
 
     stream: Streamed
     day: int

@@ -280,7 +280,7 @@ class DeltaLedgers:
 
 @dataclass
 class DeltaRows:
-    """Numbers for a Delta table: delta_ledger.DeltaLoad without Spark."""
+    """Numbers for a Delta table: streaming.ledger.delta.DeltaLoad without Spark."""
 
     path: Path
     rows: Sequence[int]

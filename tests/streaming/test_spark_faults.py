@@ -9,7 +9,7 @@ import pytest
 from tests.support.jvm import gateway, java
 
 from floodmark.errors import StreamError
-from floodmark.streaming.load.limits import jobs_within
+from floodmark.streaming.ledger.limits import jobs_within
 from floodmark.streaming.records.spark_faults import may_pass, unread
 
 if TYPE_CHECKING:

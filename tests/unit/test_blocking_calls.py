@@ -61,7 +61,7 @@ LIMITED_BY = {
         "streaming/records/state.py *",
     ),
     "writeTimeout of a stream (FM-STREAM-055): statements, COMMIT and jobs of Spark of a batch are"
-    " ended (streaming/load/limits.py)": (
+    " ended (streaming/ledger/limits.py)": (
         "streaming/load/delta.py ledger.commit",
         "streaming/load/postgres.py ledger.commit",
     ),

@@ -29,9 +29,10 @@ from floodmark.streaming.outbox.relay import AnyOutbox, Outbox, Producer, Relay
 from floodmark.streaming.position.source import KafkaSource
 from floodmark.streaming.query import StreamQuery
 from floodmark.streaming.records.late import late_rule
+from floodmark.streaming.runner import Runner
 from floodmark.streaming.running.notes import RunnerNotes
 from floodmark.streaming.running.watching import Nobody, StreamWatcher
-from floodmark.streaming.story import Runner, StreamRunner
+from floodmark.streaming.story import StreamRunner
 
 if TYPE_CHECKING:
     from floodmark.streaming.load.delta import DeltaWriter

@@ -56,8 +56,8 @@ from floodmark.streaming.position.decisions import (
 from floodmark.streaming.records.read import Records, batch_records
 from floodmark.streaming.records.spark_faults import ended, said_of_query
 from floodmark.streaming.records.state import DUPLICATES, StateQuery, tallied
+from floodmark.streaming.runner import Runner, Stopped, end_of
 from floodmark.streaming.running.watching import BatchDone, RunTotals
-from floodmark.streaming.story import Runner, Stopped, end_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from floodmark.errors import FloodmarkError, StreamError
+from floodmark.streaming.access import Access
 from floodmark.streaming.ledger.batches import Claim
+from floodmark.streaming.parts import notes_of
+from floodmark.streaming.runner import Runner
 from floodmark.streaming.running.metrics import StreamNumbers
-from floodmark.streaming.running.watching import BatchDone, RunTotals, StreamWatcher
-from floodmark.streaming.story import Runner
+from floodmark.streaming.running.watching import BatchDone, LoggedBatches, RunTotals, StreamWatcher
 from floodmark.streaming.telling import name_stream
 
 JOIN_SECONDS = 0.2
@@ -76,6 +78,12 @@ class Told:
         """Rows of the tracker, messages of the outbox."""
         for watcher in self.watchers:
             watcher.counted(tracked, outbox)
+
+
+def announced(access: Access, watchers: Sequence[StreamWatcher]) -> StreamWatcher:
+    """What a stream does is told to all of them, to floodmark's log and to its notes on this machine."""
+    name = access.stream.settings.pipeline_id
+    return Told([*watchers, LoggedBatches(name), notes_of(access)])
 
 
 class SharedSession:

@@ -95,7 +95,7 @@ class DeltaLoad(Protocol):
 
 @dataclass
 class DeltaLedger:
-    """The memory of a stream into the Delta table at `path`; see stream_ledger.StreamLedger."""
+    """The memory of a stream into the Delta table at `path`; see protocol.StreamLedger."""
 
     path: str
     stream_id: str
@@ -199,7 +199,7 @@ class DeltaLedger:
         return self._with_batches(decided)
 
     def claim(self, facts: ClaimFacts, seen: StreamRow | None) -> Claim:
-        """See stream_ledger.StreamLedger: the next epoch, unless the stream has moved."""
+        """See protocol.StreamLedger: the next epoch, unless the stream has moved."""
         decided = self._decided()
         there = self._new() if decided is None else self._with_batches(decided)
         if not is_same(there, seen):
@@ -228,7 +228,7 @@ class DeltaLedger:
         spark_batch_id: int | None = None,
         begins_incarnation: bool = True,
     ) -> Claim:
-        """See stream_ledger.StreamLedger; the note is kept beside the target."""
+        """See protocol.StreamLedger; the note is kept beside the target."""
         decided = self._held(claim)
         row = self._with_batches(decided)
         there = replace(
@@ -367,7 +367,7 @@ class DeltaLedger:
         return LetterTable(f"{self.path}{DEAD_LETTERS}", self.stream_id, self.storage)
 
     def cleanup_dead_letters(self, retention_days: float) -> int:
-        """See stream_ledger.StreamLedger: one commit. Older versions keep the rows until VACUUM.
+        """See protocol.StreamLedger: one commit. Older versions keep the rows until VACUUM.
 
         Letters stay that wait for Kafka, and those of a batch whose rows are not there yet: its next
         attempt finds their receipt, and does not write them again.

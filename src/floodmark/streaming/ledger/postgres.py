@@ -46,6 +46,7 @@ from floodmark.streaming.ledger.batches import (
     is_same,
 )
 from floodmark.streaming.ledger.faults import database_error
+from floodmark.streaming.ledger.limits import CANCEL_SECONDS, statements_within
 from floodmark.streaming.ledger.protocol import RECORDS, History
 from floodmark.streaming.ledger.refusals import (
     broken,
@@ -67,7 +68,6 @@ from floodmark.streaming.ledger.tables import (
     TRACKER,
     StreamTable,
 )
-from floodmark.streaming.load.limits import CANCEL_SECONDS, statements_within
 
 if TYPE_CHECKING:
     from floodmark.postgres import Connection, Cursor

@@ -32,9 +32,10 @@ from floodmark.streaming.ledger.batches import (
     StreamBatch,
 )
 from floodmark.streaming.ledger.delta import DeltaLedger
-from floodmark.streaming.ledger.delta_letters import FILE_LETTERS, letter_rows
+from floodmark.streaming.ledger.delta_letters import FILE_LETTERS
+from floodmark.streaming.ledger.limits import jobs_within
 from floodmark.streaming.ledger.refusals import first_refused
-from floodmark.streaming.load.limits import jobs_within
+from floodmark.streaming.load.letter_rows import letter_rows
 from floodmark.streaming.load.protocol import Results, advanced, wanted_of
 from floodmark.streaming.load.target_rules import TargetRules
 from floodmark.streaming.records.judged_letters import JudgedLetters, kept
@@ -57,7 +58,7 @@ _JUDGING = {"watermark", "late_data", "state_timeout", "deduplicate", "aggregate
 
 @dataclass
 class DeltaWriter:
-    """Commits batches of one stream to its Delta table; see stream_writer.StreamWriter."""
+    """Commits batches of one stream to its Delta table; see protocol.StreamWriter."""
 
     stream: LoadedStream
     ledger: DeltaLedger
@@ -267,7 +268,7 @@ class DeltaWriter:
 
 @dataclass(frozen=True)
 class _DeltaBatch:
-    """What the ledger gets of a batch: delta_ledger.DeltaLoad."""
+    """What the ledger gets of a batch: streaming.ledger.delta.DeltaLoad."""
 
     writer: DeltaWriter
     batch: StreamBatch

@@ -53,7 +53,7 @@ Ready = tuple[datetime | None, Load]
 
 
 class RowLoad(Protocol):
-    """Writes rows into one table, inside the transaction of a batch: streaming.load.PostgresLoad."""
+    """Writes rows into one table, inside the transaction of a batch: rows.PostgresLoad."""
 
     def apply(
         self, cursor: Cursor, table: pa.Table, rejects: Sequence[DeadLetter] = (), dropped: int = 0
@@ -62,7 +62,7 @@ class RowLoad(Protocol):
 
 @dataclass
 class PostgresWriter:
-    """Commits batches of one stream into a database; see stream_writer.StreamWriter."""
+    """Commits batches of one stream into a database; see protocol.StreamWriter."""
 
     stream: LoadedStream
     ledger: PostgresLedger

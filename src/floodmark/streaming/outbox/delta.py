@@ -203,7 +203,7 @@ def place_of(row: Mapping[str, Any]) -> Place:
 
 @dataclass
 class DeltaOutbox:
-    """The letters of one stream that go to Kafka; see outbox.Outbox, whose place it takes."""
+    """The letters of one stream that go to Kafka; see relay.Outbox, whose place it takes."""
 
     ledger: DeltaLedger
     _reached: tuple[int, int] = (0, -1)
@@ -233,7 +233,7 @@ class DeltaOutbox:
     def relay(
         self, producer: Producer, topics: Collection[str] = (), messages: Collection[Any] = ()
     ) -> Relayed:
-        """Send what waits in the order of batches and places; see outbox.Outbox.relay."""
+        """Send what waits in the order of batches and places; see relay.Outbox.relay."""
         done = Relayed()
         if self._log() is None or not self._is_outbox():
             return done

@@ -1,6 +1,6 @@
 """Records that are plainly sound, read by Arrow, which takes a third of the time of Spark's parser.
 
-Spark says what a record is: `streaming.read`. Here only those are read of which it would say the
+Spark says what a record is: `records.read`. Here only those are read of which it would say the
 same; a record that leaves any doubt is left to it. So there is one judge, and most records need
 none.
 """
@@ -214,7 +214,7 @@ class PlainReader:
         return times, pc.and_kleene(is_sure, pc.less(times, _LAST))
 
     def _judged(self, records: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
-        """As streaming.read.judged tells of records that are sound: late ones keep their bytes."""
+        """As records.read.judged tells of records that are sound: late ones keep their bytes."""
         nothing = {name: pa.nulls(records.num_rows, kind) for name, kind in _JUDGED.items()}
         found = {
             **{name: columns[name] for name in self.wanted.columns},
