@@ -37,11 +37,11 @@ from floodmark.model.write import WriteSpec
 from floodmark.project import Project
 from floodmark.sinks.delta import last_stream_write
 from floodmark.sinks.delta.write import DeltaSink
-from floodmark.streaming.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
-from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS, OUTBOX, DeltaLedger
-from floodmark.streaming.delta_letters import LetterTable
-from floodmark.streaming.delta_outbox import DeltaOutbox
-from floodmark.streaming.outbox import Relay
+from floodmark.streaming.ledger.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
+from floodmark.streaming.ledger.delta import BESIDE, DEAD_LETTERS, OUTBOX, DeltaLedger
+from floodmark.streaming.ledger.delta_letters import LetterTable
+from floodmark.streaming.outbox.delta import DeltaOutbox
+from floodmark.streaming.outbox.relay import Relay
 from floodmark.testing.arrow import ArrowSink
 
 Operation = Callable[[str], None]
@@ -192,7 +192,7 @@ class Streamed:
         self.days = day
 
     def save(self, path: str, rows: pa.Table, receipt: Receipt) -> None:
-        """A commit as streaming.delta_writing makes it."""
+        """A commit as streaming.load.delta makes it."""
         spec, previous = (
             WriteSpec(path, "append", "s"),
             last_stream_write(path, receipt.app_id, Storage()),
@@ -229,7 +229,7 @@ class Streamed:
 
 @dataclass(frozen=True)
 class Day:
-    """A batch of `Streamed`: delta_ledger.DeltaLoad by another engine."""
+    """A batch of `Streamed`: streaming.ledger.delta.DeltaLoad by another engine."""
 
     stream: Streamed
     day: int

@@ -27,9 +27,9 @@ from floodmark.model.write import WriteSpec
 from floodmark.postgres import connector
 from floodmark.sinks import RecoverableSink
 from floodmark.sinks.postgres import PostgresSink
-from floodmark.streaming.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
-from floodmark.streaming.delta_ledger import DeltaLedger
-from floodmark.streaming.startup import decide, stored_of
+from floodmark.streaming.ledger.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
+from floodmark.streaming.ledger.delta import DeltaLedger
+from floodmark.streaming.position.decisions import decide, stored_of
 from floodmark.testing.arrow import ArrowSink
 
 APP = "floodmark/store/pipe/out"

@@ -24,13 +24,12 @@ from floodmark import failpoints
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import StreamError
 from floodmark.postgres import run
-from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
-from floodmark.streaming.faults import fault
-from floodmark.streaming.ledger import AlreadyApplied, Applied, Claim, PostgresLedger
-from floodmark.streaming.load import PostgresLoad
-from floodmark.streaming.savepoints import is_of_rows, savepoint
-from floodmark.streaming.tables import RESET, grants, written_query
-from floodmark.streaming.target import TargetSpec
+from floodmark.postgres.transactions import fault, is_of_rows, savepoint
+from floodmark.streaming.ledger.batches import DeadLetter, LoadCounts, Loaded
+from floodmark.streaming.ledger.postgres import AlreadyApplied, Applied, Claim, PostgresLedger
+from floodmark.streaming.ledger.tables import RESET, grants, written_query
+from floodmark.streaming.load.rows import PostgresLoad
+from floodmark.streaming.load.target import TargetSpec
 
 if TYPE_CHECKING:
     from floodmark.postgres import Cursor

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from floodmark.deltalog import Storage
-from floodmark.streaming.read import BAD, BAD_COLUMN, KEY, OFFSET, VALUE
-from floodmark.streaming.target_rules import TargetRules
+from floodmark.streaming.load.target_rules import TargetRules
+from floodmark.streaming.records.read import BAD, BAD_COLUMN, KEY, OFFSET, VALUE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

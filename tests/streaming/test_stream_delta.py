@@ -22,9 +22,9 @@ from floodmark.engines.kafka import records_at
 from floodmark.engines.spark import local_session
 from floodmark.errors import StreamError
 from floodmark.model.receipt import metadata_of
-from floodmark.streaming.batches import claim_of
-from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS
-from floodmark.streaming.delta_letters import FILE_LETTERS
+from floodmark.streaming.ledger.batches import claim_of
+from floodmark.streaming.ledger.delta import BESIDE, DEAD_LETTERS
+from floodmark.streaming.ledger.delta_letters import FILE_LETTERS
 from floodmark.streaming.parts import access_of, ledger_of, runner_of
 
 if TYPE_CHECKING:

@@ -55,15 +55,15 @@ LIMITED_BY = {
     "a stream: Spark's retries of tasks, Kafka's kafkaConsumer.pollTimeoutMs, stopTimeout of our"
     " sessions": (
         "streaming/query.py *",
-        "streaming/read.py reader.load",
-        "streaming/staging.py mapInArrow.collect",
-        "streaming/judged_letters.py *",
-        "streaming/state.py *",
+        "streaming/records/read.py reader.load",
+        "streaming/load/staging.py mapInArrow.collect",
+        "streaming/records/judged_letters.py *",
+        "streaming/records/state.py *",
     ),
     "writeTimeout of a stream (FM-STREAM-055): statements, COMMIT and jobs of Spark of a batch are"
-    " ended (streaming/limits.py)": (
-        "streaming/delta_writing.py ledger.commit",
-        "streaming/writing.py ledger.commit",
+    " ended (streaming/ledger/limits.py)": (
+        "streaming/load/delta.py ledger.commit",
+        "streaming/load/postgres.py ledger.commit",
     ),
     "LOGIN_SECONDS of the socket": ("engines/kafka_refusals.py *",),
     "PostgreSQL: connect_timeout and keepalives (postgres._PATIENCE), lock_timeout (limit_locks);"
@@ -71,19 +71,18 @@ LIMITED_BY = {
         "postgres/open_connections.py connect",
         "postgres/connect.py driver.connect",
         "postgres/connect.py cursor.execute",
-        "postgres/rows/copy.py *",
+        "postgres/rows/*.py *",
+        "postgres/transactions/*.py *",
         "sinks/postgres.py *",
         "sinks/postgres_target.py *",
         "sources/cursor/sql/probes.py *",
-        "streaming/ledger.py *",
-        "streaming/load.py *",
-        "streaming/outbox.py *",
-        "streaming/savepoints.py run",
-        "streaming/stage_task.py *",
-        "streaming/staged_letters.py *",
-        "streaming/staging.py *",
-        "streaming/target.py run",
-        "streaming/upsert.py run",
+        "streaming/ledger/postgres.py *",
+        "streaming/load/rows.py *",
+        "streaming/outbox/relay.py *",
+        "streaming/load/stage_task.py *",
+        "streaming/load/staged_letters.py *",
+        "streaming/load/staging.py *",
+        "streaming/load/target.py run",
     ),
     "delta-rs: its object store gives a request up after 30 s and retries after 3 minutes"
     " (storage_options timeout, retry_timeout); a local disk answers or fails": (
@@ -95,9 +94,9 @@ LIMITED_BY = {
         "sources/delta/delta_rs.py *",
         "sources/cursor/sql/own_values.py *",
         "sources/time/probe.py *",
-        "streaming/delta_ledger.py *",
-        "streaming/delta_letters.py *",
-        "streaming/delta_outbox.py *",
+        "streaming/ledger/delta.py *",
+        "streaming/ledger/delta_letters.py *",
+        "streaming/outbox/delta.py *",
     ),
     "a lock of this process, held while values in memory change": (
         "cli/progress.py with _guard",
@@ -106,8 +105,8 @@ LIMITED_BY = {
         "observe/stages.py with _guard",
         "run/context.py with _guard",
         "sources/row_counts.py with _guard",
-        "streaming/breaker.py with _guard",
-        "streaming/metrics.py with _guard",
+        "streaming/running/breaker.py with _guard",
+        "streaming/running/metrics.py with _guard",
     ),
     "a lock of this process, held while files of the control store are read and written: as delta-rs": (
         "control/heartbeats.py with _guard",
@@ -139,7 +138,7 @@ LIMITED_BY = {
     "SPARK_LAUNCHER: Spark's own start of a JVM, told on the screen": (
         "engines/spark.py builder.getOrCreate",
         "project/__init__.py with _starting",
-        "streaming/crew.py with _guard",
+        "streaming/together.py with _guard",
     ),
     "the user's own code, in a template": ("templates/*.py *",),
 }

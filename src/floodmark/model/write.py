@@ -17,6 +17,10 @@ DELTA = "delta"
 
 CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 """The columns every input frame carries and `run.write` drops."""
+SOFT_DELETE_COLUMNS = ("is_deleted", "deleted_at")
+"""Columns that `deletes="soft"` adds to the target: a boolean and a timestamp."""
+RESERVED_PREFIX = "__floodmark_"
+"""What the names of columns begin with that a write adds for itself alone."""
 
 
 HIDDEN_VALUES = "not shown: the pipeline has sensitive columns"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from floodmark.model.arguments import checks_call
 from floodmark.model.names import matching, quoted
-from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
+from floodmark.model.write import CHANGE_COLUMNS, RESERVED_PREFIX, WriteSpec
 from floodmark.sinks.origins import Origin
-from floodmark.sinks.rules import LOG_COLUMNS, RESERVED_PREFIX, data_columns
+from floodmark.sinks.rules import LOG_COLUMNS, data_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

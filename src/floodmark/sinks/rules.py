@@ -14,7 +14,13 @@ from itertools import chain, islice
 from floodmark.errors import SinkError
 from floodmark.model.names import matching, quoted
 from floodmark.model.window import Window
-from floodmark.model.write import CHANGE_COLUMNS, DELTA, WriteSpec
+from floodmark.model.write import (
+    CHANGE_COLUMNS,
+    DELTA,
+    RESERVED_PREFIX,
+    SOFT_DELETE_COLUMNS,
+    WriteSpec,
+)
 from floodmark.model.write_rules import (
     NOT_WRITTEN,
     REPLACING,
@@ -29,11 +35,8 @@ from floodmark.model.write_words import option
 
 log = logging.getLogger("floodmark")
 
-SOFT_DELETE_COLUMNS = ("is_deleted", "deleted_at")
-"""Columns that `deletes="soft"` adds to the target: a boolean and a timestamp."""
 LOG_COLUMNS = ("change_type", "change_version", "change_ts")
 """Columns that `changes="log"` adds to the target, for the three change columns."""
-RESERVED_PREFIX = "__floodmark_"
 
 _CHANGE_TYPE, _COMMIT_VERSION, _ = CHANGE_COLUMNS
 _RETENTION = "delta.setTransactionRetentionDuration"

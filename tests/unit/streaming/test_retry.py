@@ -7,9 +7,11 @@ import pytest
 
 from floodmark.errors import StreamError
 from floodmark.model.clock import FrozenClock
-from floodmark.streaming.breaker import Breaker
-from floodmark.streaming.faults import Fault, database_error, fault
-from floodmark.streaming.retry import Retry, Retrying, RetryPolicy
+from floodmark.postgres.transactions import fault
+from floodmark.postgres.transactions.faults import Fault
+from floodmark.streaming.ledger.faults import database_error
+from floodmark.streaming.running.breaker import Breaker
+from floodmark.streaming.running.retry import Retry, Retrying, RetryPolicy
 
 OUTAGE = StreamError("FM-STREAM-005", "away", retryable=True, details={"sqlstate": "57P03"})
 LASTING = StreamError("FM-STREAM-005", "no rights")

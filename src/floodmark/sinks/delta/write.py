@@ -27,7 +27,7 @@ from floodmark.model.names import is_on_s3, matching, quoted, scheme_of
 from floodmark.model.receipt import Receipt, WriteResult, batch_of
 from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Window
-from floodmark.model.write import HIDDEN_VALUES, WriteSpec
+from floodmark.model.write import HIDDEN_VALUES, RESERVED_PREFIX, SOFT_DELETE_COLUMNS, WriteSpec
 from floodmark.sinks import changes, rules
 from floodmark.sinks.delta import nested
 from floodmark.sinks.delta.target import DeltaTarget, not_written
@@ -243,11 +243,11 @@ class DeltaSink:
         """The rows with which a merge creates its target."""
         from pyspark.sql import functions as fn
 
-        data = [c for c in winners.columns if not c.startswith(rules.RESERVED_PREFIX)]
+        data = [c for c in winners.columns if not c.startswith(RESERVED_PREFIX)]
         audit = [fn.current_timestamp().alias(name) for name in rules.audit_columns(self._spec)]
         if self._spec.deletes != "soft":
             return winners.where(~fn.col(changes.DELETED)).select(*map(quoted, data), *audit)
-        is_deleted, deleted_at = rules.SOFT_DELETE_COLUMNS
+        is_deleted, deleted_at = SOFT_DELETE_COLUMNS
         return winners.select(
             *map(quoted, data),
             fn.col(changes.DELETED).alias(is_deleted),
@@ -362,9 +362,7 @@ class DeltaSink:
         if self._spec.strategy == "delete_match":
             return self._delete_clauses(builder, f"NOT {gone} AND {newer}")
         if self._spec.strategy == "append_only":
-            flags = dict(
-                zip(map(quoted, rules.SOFT_DELETE_COLUMNS), ("false", "NULL"), strict=True)
-            )
+            flags = dict(zip(map(quoted, SOFT_DELETE_COLUMNS), ("false", "NULL"), strict=True))
             flags = flags if self._spec.deletes == "soft" else {}
             return builder.whenNotMatchedInsert(f"NOT {gone}", {**values, **flags, **self._came()})
         if self._spec.deletes == "soft":
@@ -381,7 +379,7 @@ class DeltaSink:
     def _soft_clauses(
         self, builder: DeltaMergeBuilder, values: Mapping[str, Any], gone: str, newer: str
     ) -> DeltaMergeBuilder:
-        is_deleted, deleted_at = map(quoted, rules.SOFT_DELETE_COLUMNS)
+        is_deleted, deleted_at = map(quoted, SOFT_DELETE_COLUMNS)
         flags: dict[str, Any] = {
             is_deleted: gone,
             deleted_at: f"s.{quoted(changes.DELETED_AT)}",
@@ -404,7 +402,7 @@ class DeltaSink:
     def _delete_clauses(self, builder: DeltaMergeBuilder, applies: str) -> DeltaMergeBuilder:
         if self._spec.deletes != "soft":
             return builder.whenMatchedDelete(applies)
-        is_deleted, deleted_at = map(quoted, rules.SOFT_DELETE_COLUMNS)
+        is_deleted, deleted_at = map(quoted, SOFT_DELETE_COLUMNS)
         flags: dict[str, Any] = {
             is_deleted: "true",
             deleted_at: _timestamp_sql(_seen_at(self._windows)),

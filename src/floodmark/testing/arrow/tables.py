@@ -25,7 +25,7 @@ from floodmark.model.names import matching
 from floodmark.model.receipt import Receipt, WriteResult
 from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import NOTHING_PROCESSED, Settlement, VersionWindow, Window
-from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
+from floodmark.model.write import CHANGE_COLUMNS, SOFT_DELETE_COLUMNS, WriteSpec
 from floodmark.sinks import Origin, Target, origins_of, rules
 from floodmark.sinks.delta import DeltaTarget, not_written
 from floodmark.sources import rows_in
@@ -262,7 +262,7 @@ class ArrowSink:
 
     def _first_rows(self, winners: pa.Table) -> pa.Table:
         if self._spec.deletes == "soft":
-            renamed = [*winners.column_names[:-2], *rules.SOFT_DELETE_COLUMNS]
+            renamed = [*winners.column_names[:-2], *SOFT_DELETE_COLUMNS]
             return winners.rename_columns(renamed)
         kept = winners.filter(pc.invert(winners[_DELETED]))
         return kept.select(winners.column_names[:-2])
@@ -364,7 +364,7 @@ class ArrowSink:
     def _soft_clauses(
         self, merger: Any, values: Mapping[str, str], gone: str, newer: str, *, missing: bool
     ) -> Any:
-        is_deleted, deleted_at = map(_quoted, rules.SOFT_DELETE_COLUMNS)
+        is_deleted, deleted_at = map(_quoted, SOFT_DELETE_COLUMNS)
         flags = {is_deleted: gone, deleted_at: f"s.{_quoted(_DELETED_AT)}"}
         both = {**values, **flags}
         merger = merger.when_matched_update(both, predicate=newer)

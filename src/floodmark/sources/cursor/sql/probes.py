@@ -7,7 +7,8 @@ from typing import Any
 
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import CursorMark, mark_of
-from floodmark.postgres import Connect, cursor_of, limit_locks, run, said, sqlstate
+from floodmark.postgres import Connect, cursor_of, run
+from floodmark.postgres.transactions import limit_locks, said, sqlstate
 from floodmark.sources.cursor.sql.queries import Bounds, SqlRelation, oldest_query, probe_query
 
 IN_UTC = "SET TIME ZONE 'UTC'"
