@@ -177,7 +177,7 @@ SECRET = "Kzq\"Wvx'Jqk«Pzy"
         ("timetz", SECRET, "SQLSTATE"),
         ("point", SECRET, "type point"),
         ("name[]", "{" + SECRET, "SQLSTATE"),
-        ("tsvector", "'" + SECRET, "tsvector"),
+        ("tsvector", "'" + SECRET.replace("'", ""), "tsvector"),
         ("tsquery", f"Kzq & & {SECRET}", "tsquery"),
         ("jsonpath", "$." + SECRET, "jsonpath"),
     ],

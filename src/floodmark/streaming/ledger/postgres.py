@@ -618,7 +618,7 @@ class PostgresLedger:
         """The connection in a new transaction, rolled back unless the block committed it.
 
         After an error the connection is closed, whatever state it is in. Errors of the database
-        become FM-STREAM-005, a missing table FM-STREAM-004.
+        become FM-STREAM-005, a missing table of the stream FM-STREAM-004.
         """
         import psycopg
 
@@ -632,6 +632,8 @@ class PostgresLedger:
                 self.close()
                 raise
         except psycopg.errors.UndefinedTable as error:
+            if error.diag.context:  # a function of the database looks for a table of its own
+                raise database_error(self.stream_id, error) from error
             raise no_tables(self.stream_id, self.schema, said(error)) from error
         except psycopg.Error as error:
             raise database_error(self.stream_id, error) from error
