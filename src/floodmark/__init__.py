@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from floodmark.coordinator import Coordinator
     from floodmark.engines.spark import local_session
     from floodmark.errors import FloodmarkError
-    from floodmark.model.results import Batch, Metrics, RunResult
-    from floodmark.model.upstream import Upstream
-    from floodmark.model.window import Window
+    from floodmark.model import Batch, Metrics, RunResult, Upstream, Window
     from floodmark.project import Project
     from floodmark.sinks import deletes, upserts
     from floodmark.sinks.delta import stream_merge

@@ -133,7 +133,7 @@ def _owner(attribute: Any) -> str:
 def texts_read(source: str) -> Iterator[str]:
     """Every place that turns the text of a mark into a value."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("floodmark.model."):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("floodmark.model"):
             for alias in node.names:
                 is_of_marks = alias.name == "decoded" and "marks" in str(node.module)
                 if alias.name in DECODERS or is_of_marks:

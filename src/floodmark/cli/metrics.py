@@ -192,7 +192,7 @@ def _refused(title: str, allowed: str) -> ConfigError:
 
 
 def _out_of_reach() -> Sequence[Sample]:
-    from floodmark.model.clock import SystemClock
+    from floodmark.model import SystemClock
     from floodmark.report import out_of_reach
 
     return out_of_reach(SystemClock().now())

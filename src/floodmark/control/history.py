@@ -13,7 +13,7 @@ from floodmark.control.published.reading import read_published
 from floodmark.control.rules.folding import RULES
 from floodmark.control.store import ControlReader
 from floodmark.deltalog import Storage
-from floodmark.model.state import PlannedBatch, State
+from floodmark.model import PlannedBatch, State
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from floodmark.control.published.projections import Projector
 from floodmark.control.store import ControlReader
 from floodmark.control.turns import turn
 from floodmark.control.upkeep.upkeep import compact_if_due
-from floodmark.model.state import State
+from floodmark.model import State
 
 RUNS = "pipeline_checkpoints"
 """The table that shows a run as soon as it has begun."""

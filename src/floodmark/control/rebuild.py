@@ -9,7 +9,7 @@ from floodmark.control.published.projections import Projector
 from floodmark.control.rules.folding import apply
 from floodmark.control.store import ControlReader
 from floodmark.deltalog import Storage
-from floodmark.model.state import State
+from floodmark.model import State
 
 ATTEMPTS = 5
 

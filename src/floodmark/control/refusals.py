@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from floodmark.errors import ControlError
-from floodmark.model.state import PlannedBatch
+from floodmark.model import PlannedBatch
 
 
 def no_store(control: str) -> ControlError:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from floodmark.control.events.bodies import Body, Event
-from floodmark.model.state import State
+from floodmark.model import State
 
 Decide = Callable[[State], Sequence[Body]]
 """Looks at the newest state and says what should happen; nothing, if there is nothing to do.

@@ -19,8 +19,7 @@ from floodmark.control.published.projections import Projector
 from floodmark.control.rules.folding import fold
 from floodmark.deltalog import Storage
 from floodmark.errors import ConfigError, ControlError
-from floodmark.model.results import StoreContent
-from floodmark.model.state import State
+from floodmark.model import State, StoreContent
 
 EXPORT = "floodmark_export"
 CARRIED = ("edges", "files")

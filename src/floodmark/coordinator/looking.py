@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING
 from floodmark.control import all_events
 from floodmark.control.events import Event
 from floodmark.coordinator.store import Store
-from floodmark.model.results import (
+from floodmark.model import (
     Batch,
     Checkpoint,
     Finding,
     Gap,
     Lag,
-    Stuck,
-    batch_view,
-)
-from floodmark.model.state import (
     PlannedBatch,
     State,
+    Stuck,
+    batch_view,
 )
 
 if TYPE_CHECKING:

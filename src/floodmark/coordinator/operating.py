@@ -16,23 +16,25 @@ from floodmark.control.rules import fold
 from floodmark.coordinator.store import Store
 from floodmark.deltalog import absolute
 from floodmark.errors import SourceError
-from floodmark.model.marks import TimeMark, TimeType, settled_through
-from floodmark.model.names import connection_of
-from floodmark.model.plan import DEFAULT_SCOPE, Draft, Probe
-from floodmark.model.results import (
+from floodmark.model import (
+    DEFAULT_SCOPE,
     Batch,
-    StoreContent,
-    Upkeep,
-    batch_view,
-)
-from floodmark.model.state import (
     BatchKind,
+    Draft,
     Mark,
     PlannedBatch,
+    Probe,
     State,
+    StoreContent,
+    TimeMark,
+    TimeType,
+    Upkeep,
+    UpstreamOptions,
+    Window,
+    batch_view,
+    settled_through,
 )
-from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import Window
+from floodmark.model.names import connection_of
 from floodmark.plan import again, lookups, times
 from floodmark.plan.refusals import type_unknown
 from floodmark.run.edges import Edges

@@ -9,8 +9,7 @@ from floodmark.control.journal import Chance, ControlLog, any_number
 from floodmark.control.rules import Apply, apply
 from floodmark.coordinator.probing import Prober
 from floodmark.deltalog import Storage
-from floodmark.model.clock import Clock, SystemClock
-from floodmark.model.ids import Ids, RandomIds
+from floodmark.model import Clock, Ids, RandomIds, SystemClock
 from floodmark.observe import Tell, stage
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Process, ThisProcess

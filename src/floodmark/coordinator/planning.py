@@ -19,26 +19,25 @@ from floodmark.control.events import Body, Planned, Registered
 from floodmark.coordinator.probing import Prober
 from floodmark.coordinator.store import Store
 from floodmark.errors import ConfigError
-from floodmark.model.plan import DEFAULT_SCOPE, Draft, PlanRequest, Seed
-from floodmark.model.results import (
+from floodmark.model import (
+    DEFAULT_OPTIONS,
+    DEFAULT_SCOPE,
     Batch,
-    batch_view,
-)
-from floodmark.model.state import (
     BatchKind,
+    Draft,
     Fallback,
     Pipeline,
     PlannedBatch,
+    PlanRequest,
+    Seed,
+    Settlement,
     State,
-)
-from floodmark.model.upstream import (
-    DEFAULT_OPTIONS,
     Upstream,
     UpstreamOptions,
+    batch_view,
     is_lookup,
     names_of,
 )
-from floodmark.model.window import Settlement
 from floodmark.plan import planner, seeds
 from floodmark.plan.options import options_for
 from floodmark.plan.refusals import (

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
 from floodmark.errors import PlanError
-from floodmark.model.clock import Clock
-from floodmark.model.file_marks import AnyMark
+from floodmark.model import (
+    AnyMark,
+    Clock,
+    Mark,
+    Probe,
+    QueryWindow,
+    TimeFacts,
+    UpstreamOptions,
+    Window,
+    start_of,
+)
 from floodmark.model.names import is_of_project
-from floodmark.model.plan import Probe, TimeFacts
-from floodmark.model.state import Mark
-from floodmark.model.times import start_of
-from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import QueryWindow, Window
 from floodmark.plan import lookups, times
 from floodmark.run.engine import spark_engine
 from floodmark.sources import LookSpec, Scratch

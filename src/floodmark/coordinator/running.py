@@ -12,19 +12,17 @@ from floodmark.control.journal import Journal
 from floodmark.coordinator.store import Store
 from floodmark.errors import ConfigError, ControlError
 from floodmark.finalize import advance_watermarks
-from floodmark.model.names import connection_of
-from floodmark.model.results import (
+from floodmark.model import (
+    DELTA,
     Finalized,
     Metrics,
-    RunResult,
-)
-from floodmark.model.state import (
     OnLostTarget,
     PlannedBatch,
+    RunResult,
+    Settlement,
     State,
 )
-from floodmark.model.window import Settlement
-from floodmark.model.write import DELTA
+from floodmark.model.names import connection_of
 from floodmark.plan.refusals import (
     refuse_unknown_settlement,
 )

@@ -29,19 +29,17 @@ from floodmark.coordinator.probing import Prober, UpstreamProber
 from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.engines.catalog import is_in_memory, register_again
 from floodmark.errors import ControlError, FloodmarkError, PlanError
-from floodmark.model.file_marks import AnyMark
-from floodmark.model.names import is_of_source
-from floodmark.model.plan import TimeFacts
-from floodmark.model.state import (
+from floodmark.model import (
+    AnyMark,
     Holder,
     PlannedBatch,
     State,
-)
-from floodmark.model.upstream import (
+    TimeFacts,
     UpstreamOptions,
+    Window,
+    WriteSpec,
 )
-from floodmark.model.window import Window
-from floodmark.model.write import WriteSpec
+from floodmark.model.names import is_of_source
 from floodmark.plan import planner
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.leases import (

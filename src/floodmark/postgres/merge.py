@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from floodmark.model.write import CHANGE_COLUMNS, RESERVED_PREFIX, SOFT_DELETE_COLUMNS, Strategy
+from floodmark.model import CHANGE_COLUMNS, RESERVED_PREFIX, SOFT_DELETE_COLUMNS, Strategy
 from floodmark.postgres.connect import quoted
 
 __all__ = (

@@ -34,12 +34,17 @@ from floodmark.errors import (
     SetupError,
     UnknownNameError,
 )
-from floodmark.model import durations
+from floodmark.model import (
+    Batch,
+    Finding,
+    OnLostTarget,
+    PlannedBatch,
+    Settlement,
+    Upstream,
+    batch_view,
+    durations,
+)
 from floodmark.model.arguments import checks_arguments
-from floodmark.model.results import Batch, Finding, batch_view
-from floodmark.model.state import OnLostTarget, PlannedBatch
-from floodmark.model.upstream import Upstream
-from floodmark.model.window import Settlement
 from floodmark.plan.again import Edge
 from floodmark.project import naming, planfile
 from floodmark.project.advised import advised

@@ -31,10 +31,9 @@ from floodmark.config.text import Report, is_inside, key_name, table_name
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import is_local
 from floodmark.errors import ConfigError, ControlError, FloodmarkError
-from floodmark.model import results
+from floodmark.model import Finding as StoreFinding
+from floodmark.model import State, bad, pipeline_of
 from floodmark.model.names import is_asked, is_of_project
-from floodmark.model.receipt import pipeline_of
-from floodmark.model.state import State
 from floodmark.project.older_csv import read_by_older_rules
 from floodmark.project.outcomes import ScopePlan
 from floodmark.sources import LookSpec, reader_of
@@ -489,13 +488,13 @@ def elsewhere(before: str, root: Path, control: str) -> ControlError:
     )
 
 
-def place_finding(file: LoadedProject, coordinator: Coordinator) -> list[results.Finding]:
+def place_finding(file: LoadedProject, coordinator: Coordinator) -> list[StoreFinding]:
     """The same for `verify`: one finding, or none if all is well."""
     moved = moved_from(file, coordinator)
     if moved is None:
         return []
     error = elsewhere(moved, file.root, coordinator.control)
-    return [results.bad("place", f"{error.title}; {error.found}", error.next)]
+    return [bad("place", f"{error.title}; {error.found}", error.next)]
 
 
 def strays(state: State | None, scope: str, members: Mapping[str, object]) -> tuple[str, ...]:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from floodmark.config import Finding, LoadedProject, ResolvedNode
 from floodmark.config.checks import OLDER_CSV
-from floodmark.model.file_marks import FilesMark
-from floodmark.model.state import State
+from floodmark.model import FilesMark, State
 from floodmark.sources.files import DEFAULTS_VERSION, DELIMITED
 
 _CHANGED = ({"escape"}, {"multiline"}, {"nullvalue", "emptyvalue"})

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.config import RetrySettings
 from floodmark.errors import ConfigError, ControlError, FloodmarkError, SetupError
-from floodmark.model.results import Batch, Finalized, batch_view
-from floodmark.model.state import OnLostTarget
-from floodmark.model.window import Caution, Settlement, Window
+from floodmark.model import Batch, Caution, Finalized, OnLostTarget, Settlement, Window, batch_view
 from floodmark.project.anew import begin_anew
 from floodmark.project.failures import failure_of, with_caller
 from floodmark.project.order import Order, Unit

@@ -18,10 +18,8 @@ from floodmark.control.journal import JOURNAL, unreadable
 from floodmark.control.rules import fold
 from floodmark.control.upkeep import last_upkeep
 from floodmark.deltalog import Storage
+from floodmark.model import NOTHING_PROCESSED, BatchStatus, Holder, Lag, Pipeline, RunStatus, State
 from floodmark.model.names import is_of_source
-from floodmark.model.results import Lag
-from floodmark.model.state import BatchStatus, Holder, Pipeline, RunStatus, State
-from floodmark.model.window import NOTHING_PROCESSED
 from floodmark.report.lag import TimeLook, is_held, lags_in
 from floodmark.report.runs import Track, efforts, tracks
 from floodmark.report.watch import failures_in_a_row, stuck_batches

@@ -19,8 +19,7 @@ from floodmark.control.published import (
 from floodmark.control.rules import fold
 from floodmark.deltalog import Storage
 from floodmark.errors import FloodmarkError
-from floodmark.model.results import Finding, bad, good
-from floodmark.model.state import State
+from floodmark.model import Finding, State, bad, good
 
 SHOWN = 3
 """How many differences of one table are spelled out."""

@@ -35,11 +35,17 @@ from floodmark.control.events import (
 )
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
-from floodmark.model.delta import VersionFacts
-from floodmark.model.receipt import FILES, Ledger, metadata_of
-from floodmark.model.results import Finding, bad, good
-from floodmark.model.state import SinkDone
-from floodmark.model.window import Window
+from floodmark.model import (
+    FILES,
+    Finding,
+    Ledger,
+    SinkDone,
+    VersionFacts,
+    Window,
+    bad,
+    good,
+    metadata_of,
+)
 from floodmark.report.places import located
 from floodmark.report.published import WAY_OUT, Shown, published_tables
 

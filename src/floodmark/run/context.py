@@ -14,23 +14,32 @@ from floodmark import failpoints
 from floodmark.control.events import Amended, SinkWritten, TargetSettled
 from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.errors import ConfigError, RunError, SinkError
-from floodmark.model.arguments import checks_call
-from floodmark.model.copying import replace
-from floodmark.model.file_marks import AnyMark
-from floodmark.model.names import connection_of, is_catalog_name
-from floodmark.model.receipt import (
+from floodmark.model import (
+    DEFAULT_OPTIONS,
+    DELTA,
+    AnyMark,
+    Changes,
+    Deletes,
+    Missing,
+    OnLostTarget,
+    PlannedBatch,
     Receipt,
+    SinkDone,
+    State,
+    UpstreamOptions,
+    Window,
+    WriteMode,
     WriteResult,
+    WriteSpec,
     again_app_id,
     commit_metadata,
     forward_app_id,
     marks_of,
     metadata_of,
 )
-from floodmark.model.state import OnLostTarget, PlannedBatch, SinkDone, State
-from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
-from floodmark.model.window import Window
-from floodmark.model.write import DELTA, Changes, Deletes, Missing, WriteMode, WriteSpec
+from floodmark.model.arguments import checks_call
+from floodmark.model.copying import replace
+from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.edges import Edges
 from floodmark.run.engine import Engine

@@ -7,11 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from floodmark.errors import SinkError
+from floodmark.model import DELTA, Ledger, SinkDone, Window, WriteSpec
 from floodmark.model.names import connection_of
-from floodmark.model.receipt import Ledger
-from floodmark.model.state import SinkDone
-from floodmark.model.window import Window
-from floodmark.model.write import DELTA, WriteSpec
 from floodmark.postgres import OpenConnections
 from floodmark.sinks import Sink
 

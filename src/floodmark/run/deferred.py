@@ -8,10 +8,7 @@ from functools import partial
 
 from floodmark import failpoints
 from floodmark.control.events import Body, Frozen
-from floodmark.model.state import Run, State
-from floodmark.model.times import with_end
-from floodmark.model.upstream import DEFAULT_OPTIONS
-from floodmark.model.window import Window
+from floodmark.model import DEFAULT_OPTIONS, Run, State, Window, with_end
 from floodmark.sources import LookSpec, Source
 
 Record = Callable[[Callable[[State], Body | None]], State]

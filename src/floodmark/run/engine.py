@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.deltalog import Storage
 from floodmark.errors import RunError
-from floodmark.model.state import SinkDone
-from floodmark.model.window import Window
-from floodmark.model.write import DELTA, WriteSpec
+from floodmark.model import DELTA, SinkDone, Window, WriteSpec
 from floodmark.sinks import Sink
 from floodmark.sources import Source, Sources, SparkAccess
 

@@ -22,9 +22,8 @@ from floodmark.control.events import Body, Leased
 from floodmark.control.operations import running
 from floodmark.control.rules import check_fence, earlier_unfinished, is_paused, running_elsewhere
 from floodmark.errors import ControlError, FencedError, UnknownNameError
-from floodmark.model.clock import Clock
+from floodmark.model import Clock, Holder, PlannedBatch, Run, State
 from floodmark.model.names import choices, nearest
-from floodmark.model.state import Holder, PlannedBatch, Run, State
 
 DEFAULT_TTL_SECONDS = 60.0
 ASK_SECONDS = 10.0

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from floodmark.control.events import Amended
 from floodmark.errors import RunError, SourceError
-from floodmark.model.window import Settlement, Window
+from floodmark.model import Settlement, Window
 from floodmark.run.context import Run
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from floodmark.control.events import Amended
-from floodmark.model.window import Settlement, Window
+from floodmark.model import Settlement, Window
 from floodmark.run.edges import Edges
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease

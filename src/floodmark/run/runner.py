@@ -10,20 +10,21 @@ from floodmark import failpoints
 from floodmark.control import ControlStore, PulseFactory
 from floodmark.control.events import Failed, Succeeded
 from floodmark.errors import MAX_TEXT, FencedError, FloodmarkError, RunError, SourceError
-from floodmark.model.arguments import fits
-from floodmark.model.clock import Clock
-from floodmark.model.ids import Ids
-from floodmark.model.results import (
+from floodmark.model import (
     ALREADY_APPLIED,
     NULL_COLUMNS,
     TIE_EXAMPLE,
     TIES,
+    Clock,
+    Ids,
     Metrics,
+    OnLostTarget,
     RunResult,
+    Settlement,
+    Window,
 )
-from floodmark.model.state import OnLostTarget
-from floodmark.model.state import Run as RunRecord
-from floodmark.model.window import Settlement, Window
+from floodmark.model import Run as RunRecord
+from floodmark.model.arguments import fits
 from floodmark.run.context import NameOf, Run
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.deferred import freeze_ends

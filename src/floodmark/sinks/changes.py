@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from floodmark.model import CHANGE_COLUMNS, RESERVED_PREFIX, WriteSpec
 from floodmark.model.arguments import checks_call
 from floodmark.model.names import matching, quoted
-from floodmark.model.write import CHANGE_COLUMNS, RESERVED_PREFIX, WriteSpec
 from floodmark.sinks.origins import Origin
 from floodmark.sinks.rules import LOG_COLUMNS, data_columns
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from floodmark.errors import SinkError
-from floodmark.model.receipt import Receipt
+from floodmark.model import Receipt
 
 NOTHING_WRITTEN = "nothing was written; the target is unchanged"
 _OTHER_STORE = (

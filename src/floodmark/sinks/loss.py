@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from floodmark.errors import SinkError
-from floodmark.model.delta import TableFacts, VersionFacts
-from floodmark.model.receipt import Receipt, app_id_root, batch_of, metadata_of
-from floodmark.model.state import SinkDone
+from floodmark.model import (
+    Receipt,
+    SinkDone,
+    TableFacts,
+    VersionFacts,
+    app_id_root,
+    batch_of,
+    metadata_of,
+)
 
 RESTORE = "RESTORE"
 _REPLACING = frozenset(

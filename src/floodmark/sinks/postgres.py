@@ -16,11 +16,18 @@ from floodmark import failpoints
 from floodmark.deltalog import Storage
 from floodmark.engines.arrow_frames import UnfitColumnError, arrow_schema, record_batches
 from floodmark.errors import SinkError
+from floodmark.model import (
+    CHANGE_COLUMNS,
+    SOFT_DELETE_COLUMNS,
+    OnLostTarget,
+    Receipt,
+    SinkDone,
+    Window,
+    WriteResult,
+    WriteSpec,
+    batch_of,
+)
 from floodmark.model.names import matching
-from floodmark.model.receipt import Receipt, WriteResult, batch_of
-from floodmark.model.state import OnLostTarget, SinkDone
-from floodmark.model.window import Window
-from floodmark.model.write import CHANGE_COLUMNS, SOFT_DELETE_COLUMNS, WriteSpec
 from floodmark.postgres import Connect, cursor_of, quoted, run
 from floodmark.postgres import merge as sql
 from floodmark.postgres.rows import (

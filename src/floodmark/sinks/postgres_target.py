@@ -15,9 +15,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from floodmark.errors import SinkError
-from floodmark.model.delta import VersionFacts
-from floodmark.model.receipt import Ledger, Receipt, WriteResult, batch_of
-from floodmark.model.state import OnLostTarget, SinkDone
+from floodmark.model import (
+    Ledger,
+    OnLostTarget,
+    Receipt,
+    SinkDone,
+    VersionFacts,
+    WriteResult,
+    batch_of,
+)
 from floodmark.postgres import Connect, cursor_of, quoted_table, run
 from floodmark.postgres.rows import TABLE_NAMES, NoTableError, PgTable, look_up
 from floodmark.postgres.transactions import is_refused_login, limit_locks, lock_holders, said

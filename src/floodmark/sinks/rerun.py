@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from floodmark.errors import SinkError
-from floodmark.model.state import PlannedBatch, State
-from floodmark.model.write import WriteSpec
+from floodmark.model import PlannedBatch, State, WriteSpec
 from floodmark.model.write_words import option
 
 DUPLICATES, STALE = "duplicates", "stale"

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from floodmark.errors import SinkError
-from floodmark.model.names import matching, quoted
-from floodmark.model.window import Window
-from floodmark.model.write import (
+from floodmark.model import (
     CHANGE_COLUMNS,
     DELTA,
     RESERVED_PREFIX,
     SOFT_DELETE_COLUMNS,
+    Window,
     WriteSpec,
 )
+from floodmark.model.names import matching, quoted
 from floodmark.model.write_rules import (
     NOT_WRITTEN,
     REPLACING,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 from floodmark.errors import SinkError
-from floodmark.model.receipt import Receipt, WriteResult
-from floodmark.model.state import OnLostTarget, SinkDone
+from floodmark.model import OnLostTarget, Receipt, SinkDone, WriteResult
 
 
 class Sink(Protocol):

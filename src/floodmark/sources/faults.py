@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from floodmark.errors import SourceError
-from floodmark.model.window import Window
+from floodmark.model import Window
 
 NOTHING_READ = "nothing was read or written; the committed watermark stays"
 LOST_STEP = (

@@ -5,10 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from floodmark.model.clock import epoch_micros
-from floodmark.model.marks import TimeMark
-from floodmark.model.window import Window
-from floodmark.model.write import CHANGE_COLUMNS
+from floodmark.model import CHANGE_COLUMNS, TimeMark, Window, epoch_micros
 from floodmark.sources.faults import hides_files
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from floodmark.model.delta import TableFacts
-from floodmark.model.plan import TimeFacts
-from floodmark.model.window import (
+from floodmark.model import (
     AnswerWindow,
     CursorWindow,
     FilesWindow,
     Settlement,
+    TableFacts,
+    TimeFacts,
     TimeWindow,
     VersionWindow,
     Window,

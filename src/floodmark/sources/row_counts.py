@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from floodmark.errors import SourceError
-from floodmark.model.window import Window
+from floodmark.model import Window
 
 OBSERVATION_SECONDS = 10.0
 """How long Spark's event queue may take to tell what a write has read, before that is counted."""

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
-from floodmark.model.delta import TableFacts
-from floodmark.model.plan import TimeFacts
-from floodmark.model.window import NOTHING_PROCESSED, Settlement, Window
+from floodmark.model import NOTHING_PROCESSED, Settlement, TableFacts, TimeFacts, Window
 from floodmark.sources.scratch import Scratch
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from floodmark.config.project import ConnectionModel
 from floodmark.config.stream import Credentials, StreamPipeline
 from floodmark.deltalog import Storage, absolute
 from floodmark.errors import ConfigError
-from floodmark.model.write import WriteMode as DeltaMode
-from floodmark.model.write import WriteSpec
+from floodmark.model import WriteMode as DeltaMode
+from floodmark.model import WriteSpec
 from floodmark.postgres import quoted_table
 from floodmark.streaming.access import Access, table_of
 from floodmark.streaming.ledger.delta import DeltaLedger

@@ -15,7 +15,7 @@ from floodmark.config import LoadedStream
 from floodmark.config.stream import DEFAULT_DRIVER_COPY_ROWS
 from floodmark.engines.jvm import is_gone
 from floodmark.errors import StreamError
-from floodmark.model.clock import SystemClock
+from floodmark.model import SystemClock
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.access import Access
 from floodmark.streaming.ledger.batches import (

@@ -16,20 +16,20 @@ from functools import cache
 from typing import Any, ClassVar, cast
 
 from floodmark.errors import ControlError
-from floodmark.model.file_marks import AnyMark
-from floodmark.model.query import Query
-from floodmark.model.state import (
+from floodmark.model import (
+    AnyMark,
     BatchKind,
     Fallback,
     Holder,
     Mark,
     Pipeline,
     PlannedBatch,
+    Query,
     SinkDone,
     TableName,
+    UpstreamOptions,
+    Window,
 )
-from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import Window
 
 
 @dataclass(frozen=True, slots=True)

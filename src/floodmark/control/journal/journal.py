@@ -13,9 +13,7 @@ from floodmark.control.events.bodies import Body, Event
 from floodmark.control.rules.folding import Apply, apply, fold
 from floodmark.control.store import Decide
 from floodmark.errors import ControlError
-from floodmark.model.clock import Clock, SystemClock
-from floodmark.model.ids import RandomIds
-from floodmark.model.state import NOTHING_KNOWN, State
+from floodmark.model import NOTHING_KNOWN, Clock, RandomIds, State, SystemClock
 
 FORMAT_VERSION = 1
 """The format of a store; a store with a higher one is refused, never guessed at."""

@@ -32,8 +32,7 @@ from floodmark.control.published.reading import MARKER, read_published
 from floodmark.control.published.tables import TABLES, PublishedTable
 from floodmark.deltalog import DeltaLog, Storage, restore_command
 from floodmark.errors import ControlError
-from floodmark.model.clock import epoch_micros
-from floodmark.model.state import State
+from floodmark.model import State, epoch_micros
 
 FOLDER = "archive"
 ATTEMPTS = 20

@@ -29,7 +29,7 @@ from floodmark.control.published.reading import MARKER, read_published
 from floodmark.control.published.tables import PublishedTable
 from floodmark.deltalog import DeltaLog, Storage, is_local, write_problem
 from floodmark.errors import ControlError
-from floodmark.model.state import State
+from floodmark.model import State
 
 ATTEMPTS = 20
 REGISTRY_EVENTS = ("REGISTER", "PAUSE", "RESUME", "REMOVE", "RENAME", "REBUILD")

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from floodmark.control import columns
 from floodmark.control.events.bodies import Event, Paused, Removed, encode
-from floodmark.model.state import PlannedBatch, Run, State
+from floodmark.model import PlannedBatch, Run, State
 
 _TIME = pa.timestamp("us", "UTC")
 

@@ -38,8 +38,8 @@ from floodmark.control.events.bodies import (
 )
 from floodmark.control.rules import marks, parts, pipelines, plans, registry, runs, snapshots
 from floodmark.errors import ControlError
+from floodmark.model import NOTHING_KNOWN, State
 from floodmark.model.copying import replace
-from floodmark.model.state import NOTHING_KNOWN, State
 
 
 class Rule(NamedTuple):

@@ -10,7 +10,7 @@ from floodmark.control.events.bodies import (
     Rebuilt,
     Snapshot,
 )
-from floodmark.model.state import PlannedBatch, State
+from floodmark.model import PlannedBatch, State
 
 
 def snapshot_of(state: State, keep_windows: int, inside: Collection[str] | None = None) -> Snapshot:

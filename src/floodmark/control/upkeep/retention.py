@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from floodmark import failpoints
 from floodmark.control.journal.delta import HIDDEN, unreadable
 from floodmark.deltalog import Entry, Storage
-from floodmark.model.clock import epoch_micros
+from floodmark.model import epoch_micros
 
 HOUR = 3_600.0
 SAFE_SECONDS = HOUR

@@ -23,8 +23,7 @@ from floodmark.control.turns import alone
 from floodmark.control.upkeep.retention import Removed, remove_heartbeats, remove_unneeded
 from floodmark.deltalog import Storage
 from floodmark.errors import ConfigError
-from floodmark.model.results import Upkeep
-from floodmark.model.state import State
+from floodmark.model import State, Upkeep
 
 COMPACT_AFTER_FILES = 50
 """Opening one more small file costs a reader about a millisecond."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from floodmark.config.project import NodeSettings, Step
-from floodmark.model.window import Window
+from floodmark.model import Window
 from floodmark.run.nodes.outputs import Output, no_rows_of, rows_only
 from floodmark.transforms.sql import tables_adding_rows, words_of
 

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from floodmark.model import Window
 from floodmark.model.copying import replace
-from floodmark.model.window import Window
 from floodmark.run.context import Run
 from floodmark.sources import other_rows, rows_in
 

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 
 from floodmark import failpoints
 from floodmark.errors import SourceError
-from floodmark.model.cursor_marks import CursorMark
+from floodmark.model import CursorMark, CursorWindow, Strategy, Window, WriteResult, WriteSpec
 from floodmark.model.file_marks import cursor_mark
 from floodmark.model.names import short_hash
-from floodmark.model.receipt import WriteResult
-from floodmark.model.window import CursorWindow, Window
-from floodmark.model.write import Strategy, WriteSpec
 from floodmark.run.context import Run
 from floodmark.run.nodes.cursor_ranges import (
     edge_beginning,

@@ -11,7 +11,7 @@ from floodmark.config import ResolvedPipeline
 from floodmark.config.checks import hides_values
 from floodmark.config.project import NodeSettings
 from floodmark.errors import FloodmarkError, RunError, TransformError
-from floodmark.model.write import HIDDEN_VALUES, WriteSpec
+from floodmark.model import HIDDEN_VALUES, WriteSpec
 from floodmark.postgres.rows import MisfitError
 from floodmark.run.context import Run
 from floodmark.run.lost_targets import OtherPass

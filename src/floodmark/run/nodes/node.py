@@ -11,9 +11,8 @@ from typing import Any
 from floodmark.config import ResolvedNode
 from floodmark.config.project import NodeSettings
 from floodmark.errors import RunError
+from floodmark.model import WriteResult, WriteSpec
 from floodmark.model.names import connection_of, is_catalog_name
-from floodmark.model.receipt import WriteResult
-from floodmark.model.write import WriteSpec
 from floodmark.model.write_rules import REPLACING
 from floodmark.run.context import Run
 from floodmark.run.lookups import not_frozen

@@ -9,10 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from floodmark.errors import FloodmarkError, RunError, SourceError
-from floodmark.model.delta import VersionFacts, enable_feed_command
-from floodmark.model.receipt import WriteResult, metadata_of
-from floodmark.model.window import Method, VersionWindow, Window
-from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
+from floodmark.model import (
+    CHANGE_COLUMNS,
+    Method,
+    VersionFacts,
+    VersionWindow,
+    Window,
+    WriteResult,
+    WriteSpec,
+    enable_feed_command,
+    metadata_of,
+)
 from floodmark.run.context import Run
 from floodmark.run.landed import UNREADABLE, whole_window
 from floodmark.run.nodes.counted import counted

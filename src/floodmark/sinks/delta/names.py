@@ -11,8 +11,7 @@ from floodmark.deltalog import Storage, absolute, is_delta_table
 from floodmark.engines import catalog
 from floodmark.engines.spark import goes_with_the_process
 from floodmark.errors import SinkError
-from floodmark.model.state import SinkDone
-from floodmark.model.write import DELTA
+from floodmark.model import DELTA, SinkDone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

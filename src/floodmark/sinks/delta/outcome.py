@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from floodmark.model.delta import VersionFacts
-from floodmark.model.receipt import WriteResult
+from floodmark.model import VersionFacts, WriteResult
 
 _WRITE_ROWS = ("numOutputRows", "num_added_rows")
 _COPIED_ROWS = ("numCopiedRows", "num_copied_rows")

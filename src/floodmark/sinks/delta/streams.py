@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 
 from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.errors import ConfigError, SinkError
+from floodmark.model import (
+    Deletes,
+    Receipt,
+    SinkDone,
+    Strategy,
+    WriteSpec,
+    batch_of,
+    commit_metadata,
+)
 from floodmark.model.arguments import checks_call
 from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
-from floodmark.model.receipt import Receipt, batch_of, commit_metadata
-from floodmark.model.state import SinkDone
-from floodmark.model.write import Deletes, Strategy, WriteSpec
 from floodmark.sinks.loss import untold
 
 if TYPE_CHECKING:

@@ -12,10 +12,17 @@ from dataclasses import dataclass, replace
 
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
 from floodmark.errors import SinkError, SourceError
-from floodmark.model.delta import TableFacts, VersionFacts
-from floodmark.model.receipt import Receipt, WriteResult, app_id_root, batch_of
-from floodmark.model.state import OnLostTarget, SinkDone
-from floodmark.model.window import Window
+from floodmark.model import (
+    OnLostTarget,
+    Receipt,
+    SinkDone,
+    TableFacts,
+    VersionFacts,
+    Window,
+    WriteResult,
+    app_id_root,
+    batch_of,
+)
 from floodmark.sinks import loss
 from floodmark.sinks.delta.outcome import result_of
 from floodmark.sinks.faults import holds_later, holds_other

@@ -22,12 +22,20 @@ from floodmark.engines.jvm import (
     setting_at_start,
 )
 from floodmark.errors import SinkError
-from floodmark.model.clock import epoch_micros
+from floodmark.model import (
+    HIDDEN_VALUES,
+    RESERVED_PREFIX,
+    SOFT_DELETE_COLUMNS,
+    OnLostTarget,
+    Receipt,
+    SinkDone,
+    Window,
+    WriteResult,
+    WriteSpec,
+    batch_of,
+    epoch_micros,
+)
 from floodmark.model.names import is_on_s3, matching, quoted, scheme_of
-from floodmark.model.receipt import Receipt, WriteResult, batch_of
-from floodmark.model.state import OnLostTarget, SinkDone
-from floodmark.model.window import Window
-from floodmark.model.write import HIDDEN_VALUES, RESERVED_PREFIX, SOFT_DELETE_COLUMNS, WriteSpec
 from floodmark.sinks import changes, rules
 from floodmark.sinks.delta import nested
 from floodmark.sinks.delta.target import DeltaTarget, not_written

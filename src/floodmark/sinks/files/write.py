@@ -6,10 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from floodmark import failpoints
-from floodmark.model.receipt import FILES, Receipt, WriteResult
-from floodmark.model.state import SinkDone
-from floodmark.model.window import Window
-from floodmark.model.write import WriteSpec
+from floodmark.model import FILES, Receipt, SinkDone, Window, WriteResult, WriteSpec
 from floodmark.sinks import rules
 from floodmark.sinks.changes import rows_to_write
 from floodmark.sinks.rules import Target

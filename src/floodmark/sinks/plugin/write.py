@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark import failpoints
 from floodmark.config.plugins import FileFormat, guarded, origin_of
 from floodmark.errors import SinkError
-from floodmark.model.receipt import FILES, Receipt, WriteResult
-from floodmark.model.state import SinkDone
-from floodmark.model.window import Window
-from floodmark.model.write import WriteSpec
+from floodmark.model import FILES, Receipt, SinkDone, Window, WriteResult, WriteSpec
 from floodmark.sinks import rules
 from floodmark.sinks.changes import rows_to_write
 from floodmark.sinks.files import Save

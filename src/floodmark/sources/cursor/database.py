@@ -10,21 +10,18 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING
 
 from floodmark.errors import SourceError
-from floodmark.model.cursor_marks import (
+from floodmark.model import (
+    EVERY_ROW,
     CursorMark,
+    CursorWindow,
+    TableFacts,
+    TimeFacts,
+    TimeMark,
     ValueMark,
-    as_type_of,
-    highest,
-    is_after,
-    lowered,
 )
-from floodmark.model.delta import TableFacts
-from floodmark.model.marks import TimeMark
+from floodmark.model.cursor_marks import as_type_of, highest, is_after, lowered
 from floodmark.model.names import matching
-from floodmark.model.plan import TimeFacts
-from floodmark.model.query import EVERY_ROW
 from floodmark.model.sql_names import column_name
-from floodmark.model.window import CursorWindow
 from floodmark.postgres import Connect
 from floodmark.sources.cursor.edges import Identity
 from floodmark.sources.cursor.jdbc import JdbcConnection, asked, probe, read, read_in_parts

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from floodmark.errors import SetupError
-from floodmark.model.cursor_marks import CursorMark, mark_of
+from floodmark.model import CursorMark
+from floodmark.model.cursor_marks import mark_of
 from floodmark.model.names import quoted
 from floodmark.model.sql_names import SqlDialect
 from floodmark.sources.cursor.sql.parts import Parts

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from floodmark.model.cursor_marks import CursorMark
-from floodmark.model.marks import TimeMark
+from floodmark.model import CursorMark, TimeMark
 from floodmark.model.names import quoted
 from floodmark.sources.frames import time_literal
 

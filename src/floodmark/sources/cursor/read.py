@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from floodmark.errors import SourceError
-from floodmark.model.delta import TableFacts
-from floodmark.model.window import CursorWindow
+from floodmark.model import CursorWindow, TableFacts
 from floodmark.sources.cursor.reader import cursor_reader_of
 from floodmark.sources.cursor.sql.queries import Bounds
 from floodmark.sources.frames import with_change_columns

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from floodmark.model.cursor_marks import CursorMark
-from floodmark.model.delta import TableFacts
-from floodmark.model.plan import TimeFacts
-from floodmark.model.window import CursorWindow
+from floodmark.model import CursorMark, CursorWindow, TableFacts, TimeFacts
 from floodmark.sources.cursor.sql.queries import Bounds
 from floodmark.sources.source import LookSpec, Readers, reader_of
 

@@ -8,18 +8,9 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from floodmark.errors import SourceError
-from floodmark.model.cursor_marks import (
-    CursorMark,
-    Overlap,
-    as_type_of,
-    highest,
-    is_after,
-    lowered,
-)
-from floodmark.model.delta import TableFacts
+from floodmark.model import CursorMark, CursorWindow, Overlap, TableFacts, TimeFacts
+from floodmark.model.cursor_marks import as_type_of, highest, is_after, lowered
 from floodmark.model.names import matching
-from floodmark.model.plan import TimeFacts
-from floodmark.model.window import CursorWindow
 from floodmark.sources.cursor.edges import Identity
 from floodmark.sources.cursor.sql.queries import Bounds
 from floodmark.sources.scratch import Scratch

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from floodmark.deltalog import absolute, fingerprint
 from floodmark.engines.catalog import identifier
 from floodmark.errors import SourceError
-from floodmark.model.delta import ChangeKind, SnapshotSize, TableFacts, VersionFacts
+from floodmark.model import ChangeKind, SnapshotSize, TableFacts, VersionFacts
 from floodmark.sources.delta.old_versions import version_of, whole_of_any_age
 from floodmark.sources.delta.proof import WIDENING
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from floodmark.deltalog import absolute
 from floodmark.engines.catalog import describe, identifier
 from floodmark.errors import PlanError
-from floodmark.model.state import TableName
+from floodmark.model import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.deltalog import DeltaLog, Storage
-from floodmark.model.window import VersionWindow
-from floodmark.model.write import CHANGE_COLUMNS
+from floodmark.model import CHANGE_COLUMNS, VersionWindow
 from floodmark.sources.delta.proof import files_gone, prove_files, prove_version_files
 from floodmark.sources.faults import schema_moved
 

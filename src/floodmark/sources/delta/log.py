@@ -6,9 +6,8 @@ from typing import Any, Protocol
 
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import PlanError
-from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
+from floodmark.model import SnapshotSize, TableFacts, VersionFacts, VersionWindow, Window
 from floodmark.model.names import is_catalog_name
-from floodmark.model.window import VersionWindow, Window
 
 
 class TableLog(Protocol):

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from floodmark.errors import SourceError
-from floodmark.model.delta import VersionFacts
-from floodmark.model.window import Settlement, VersionWindow
+from floodmark.model import Settlement, VersionFacts, VersionWindow
 from floodmark.sources.delta.log import TableLog
 from floodmark.sources.delta.proof import prove_files, prove_readable
 from floodmark.sources.row_counts import other_rows

@@ -8,10 +8,16 @@ from typing import Any
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
-from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
-from floodmark.model.plan import Before, Probe
-from floodmark.model.state import Mark
-from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
+from floodmark.model import (
+    DEFAULT_OPTIONS,
+    Before,
+    Mark,
+    Probe,
+    SnapshotSize,
+    TableFacts,
+    UpstreamOptions,
+    VersionFacts,
+)
 from floodmark.sources.delta.log import TableLog, log_of
 
 

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from floodmark.errors import SourceError
-from floodmark.model.delta import TableFacts
-from floodmark.model.schemas import overtaken_columns
-from floodmark.model.window import VersionWindow, Window
+from floodmark.model import TableFacts, VersionWindow, Window, overtaken_columns
 from floodmark.sources.delta.log import TableLog
 from floodmark.sources.faults import LOST_STEP, of_window, schema_moved
 

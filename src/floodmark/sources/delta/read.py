@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
-from floodmark.model.delta import TableFacts
+from floodmark.model import CHANGE_COLUMNS, NOTHING_PROCESSED, Settlement, TableFacts, VersionWindow
 from floodmark.model.names import is_catalog_name, quoted, short_hash
-from floodmark.model.window import NOTHING_PROCESSED, Settlement, VersionWindow
-from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources.delta import proof
 from floodmark.sources.delta.delta_rs import streamed_changes, streamed_version
 from floodmark.sources.delta.log import TableLog, log_of

@@ -17,8 +17,7 @@ from typing import Literal
 
 from floodmark.deltalog import Entry, Storage
 from floodmark.errors import PlanError, SourceError
-from floodmark.model.clock import epoch_micros
-from floodmark.model.file_marks import AnswerMark, AnyMark, FilesMark
+from floodmark.model import AnswerMark, AnyMark, FilesMark, epoch_micros
 from floodmark.model.names import short_hash
 from floodmark.sources.faults import out_of_reach
 from floodmark.sources.scratch import Keeping, Scratch

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
-from floodmark.model.delta import TableFacts
-from floodmark.model.file_marks import FilesMark
-from floodmark.model.plan import TimeFacts
-from floodmark.model.window import Caution, FilesWindow
+from floodmark.model import Caution, FilesMark, FilesWindow, TableFacts, TimeFacts
 from floodmark.sources.faults import out_of_reach
 from floodmark.sources.files.csv import DEFAULTS_VERSION, DELIMITED
 from floodmark.sources.files.lists import (

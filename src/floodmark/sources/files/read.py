@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from floodmark.model.delta import TableFacts
-from floodmark.model.window import NOTHING_PROCESSED, FilesWindow, Settlement
+from floodmark.model import NOTHING_PROCESSED, FilesWindow, Settlement, TableFacts
 from floodmark.sources.files.lists import Files, ListGone
 from floodmark.sources.files.probe import FileReader
 from floodmark.sources.files.rows import FileRows

@@ -11,8 +11,8 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from floodmark.errors import SourceError
+from floodmark.model import FilesWindow
 from floodmark.model.ddl import columns_of
-from floodmark.model.window import FilesWindow
 from floodmark.sources.faults import out_of_reach
 from floodmark.sources.files import headers
 from floodmark.sources.files.csv import DELIMITED, CsvFile, CsvLook, Dialect, refuse_other_columns

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
-from floodmark.model.clock import epoch_micros
-from floodmark.model.file_marks import AnswerMark
+from floodmark.model import AnswerMark, epoch_micros
 from floodmark.model.names import short_hash
 from floodmark.sources.files import FileLists
 from floodmark.sources.frames import escaped

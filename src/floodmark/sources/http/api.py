@@ -25,7 +25,7 @@ from urllib.request import (
 )
 
 from floodmark.errors import SourceError
-from floodmark.model.clock import Clock, SystemClock
+from floodmark.model import Clock, SystemClock
 from floodmark.secrecy import masked
 
 log = logging.getLogger("floodmark")

@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from floodmark.errors import SourceError
-from floodmark.model import cursor_marks
-from floodmark.model.cursor_marks import CursorMark, ValueMark, is_after
+from floodmark.model import CursorMark, ValueMark, cursor_marks
+from floodmark.model.cursor_marks import is_after
 from floodmark.sources.cursor import OnNullCursor
 from floodmark.sources.http.answers import PLANNED_SECONDS, Answer, Answers
 from floodmark.sources.scratch import Scratch

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from floodmark.model.delta import TableFacts
-from floodmark.model.file_marks import AnswerMark
-from floodmark.model.plan import TimeFacts
-from floodmark.model.window import AnswerWindow
+from floodmark.model import AnswerMark, AnswerWindow, TableFacts, TimeFacts
 from floodmark.sources.http.answers import PLANNED_SECONDS, Answers
 from floodmark.sources.scratch import Scratch
 from floodmark.sources.source import LookSpec, facts_without_versions

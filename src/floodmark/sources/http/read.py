@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from floodmark.model.delta import TableFacts
-from floodmark.model.file_marks import AnswerMark
-from floodmark.model.window import NOTHING_PROCESSED, AnswerWindow, Settlement
+from floodmark.model import NOTHING_PROCESSED, AnswerMark, AnswerWindow, Settlement, TableFacts
 from floodmark.sources.frames import with_change_columns
 from floodmark.sources.http.probe import AnswerReader
 from floodmark.sources.source import Readers, SparkAccess, reader_of

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from floodmark.errors import SourceError
-from floodmark.model.cursor_marks import CursorMark, StringOrder, is_after, mark_of
+from floodmark.model import CursorMark, StringOrder
+from floodmark.model.cursor_marks import is_after, mark_of
 from floodmark.sources.plugin.read import called, failed, with_columns
 from floodmark.sources.scratch import Scratch
 

@@ -18,14 +18,21 @@ import pyarrow.parquet as pq
 
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
 from floodmark.errors import PlanError, SourceError
-from floodmark.model.delta import TableFacts
-from floodmark.model.file_marks import AnyMark
-from floodmark.model.marks import TimeMark, TimeType, numbered, settled_through
+from floodmark.model import (
+    AnyMark,
+    Format,
+    Probe,
+    TableFacts,
+    TimeFacts,
+    TimeMark,
+    TimeQuery,
+    TimeType,
+    TimeWindow,
+    UpstreamOptions,
+    numbered,
+    settled_through,
+)
 from floodmark.model.names import matching
-from floodmark.model.plan import Probe, TimeFacts
-from floodmark.model.query import Format, TimeQuery
-from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import TimeWindow
 from floodmark.sources.faults import out_of_reach, schema_moved
 from floodmark.sources.source import facts_without_versions
 

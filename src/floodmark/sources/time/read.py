@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from floodmark.deltalog import Storage
-from floodmark.model.delta import TableFacts
-from floodmark.model.marks import (
+from floodmark.model import (
+    NOTHING_PROCESSED,
+    TableFacts,
+    TimeFacts,
     TimeMark,
     TimeType,
+    TimeWindow,
     numbered,
     settled_through,
 )
 from floodmark.model.names import matching, quoted
-from floodmark.model.plan import TimeFacts
-from floodmark.model.window import NOTHING_PROCESSED, TimeWindow
 from floodmark.sources.faults import schema_moved
 from floodmark.sources.frames import (
     refuse_hidden_files,

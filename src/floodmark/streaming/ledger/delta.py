@@ -20,9 +20,8 @@ import pyarrow as pa
 from floodmark import failpoints
 from floodmark.deltalog import DeltaLog, Obstacle, Storage, is_delta_table, obstacle
 from floodmark.errors import SourceError, StreamError
-from floodmark.model.delta import TableFacts, VersionFacts
+from floodmark.model import Receipt, TableFacts, VersionFacts, commit_metadata, metadata_of
 from floodmark.model.offsets import Offsets, breaks
-from floodmark.model.receipt import Receipt, commit_metadata, metadata_of
 from floodmark.streaming.ledger.batches import (
     AlreadyApplied,
     Applied,

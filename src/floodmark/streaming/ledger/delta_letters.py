@@ -15,8 +15,8 @@ from typing import Any
 from floodmark import failpoints
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table, obstacle
 from floodmark.errors import StreamError
+from floodmark.model import Receipt, commit_metadata, metadata_of
 from floodmark.model.offsets import Offsets
-from floodmark.model.receipt import Receipt, commit_metadata, metadata_of
 from floodmark.streaming.ledger.batches import Claim
 
 ATTEMPTS = 1024

@@ -13,10 +13,8 @@ from typing import Any
 
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import FloodmarkError, SourceError, StreamError
-from floodmark.model.delta import TableFacts, VersionFacts
+from floodmark.model import Receipt, SinkDone, TableFacts, VersionFacts, metadata_of
 from floodmark.model.offsets import Offsets
-from floodmark.model.receipt import Receipt, metadata_of
-from floodmark.model.state import SinkDone
 from floodmark.sinks import target_loss
 
 _STATE = "nothing was read or written; target and checkpoint are as they were"

@@ -17,10 +17,9 @@ from floodmark import __version__
 from floodmark.config import LoadedStream
 from floodmark.deltalog import is_delta_table
 from floodmark.errors import SinkError, StreamError
+from floodmark.model import Receipt, WriteSpec
 from floodmark.model.names import quoted
 from floodmark.model.offsets import Offsets
-from floodmark.model.receipt import Receipt
-from floodmark.model.write import WriteSpec
 from floodmark.sinks.delta import DeltaSink, last_stream_write
 from floodmark.streaming.ledger.batches import (
     AlreadyApplied,

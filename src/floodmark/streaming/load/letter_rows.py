@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from floodmark.model.clock import epoch_micros
+from floodmark.model import epoch_micros
 from floodmark.streaming.records.read import (
     BAD,
     BAD_COLUMN,

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark.config.stream import WRITE_SECONDS
-from floodmark.model.clock import epoch_micros
+from floodmark.model import epoch_micros
 from floodmark.postgres import quoted, quoted_table, run
 from floodmark.postgres.rows import MisfitError, PgColumn, copy_rows
 from floodmark.postgres.transactions import fault, said, sqlstate, statement_limit

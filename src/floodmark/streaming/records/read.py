@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.config.stream import StreamSchema
 from floodmark.engines.spark import needing_kafka
-from floodmark.model.clock import epoch_micros
+from floodmark.model import epoch_micros
 from floodmark.model.names import quoted
 from floodmark.model.offsets import Offsets, span
 

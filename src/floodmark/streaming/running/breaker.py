@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from floodmark.errors import StreamError
-from floodmark.model.clock import Clock, SystemClock
+from floodmark.model import Clock, SystemClock
 
 State = Literal["closed", "open", "half_open"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from floodmark.errors import StreamError
-from floodmark.model.clock import Clock, SystemClock
+from floodmark.model import Clock, SystemClock
 from floodmark.postgres.transactions import DISK_FULL
 from floodmark.streaming.running.breaker import Breaker
 

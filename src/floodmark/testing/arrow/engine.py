@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from floodmark.model.state import SinkDone
-from floodmark.model.window import TimeWindow, VersionWindow, Window
-from floodmark.model.write import WriteSpec
+from floodmark.model import SinkDone, TimeWindow, VersionWindow, Window, WriteSpec
 from floodmark.sinks import Sink
 from floodmark.sources import Source, Sources
 from floodmark.testing.arrow.steps import applied

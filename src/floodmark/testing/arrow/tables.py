@@ -20,12 +20,21 @@ import pyarrow.compute as pc
 from floodmark import failpoints
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import SinkError
-from floodmark.model.delta import TableFacts
+from floodmark.model import (
+    CHANGE_COLUMNS,
+    NOTHING_PROCESSED,
+    SOFT_DELETE_COLUMNS,
+    OnLostTarget,
+    Receipt,
+    Settlement,
+    SinkDone,
+    TableFacts,
+    VersionWindow,
+    Window,
+    WriteResult,
+    WriteSpec,
+)
 from floodmark.model.names import matching
-from floodmark.model.receipt import Receipt, WriteResult
-from floodmark.model.state import OnLostTarget, SinkDone
-from floodmark.model.window import NOTHING_PROCESSED, Settlement, VersionWindow, Window
-from floodmark.model.write import CHANGE_COLUMNS, SOFT_DELETE_COLUMNS, WriteSpec
 from floodmark.sinks import Origin, Target, origins_of, rules
 from floodmark.sinks.delta import DeltaTarget, not_written
 from floodmark.sources import rows_in

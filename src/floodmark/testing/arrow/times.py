@@ -10,11 +10,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from floodmark.deltalog import Storage
-from floodmark.model.delta import TableFacts
-from floodmark.model.marks import TimeMark, TimeType, numbered, settled_through
+from floodmark.model import (
+    NOTHING_PROCESSED,
+    TableFacts,
+    TimeFacts,
+    TimeMark,
+    TimeType,
+    TimeWindow,
+    numbered,
+    settled_through,
+)
 from floodmark.model.names import matching
-from floodmark.model.plan import TimeFacts
-from floodmark.model.window import NOTHING_PROCESSED, TimeWindow
 from floodmark.sources import LookSpec, schema_moved
 from floodmark.sources.delta import CHANGE_FIELDS, typed
 from floodmark.sources.time import data_files, numbers_of, planned_facts, refuse_other_type

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from floodmark.model.cursor_marks import CursorMark, ValueMark
-from floodmark.model.marks import TimeMark
+from floodmark.model import CursorMark, TimeMark, ValueMark
 from floodmark.model.sql_names import SqlDialect
 
 _DATES = {"sqlserver": "CAST('{}' AS date)"}

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
 
-from floodmark.model.cursor_marks import EXACT, CursorMark, ValueMark
-from floodmark.model.marks import TimeMark, numbered
+from floodmark.model import EXACT, CursorMark, TimeMark, ValueMark, numbered
 from floodmark.model.sql_names import SqlDialect, column_name, quoted_for
 from floodmark.sources.cursor.sql.literals import literal
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from floodmark.errors import SourceError
-from floodmark.model.cursor_marks import CursorMark, mark_of
+from floodmark.model import CursorMark
+from floodmark.model.cursor_marks import mark_of
 from floodmark.postgres import Connect, cursor_of, run
 from floodmark.postgres.transactions import limit_locks, said, sqlstate
 from floodmark.sources.cursor.sql.queries import Bounds, SqlRelation, oldest_query, probe_query

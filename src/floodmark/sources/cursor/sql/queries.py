@@ -12,16 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from floodmark.model.cursor_marks import (
-    CursorMark,
-    Overlap,
-    StringOrder,
-    ValueMark,
-    decoded,
-    decoded_if_any,
-    lowered,
-)
-from floodmark.model.marks import TimeMark
+from floodmark.model import CursorMark, Overlap, StringOrder, TimeMark, ValueMark
+from floodmark.model.cursor_marks import decoded, decoded_if_any, lowered
 from floodmark.model.sql_names import SqlDialect, column_name, name_parts, qualified, quoted_for
 from floodmark.sources.cursor.sql.literals import FINER, last_literal, literal
 from floodmark.sources.cursor.sql.parameters import Parameter, bound, tokens_of, unbound
