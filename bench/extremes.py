@@ -46,14 +46,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from bench.harness import own_peak_mb
 from floodmark.deltalog import Storage
-from floodmark.sources import arrow_feed
-from floodmark.sources.spool import Spool
+from floodmark.sources.delta.delta_rs import streamed_changes
+from floodmark.sources.delta.spool import Spool
 from tests.support.windows import planned_window
 table, folder = sys.argv[1:]
 window = planned_window(Path(table), "feed", -1, int(Path(table, "last").read_text()))
 started = time.perf_counter()
 storage = Storage()
-files = Spool(storage, folder).files("feed", arrow_feed.streamed(window, storage))
+files = Spool(storage, folder).files("feed", streamed_changes(window, storage))
 taken = time.perf_counter() - started
 rows = sum(pq.ParquetFile(file).metadata.num_rows for file in files)
 print(json.dumps({"seconds": taken, "peak_mb": own_peak_mb(), "rows": rows}))

@@ -14,12 +14,12 @@ from pathlib import Path
 import floodmark as fm
 from bench.harness import Figure, interleaved, median, spread, step
 from bench.tables import append_small, small_tables
-from floodmark.control.delta import DeltaEventLog
-from floodmark.control.events import Advanced, Body, Leased, Planned, Succeeded
-from floodmark.control.fold import fold
-from floodmark.control.journal import number_events
-from floodmark.control.projections import Projector
-from floodmark.control.upkeep import compact
+from floodmark.control.events.bodies import Advanced, Body, Leased, Planned, Succeeded
+from floodmark.control.journal.delta import DeltaEventLog
+from floodmark.control.journal.journal import number_events
+from floodmark.control.published.projections import Projector
+from floodmark.control.rules.folding import fold
+from floodmark.control.upkeep.upkeep import compact
 from floodmark.deltalog import Storage
 from floodmark.model.state import Holder, State
 from floodmark.model.window import VersionWindow

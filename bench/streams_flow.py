@@ -29,8 +29,8 @@ from floodmark.engines.postgres_server import running as server_running
 from floodmark.model.offsets import Offsets
 from floodmark.postgres import connector
 from floodmark.streaming.parts import access_of, runner_of
-from floodmark.streaming.read import Records, Wanted
-from floodmark.streaming.records import RecordReading
+from floodmark.streaming.records.read import Records, Wanted
+from floodmark.streaming.records.reading import RecordReading
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,10 +20,10 @@ from floodmark.engines.postgres_server import PostgresServer, running
 from floodmark.model.offsets import Offsets
 from floodmark.postgres import connector, cursor_of
 from floodmark.postgres.rows import copy_rows
-from floodmark.streaming.ledger import ClaimFacts, Load, PostgresLedger, StreamBatch
-from floodmark.streaming.load import PostgresLoad
-from floodmark.streaming.staging import Staging
-from floodmark.streaming.target import TargetSpec, prepared
+from floodmark.streaming.ledger.postgres import ClaimFacts, Load, PostgresLedger, StreamBatch
+from floodmark.streaming.load.rows import PostgresLoad
+from floodmark.streaming.load.staging import Staging
+from floodmark.streaming.load.target import TargetSpec, prepared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,9 +6,9 @@ from floodmark.model.cursor_marks import CursorMark
 from floodmark.model.query import CursorQuery
 from floodmark.model.window import NOTHING_PROCESSED, CursorWindow
 from floodmark.run.nodes.cursor_ranges import landed_bounds
-from floodmark.sources.jdbc import JdbcConnection
-from floodmark.sources.sql.queries import SqlRelation, range_query
-from floodmark.sources.sql.reader import SqlReader
+from floodmark.sources.cursor.database import SqlReader
+from floodmark.sources.cursor.jdbc import JdbcConnection
+from floodmark.sources.cursor.sql.queries import SqlRelation, range_query
 
 _PLACE = "sql://erp/orders"
 

@@ -11,14 +11,12 @@ if TYPE_CHECKING:
     from floodmark.coordinator import Coordinator
     from floodmark.engines.spark import local_session
     from floodmark.errors import FloodmarkError
-    from floodmark.model.results import Batch, Metrics, RunResult
-    from floodmark.model.upstream import Upstream
-    from floodmark.model.window import Window
+    from floodmark.model import Batch, Metrics, RunResult, Upstream, Window
     from floodmark.project import Project
-    from floodmark.sinks.changes import deletes, upserts
-    from floodmark.sinks.streams import stream_merge
+    from floodmark.sinks import deletes, upserts
+    from floodmark.sinks.delta import stream_merge
     from floodmark.stream import Stream
-    from floodmark.transforms.registry import transform
+    from floodmark.transforms import transform
 
 __version__ = "0.1.0"
 
@@ -35,14 +33,14 @@ _HOMES = {
     "Stream": "floodmark.stream",
     "Upstream": "floodmark.model.upstream",
     "Window": "floodmark.model.window",
-    "deletes": "floodmark.sinks.changes",
+    "deletes": "floodmark.sinks",
     "format": "floodmark.config.plugins",
     "local_session": "floodmark.engines.spark",
     "sink": "floodmark.config.plugins",
     "source": "floodmark.config.plugins",
-    "stream_merge": "floodmark.sinks.streams",
-    "transform": "floodmark.transforms.registry",
-    "upserts": "floodmark.sinks.changes",
+    "stream_merge": "floodmark.sinks.delta",
+    "transform": "floodmark.transforms",
+    "upserts": "floodmark.sinks",
 }
 
 __all__ = [

@@ -17,15 +17,17 @@ if TYPE_CHECKING:
     from floodmark.config.project import ConnectionModel
     from floodmark.model.offsets import Offsets
     from floodmark.project import Project
+    from floodmark.streaming import (
+        StreamLedger,
+        StreamNumbers,
+        StreamOutcome,
+        StreamStatus,
+        StreamWatcher,
+    )
     from floodmark.streaming.access import Access
-    from floodmark.streaming.crew import StreamOutcome
-    from floodmark.streaming.metrics import StreamNumbers
-    from floodmark.streaming.requests import SignOfLife
+    from floodmark.streaming.ledger.requests import SignOfLife
     from floodmark.streaming.runner import Runner
-    from floodmark.streaming.status import StreamStatus
     from floodmark.streaming.stopping import StopOutcome
-    from floodmark.streaming.stream_ledger import StreamLedger
-    from floodmark.streaming.watching import StreamWatcher
 
 _UNTOUCHED = "nothing was read or written"
 DEFAULT_RETENTION_DAYS = 30
@@ -160,14 +162,14 @@ class Stream:
 
     def status(self) -> StreamStatus:
         """Where it stands, asked of its ledger and of the brokers; raises StreamError."""
-        from floodmark.streaming.status import status_of
+        from floodmark.streaming import status_of
 
         with self._named_errors():
             return status_of(self._access)
 
     def sign_of_life(self) -> SignOfLife | None:
         """The last sign of life of its runner, wherever that is; None before the first run."""
-        from floodmark.streaming.status import sign_of_life
+        from floodmark.streaming import sign_of_life
 
         with self._named_errors():
             return sign_of_life(self._access)
@@ -177,7 +179,7 @@ class Stream:
 
         Nothing happens where none runs.
         """
-        from floodmark.streaming.stopping import stop_runner
+        from floodmark.streaming import stop_runner
 
         with self._named_errors():
             return stop_runner(self._access, wait)
@@ -197,28 +199,28 @@ class Stream:
 
         Records may be written again, or skipped. Every runner is fenced.
         """
-        from floodmark.streaming.moving import moved_to
+        from floodmark.streaming import moved_to
 
         with self._named_errors():
             return moved_to(self._access, to)
 
     def rewind(self, *, accept_state_loss: bool = False) -> Offsets:
         """Let it go on at the end of its target where checkpoint and target disagree."""
-        from floodmark.streaming.moving import rewound
+        from floodmark.streaming import rewound
 
         with self._named_errors():
             return rewound(self._access, accepts_state_loss=accept_state_loss)
 
     def adopt(self) -> Offsets:
         """Let a target that forgot its stream know what the checkpoint has committed."""
-        from floodmark.streaming.moving import adopted_checkpoint
+        from floodmark.streaming import adopted_checkpoint
 
         with self._named_errors():
             return adopted_checkpoint(self._access)
 
     def tables(self) -> list[str]:
         """The SQL of its tables and grants, for a role that may not create them."""
-        from floodmark.streaming.parts import statements_of
+        from floodmark.streaming import statements_of
 
         return statements_of(self._access)
 
@@ -231,15 +233,13 @@ class Stream:
         accept_state_loss: bool = False,
     ) -> Runner:
         """What runs it, not yet started; `run` and `run_together` make and start one."""
-        from floodmark.streaming.crew import Told
-        from floodmark.streaming.parts import notes_of, runner_of
-        from floodmark.streaming.watching import LoggedBatches
+        from floodmark.streaming import announced, runner_of
 
         with self._named_errors():
             return runner_of(
                 self._access,
                 session,
-                watcher=Told([*watchers, LoggedBatches(self.id), notes_of(self._access)]),
+                watcher=announced(self._access, watchers),
                 skips_to_earliest=skip_to_earliest,
                 accepts_state_loss=accept_state_loss,
             )
@@ -251,20 +251,20 @@ class Stream:
 
     @cached_property
     def _access(self) -> Access:
-        from floodmark.streaming.parts import access_of
+        from floodmark.streaming import access_of
 
         return access_of(self._loaded, self._connections)
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
-        from floodmark.streaming.telling import errors_of
+        from floodmark.streaming import errors_of
 
         with errors_of(self._loaded):
             yield
 
     @contextmanager
     def _ledger(self) -> Iterator[StreamLedger[Any]]:
-        from floodmark.streaming.parts import ledger_of
+        from floodmark.streaming import ledger_of
 
         with self._named_errors(), closing(ledger_of(self._access)) as ledger:
             yield ledger
@@ -286,9 +286,8 @@ def run_together(
     they run, for whoever serves them.
     """
     from floodmark.engines.spark import local_session, refuse_connect
-    from floodmark.streaming.crew import SharedSession
-    from floodmark.streaming.crew import run_together as run_all
-    from floodmark.streaming.metrics import StreamNumbers
+    from floodmark.streaming import SharedSession, StreamNumbers
+    from floodmark.streaming import run_together as run_all
 
     if spark is None:
         refuse_connect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -101,3 +102,37 @@ def test_a_store_in_a_cloud_without_credentials_is_told_in_our_words_alone(
     assert "WARN" not in quiet.stderr
     assert max(map(len, quiet.stderr.splitlines())) < 300
     assert " WARN " in loud.stderr  # else this test shows nothing
+
+
+@pytest.mark.parametrize(
+    "name", ["a [b]", "a^b", "a|b", "a\\b", "a%20b", "a\nb", "a\x7fb"], ids=ascii
+)
+def test_a_folder_in_which_no_store_can_be_is_refused_and_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, floodmark: Command, name: str
+) -> None:
+    assert floodmark("init", "minimal", str(tmp_path / name)).code == 0
+    monkeypatch.chdir(tmp_path / name)
+    before = sorted(tmp_path.rglob("*"))
+
+    for verb in (["validate"], ["plan"], ["plan", "--freeze"], ["run"], ["status"]):
+        assert floodmark(*verb, "--json").document["error"]["code"] == "FM-CONTROL-035", verb
+    assert sorted(tmp_path.rglob("*")) == before
+    text = (tmp_path / name / "floodmark.yaml").read_text()
+    (tmp_path / name / "floodmark.yaml").write_text(f"control: {tmp_path}/control\n{text}")
+    for verb in (["plan", "--freeze"], ["plan"], ["lag"], ["verify"], ["upkeep"]):
+        assert floodmark(*verb).code == 0, verb
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "ü", "日本", "a#b?c", "a{b}", "a(1)", "100%", "a:b", "a'b\"", "a=b, c;d&e"]
+)
+def test_a_folder_of_any_other_name_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, floodmark: Command, name: str
+) -> None:
+    begun = floodmark("init", "minimal", str(tmp_path / name))
+    typed = shlex.split(begun.out.partition("next: cd ")[2])[0]
+    assert typed.removesuffix(";") == str(tmp_path / name)
+    monkeypatch.chdir(tmp_path / name)
+
+    for verb in ("plan --freeze", "plan", "lag", "verify", "upkeep", "state rebuild", "status"):
+        assert floodmark(*verb.split()).code == 0, verb

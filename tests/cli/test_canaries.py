@@ -27,7 +27,7 @@ from floodmark.cli.main import main
 from floodmark.coordinator import Outside
 from floodmark.errors import FloodmarkError, SinkError
 from floodmark.observe.logs import JsonLines, PlainLines
-from floodmark.streaming.batches import DeadLetter
+from floodmark.streaming.ledger.batches import DeadLetter
 from floodmark.testing import ArrowEngine
 
 NAMES = ("password", "token", "header", "param", "plugin", "database", "jdbc")

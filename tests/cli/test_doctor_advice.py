@@ -193,7 +193,9 @@ def test_tables_that_lag_behind_a_killed_command_are_no_problem(
     copied: Path, floodmark: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as killed:
-        killed.setattr("floodmark.control.projections.Projector.refresh", lambda *_, **__: None)
+        killed.setattr(
+            "floodmark.control.published.projections.Projector.refresh", lambda *_, **__: None
+        )
         add_version(copied / "lake/orders", 7)
         assert floodmark("run").code == 0
 

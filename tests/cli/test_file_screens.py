@@ -71,6 +71,22 @@ def test_looking_leaves_nothing_behind(project: Path, capsys: pytest.CaptureFixt
     assert sorted((project / "lake/_control/files").rglob("*")) == lists
 
 
+def test_a_file_whose_name_is_no_utf_8_is_named_and_others_go_on_without_it(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = os.fsencode(project / "data/orders/x") + b"caf\xe9.csv"
+    with os.fdopen(os.open(odd, os.O_CREAT | os.O_WRONLY), "wb") as file:
+        file.write((project / "data/orders/2026-01-01.csv").read_bytes())
+
+    for verb in (["plan"], ["plan", "--freeze"], ["validate"], ["run"]):
+        assert main(verb) in (2, 4), verb
+        shown = capsys.readouterr().err
+        assert "FM-SOURCE-059  the name of a file is not UTF-8" in shown
+        assert "xcaf\\udce9.csv" in shown
+    os.unlink(odd)
+    assert main(["plan"]) == 0
+
+
 @pytest.mark.parametrize(
     ("threshold", "code"), [("0", 1), ("1", 1), ("2", 0), ("1h", 1), ("3h", 0)]
 )

@@ -10,7 +10,7 @@ import pytest
 from tests.support.web import Asked, Said, WebServer
 
 from floodmark.cli.main import main
-from floodmark.sources import http
+from floodmark.sources.http import api as http
 
 PROJECT = """\
 project: money
@@ -86,5 +86,8 @@ def test_whoever_waits_for_a_web_api_is_told_for_what(
     told = capsys.readouterr().err
     place = f"{server.url}/latest"
     assert f"waiting for an answer of {place}: attempt 1 of 2, 1 s at most" in told
-    assert f"no answer of {place} (TimeoutError: timed out): attempt 2 of 2 comes in 0.01 s" in told
+    assert (
+        f"no answer of {place} (timeout: not done after 1 s): attempt 2 of 2 comes in 0.01 s"
+        in told
+    )
     assert "FM-SOURCE-050" in told

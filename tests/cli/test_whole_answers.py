@@ -15,7 +15,7 @@ import pytest
 
 from floodmark.cli import work
 from floodmark.cli.call import Call, Opening
-from floodmark.control.memory import MemoryEventLog
+from floodmark.control.journal.memory import MemoryEventLog
 from floodmark.coordinator import Outside
 from floodmark.deltalog import write_problem
 

@@ -72,6 +72,34 @@ class CutContract:
         assert wrong == []
         assert len(cases) > 250
 
+    def test_rows_without_their_versions_are_refused_where_nothing_puts_them_in_order(
+        self, harness: Harness, lake: Lake
+    ) -> None:
+        """A step has left the versions out: one batch of two versions cannot know what two can."""
+        target, fields = lake / "lost", {"id": "long", "value": "string"}
+        spec = WriteSpec(str(target), "merge", "out", keys=("id",))
+        two_versions = (replace(window("feed"), after=5, through=7),)
+        one_version = (replace(window("feed"), after=6, through=7),)
+        differing, equal = [(1, "a"), (1, "b"), (2, "x")], [(1, "a"), (1, "a"), (2, "x")]
+
+        sink = harness.sink(spec, two_versions)
+        with pytest.raises(SinkError) as caught:
+            sink.write(harness.frame(differing, fields, parts=2), receipt(1))
+        exists = has_table(target)
+        sink.write(harness.frame(equal, fields, parts=2), receipt(1))
+        found = sorted((row["id"], row["value"]) for row in target.rows())
+        tied = harness.sink(spec, one_version).write(harness.frame(differing, fields), receipt(2))
+        ordered = replace(spec, sequence_by="value")
+        harness.sink(ordered, two_versions).write(harness.frame(differing, fields), receipt(3))
+
+        assert caught.value.code == "FM-SINK-036"
+        assert "several versions" in caught.value.title
+        assert "sequence_by" in str(caught.value.allowed)
+        assert not exists
+        assert found == [(1, "a"), (2, "x")]
+        assert tied.metrics["ties"] == "1"
+        assert {row["value"] for row in target.rows()} == {"b", "x"}
+
 
 def shown_of(history: History, key: int, options: dict[str, Any]) -> Any:
     change = left(

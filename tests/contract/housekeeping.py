@@ -24,9 +24,9 @@ from tests.support.node_projects import open_project
 from tests.support.outsides import ALONE, ON_ARROW
 
 import floodmark as fm
-from floodmark.control.archive import AGING
-from floodmark.control.reading import read_published
-from floodmark.control.tables import TABLES
+from floodmark.control.published.archive import AGING
+from floodmark.control.published.reading import read_published
+from floodmark.control.published.tables import TABLES
 from floodmark.deltalog import Storage
 from floodmark.engines.kafka import Record
 from floodmark.errors import FloodmarkError, StreamError
@@ -35,13 +35,13 @@ from floodmark.model.offsets import Offsets
 from floodmark.model.receipt import Receipt
 from floodmark.model.write import WriteSpec
 from floodmark.project import Project
-from floodmark.sinks.delta import DeltaSink
-from floodmark.sinks.streams import last_write
-from floodmark.streaming.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
-from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS, OUTBOX, DeltaLedger
-from floodmark.streaming.delta_letters import LetterTable
-from floodmark.streaming.delta_outbox import DeltaOutbox
-from floodmark.streaming.outbox import Relay
+from floodmark.sinks.delta import last_stream_write
+from floodmark.sinks.delta.write import DeltaSink
+from floodmark.streaming.ledger.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
+from floodmark.streaming.ledger.delta import BESIDE, DEAD_LETTERS, OUTBOX, DeltaLedger
+from floodmark.streaming.ledger.delta_letters import LetterTable
+from floodmark.streaming.outbox.delta import DeltaOutbox
+from floodmark.streaming.outbox.relay import Relay
 from floodmark.testing.arrow import ArrowSink
 
 Operation = Callable[[str], None]
@@ -192,8 +192,11 @@ class Streamed:
         self.days = day
 
     def save(self, path: str, rows: pa.Table, receipt: Receipt) -> None:
-        """A commit as streaming.delta_writing makes it."""
-        spec, previous = WriteSpec(path, "append", "s"), last_write(path, receipt.app_id, Storage())
+        """A commit as streaming.load.delta makes it."""
+        spec, previous = (
+            WriteSpec(path, "append", "s"),
+            last_stream_write(path, receipt.app_id, Storage()),
+        )
         if self.spark is None:
             ArrowSink(spec, (), previous).write(rows, receipt)
         else:
@@ -226,7 +229,7 @@ class Streamed:
 
 @dataclass(frozen=True)
 class Day:
-    """A batch of `Streamed`: delta_ledger.DeltaLoad by another engine."""
+    """A batch of `Streamed`: streaming.ledger.delta.DeltaLoad by another engine."""
 
     stream: Streamed
     day: int

@@ -24,10 +24,10 @@ from tests.services.stream_places import StreamPlace, at, batch, letter_table, p
 from floodmark.deltalog import is_delta_table
 from floodmark.errors import StreamError
 from floodmark.model.receipt import Receipt, commit_metadata
-from floodmark.streaming.batches import Claim, DeadLetter, LoadCounts, Loaded
-from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS, REQUESTS, DeltaLedger
-from floodmark.streaming.ledger import PostgresLedger
-from floodmark.streaming.stream_ledger import StreamLedger
+from floodmark.streaming.ledger.batches import Claim, DeadLetter, LoadCounts, Loaded
+from floodmark.streaming.ledger.delta import BESIDE, DEAD_LETTERS, REQUESTS, DeltaLedger
+from floodmark.streaming.ledger.postgres import PostgresLedger
+from floodmark.streaming.ledger.protocol import StreamLedger
 
 STREAM = "numbers"
 
@@ -280,7 +280,7 @@ class DeltaLedgers:
 
 @dataclass
 class DeltaRows:
-    """Numbers for a Delta table: delta_ledger.DeltaLoad without Spark."""
+    """Numbers for a Delta table: streaming.ledger.delta.DeltaLoad without Spark."""
 
     path: Path
     rows: Sequence[int]

@@ -20,7 +20,7 @@ from floodmark.model.receipt import Receipt, WriteResult, commit_metadata
 from floodmark.model.state import OnLostTarget, SinkDone
 from floodmark.model.window import Method, VersionWindow, Window
 from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
-from floodmark.sinks import Sink
+from floodmark.sinks import RecoverableSink, Sink
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 APP = "floodmark/store/pipe/out/0"
@@ -88,14 +88,16 @@ class RememberedSink:
     def settle(self, choice: OnLostTarget, receipt: Receipt) -> SinkDone:
         """Settle a loss as a run does: the decision is what the store remembers from now on."""
         next_app_id = receipt.app_id.rpartition("/")[0] + "/1"
-        done = self._sink(receipt).settled(choice, receipt, next_app_id)
+        done = self._sink(receipt).resolved(choice, receipt, next_app_id)
         self._harness.memory[self._spec.target, done.app_id] = done
         return done
 
-    def _sink(self, receipt: Receipt) -> Sink:
+    def _sink(self, receipt: Receipt) -> RecoverableSink:
         key = (self._spec.target, receipt.app_id)
         previous = self._previous or self._harness.memory.get(key)
-        return self._harness.implementation.sink(self._spec, self._windows, previous)
+        sink = self._harness.implementation.sink(self._spec, self._windows, previous)
+        assert isinstance(sink, RecoverableSink)
+        return sink
 
 
 PLAIN = {"id": "long", "name": "string", "n": "long"}

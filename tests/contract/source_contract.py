@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
@@ -18,17 +18,19 @@ from tests.support.windows import planned_window
 from floodmark.errors import SourceError
 from floodmark.model.window import VersionWindow
 from floodmark.model.write import CHANGE_COLUMNS
-from floodmark.sources import KindSource
+from floodmark.sources import KindSource, Resolver
 
 Row = dict[str, Any]
+
+
+class DeltaTables(KindSource[VersionWindow], Resolver[VersionWindow], Protocol):
+    """A source of Delta tables: it reads them, and notices what they lost."""
 
 
 class Harness:
     """A source, a way to see the rows of its frames, and a table to read."""
 
-    def __init__(
-        self, source: KindSource[VersionWindow], rows_of: Callable[[Any], list[Row]]
-    ) -> None:
+    def __init__(self, source: DeltaTables, rows_of: Callable[[Any], list[Row]]) -> None:
         self.source = source
         self._rows_of = rows_of
 
@@ -99,10 +101,10 @@ class SourceContract:
         assert caught.value.code == "FM-SOURCE-004"
 
     def test_a_window_that_can_be_read_is_not_settled(self, harness: Harness, up: Path) -> None:
-        assert harness.source.settled(planned_window(up, "feed", 2, 5), "snapshot") is None
-        assert harness.source.settled(planned_window(up, "snapshot", 0, 1), "accept") is None
+        assert harness.source.resolved(planned_window(up, "feed", 2, 5), "snapshot") is None
+        assert harness.source.resolved(planned_window(up, "snapshot", 0, 1), "accept") is None
 
-    def test_lost_files_are_settled_by_a_snapshot_or_by_what_is_left(
+    def test_lost_files_are_resolved_by_a_snapshot_or_by_what_is_left(
         self, harness: Harness, up: Path
     ) -> None:
         planned = planned_window(up, "feed", 2, 5)
@@ -114,8 +116,8 @@ class SourceContract:
         for path in removed:
             os.unlink(up / path)
 
-        snapshot = harness.source.settled(planned, "snapshot")
-        left = harness.source.settled(planned, "accept")
+        snapshot = harness.source.resolved(planned, "snapshot")
+        left = harness.source.resolved(planned, "accept")
 
         assert snapshot is not None
         assert left is not None

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from floodmark.control.delta import DeltaEventLog
-from floodmark.control.events import Created, Event, Registered
-from floodmark.control.fold import fold
-from floodmark.control.journal import CommitConflict, CommitReplaced, EventLog, Journal
-from floodmark.control.memory import MemoryEventLog
+from floodmark.control.events.bodies import Created, Event, Registered
+from floodmark.control.journal.delta import DeltaEventLog
+from floodmark.control.journal.journal import CommitConflict, CommitReplaced, EventLog, Journal
+from floodmark.control.journal.memory import MemoryEventLog
+from floodmark.control.rules.folding import fold
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.deltalog import Storage
 from floodmark.model.state import State

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, write_deltalake
 from tests.contract.housekeeping import (
     WORKS,
     Coordinated,
@@ -25,9 +27,11 @@ from tests.contract.housekeeping import (
 
 import floodmark as fm
 from floodmark import failpoints
-from floodmark.control import delta
-from floodmark.deltalog import DeltaLog
+from floodmark.control.journal import delta
+from floodmark.deltalog import RETENTION_RULE, DeltaLog, Storage
 from floodmark.errors import ControlError, FloodmarkError, StreamError
+from floodmark.model.receipt import commit_metadata
+from floodmark.run.edges import Edges
 
 
 def optimize(path: str) -> None:
@@ -266,6 +270,44 @@ def test_work_goes_on_or_is_refused_with_a_way_out(
     assert outcome(PLACES[who](tmp_path), [of], operation, MENDS.get(expected)) == expected
 
 
+def delete_rows(path: str) -> None:
+    DeltaTable(path).delete("n > 1")
+
+
+@pytest.mark.parametrize(
+    ("operation", "is_newest", "is_there"),
+    [
+        (optimize_and_vacuum, True, True),
+        (properties, True, True),
+        (deletion_vectors, True, True),
+        (short_log, True, True),
+        (delete_rows, False, True),
+        (restore, False, True),
+        (empty_and_vacuum, False, False),
+        (unlink, False, False),
+    ],
+)
+def test_an_edge_is_read_as_it_was_left_or_not_at_all(
+    tmp_path: Path, operation: Operation, is_newest: bool, is_there: bool
+) -> None:
+    edges = Edges(str(tmp_path), Storage())
+    path = edges.path("p", "u", 0)
+    for seq in (1, 2):
+        metadata = commit_metadata("store", f"batch_{seq}", seq, "p", {})
+        rows = pa.table({"n": pa.array([1, 2, 3 * seq], pa.int64())})
+        of_ours = CommitProperties(custom_metadata={"userMetadata": metadata})
+        write_deltalake(path, rows, mode="overwrite", commit_properties=of_ours)
+
+    operation(path)
+
+    version = edges.version("p", "u", 0)
+    assert edges.has("p", "u", 0) is is_there
+    assert (version == DeltaTable(path).version()) is is_newest
+    if version is not None:
+        table = QueryBuilder().register("t", DeltaTable(path, version)).execute("SELECT n FROM t")
+        assert sorted(pa.table(table).column("n").to_pylist()) == [1, 2, 6]
+
+
 @pytest.mark.parametrize("hidden", [True, False], ids=["as_it_is", "under_another_name"])
 def test_a_vacuum_without_retention_spares_what_is_about_to_be_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: bool
@@ -345,6 +387,33 @@ def test_a_compaction_of_what_was_made_append_only_says_how_to_make_it_possible(
     assert place.coordinator.admin.upkeep().folded_events > 0
     place.work()
     place.check()
+
+
+@pytest.mark.parametrize("days", [1, 20])
+@pytest.mark.parametrize("of", ["journal", "archive"])
+def test_a_restore_that_spark_refuses_by_age_is_advised_with_the_setting(
+    tmp_path: Path, of: str, days: int
+) -> None:
+    place = (Coordinated if of == "journal" else Kept)(tmp_path)
+    for _ in range(2):
+        place.work()
+    for table in place.tables(of):
+        restore(table)
+        then = time.time() - days * 86_400
+        for commit in (Path(table) / "_delta_log").glob("*.json"):
+            os.utime(commit, (then, then))
+            commit.write_text(
+                re.sub(r'"timestamp":\d+', f'"timestamp":{int(then * 1000)}', commit.read_text())
+            )
+            os.utime(commit, (then, then))
+    place.reopen()
+
+    with pytest.raises(ControlError) as caught:
+        place.work()
+
+    rule = f"SET {RETENTION_RULE} = false; RESTORE TABLE"
+    assert (rule in str(caught.value.next)) is (days > 7)
+    assert "RESTORE TABLE delta." in str(caught.value.next)
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,15 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import floodmark as fm
-from floodmark.control.reading import read_published
+from floodmark.control.published.reading import read_published
 from floodmark.coordinator import Outside
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
-from floodmark.sources.kinds import SourceOfAllKinds
+from floodmark.sources import Sources
 from floodmark.testing import ArrowEngine
-from floodmark.testing.arrow import ArrowSink, ArrowSource, ArrowTimeSource
+from floodmark.testing.arrow import ArrowSink, arrow_sources
 
 SERVER = Path(__file__).with_name("s3_server.py")
 NOBODY = "http://127.0.0.1:9"
@@ -119,8 +119,8 @@ class BucketEngine(ArrowEngine):
     def __init__(self, options: Options) -> None:
         self._options = options
 
-    def source(self) -> SourceOfAllKinds:
-        return SourceOfAllKinds(ArrowSource(self._options), ArrowTimeSource(self._options))
+    def source(self) -> Sources:
+        return arrow_sources(self._options)
 
     def sink(
         self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None

@@ -25,11 +25,11 @@ from floodmark.model.state import SinkDone
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.postgres import connector
-from floodmark.sinks import Sink
+from floodmark.sinks import RecoverableSink
 from floodmark.sinks.postgres import PostgresSink
-from floodmark.streaming.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
-from floodmark.streaming.delta_ledger import DeltaLedger
-from floodmark.streaming.startup import decide, stored_of
+from floodmark.streaming.ledger.batches import Applied, Claim, ClaimFacts, LoadCounts, StreamBatch
+from floodmark.streaming.ledger.delta import DeltaLedger
+from floodmark.streaming.position.decisions import decide, stored_of
 from floodmark.testing.arrow import ArrowSink
 
 APP = "floodmark/store/pipe/out"
@@ -52,7 +52,7 @@ class StoredSink:
         self.done: SinkDone | None = None
         self.generation = 0
 
-    def sink(self, previous: SinkDone | None, windows: tuple[Window, ...] = ()) -> Sink:
+    def sink(self, previous: SinkDone | None, windows: tuple[Window, ...] = ()) -> RecoverableSink:
         raise NotImplementedError
 
     def write(self, number: int) -> None:
@@ -69,7 +69,7 @@ class StoredSink:
         assert loss is not None
         assert "--on-lost-target rebuild" in str(loss.next)
         next_app_id = f"{APP}/{self.generation}"
-        self.done = self.sink(self.done).settled("rebuild", ours, next_app_id)
+        self.done = self.sink(self.done).resolved("rebuild", ours, next_app_id)
         everything = rows(*range(1, number + 1))
         self.done = self._written(number, "batch", everything, self.done, windows=(NEWS,))
 
@@ -109,7 +109,7 @@ class DeltaWriter(DeltaFolder, StoredSink):
         DeltaFolder.__init__(self, path)
         StoredSink.__init__(self)
 
-    def sink(self, previous: SinkDone | None, windows: tuple[Window, ...] = ()) -> Sink:
+    def sink(self, previous: SinkDone | None, windows: tuple[Window, ...] = ()) -> RecoverableSink:
         return ArrowSink(WriteSpec(str(self.path), "append", "out"), windows, previous)
 
     def known(self, number: int) -> SinkDone:
@@ -173,7 +173,7 @@ class PgWriter(StoredSink):
         super().__init__()
         self._dsn, self._place = dsn, place
 
-    def sink(self, previous: SinkDone | None, windows: tuple[Window, ...] = ()) -> Sink:
+    def sink(self, previous: SinkDone | None, windows: tuple[Window, ...] = ()) -> RecoverableSink:
         spec = WriteSpec(str(self._place), "append", "out")
         return PostgresSink(connector(self._dsn), spec, windows, previous)
 

@@ -59,7 +59,7 @@ class SparkSinks:
         self._spark = spark
 
     def sink(self, spec: WriteSpec, windows: tuple[Window, ...], previous: SinkDone | None) -> Sink:
-        from floodmark.sinks.delta import DeltaSink
+        from floodmark.sinks.delta.write import DeltaSink
 
         return DeltaSink(self._spark, spec, windows, previous)
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from tests.contract.source_contract import Harness, Row, SourceContract
+from tests.contract.source_contract import DeltaTables, Harness, Row, SourceContract
 from tests.support.windows import planned_window
 
 from floodmark.errors import SourceError
 from floodmark.model.delta import TableFacts
 from floodmark.model.window import Settlement, VersionWindow
-from floodmark.sources import KindSource
 from floodmark.testing.arrow import ArrowSource
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class TestArrowSource(SourceContract):
 class TestDeltaSource(SourceContract):
     @pytest.fixture
     def harness(self, spark: SparkSession) -> Harness:
-        from floodmark.sources.delta import DeltaSource
+        from floodmark.sources.delta.read import DeltaSource
 
         return Harness(DeltaSource(spark), _collected)
 
@@ -49,16 +48,16 @@ class TestNamedSource(SourceContract):
 
     @pytest.fixture
     def harness(self, spark: SparkSession) -> Iterator[Harness]:
-        from floodmark.sources.delta import DeltaSource
+        from floodmark.sources.delta.read import DeltaSource
 
         spark.sql("CREATE SCHEMA by_name")
         yield Harness(ByName(spark, DeltaSource(spark)), _collected)
         spark.sql("DROP SCHEMA by_name CASCADE")
 
-    def test_lost_files_are_settled_by_a_snapshot_or_by_what_is_left(
+    def test_lost_files_are_resolved_by_a_snapshot_or_by_what_is_left(
         self, harness: Harness, up: Path
     ) -> None:
-        assert harness.source.settled(planned_window(up, "feed", 2, 5), "accept") is None
+        assert harness.source.resolved(planned_window(up, "feed", 2, 5), "accept") is None
 
     def test_changes_before_a_type_change_keep_their_type(self, harness: Harness, up: Path) -> None:
         planned = planned_window(up, "feed", 4, 5)
@@ -73,7 +72,7 @@ class TestNamedSource(SourceContract):
 class ByName:
     """A source that is given windows of paths and reads them by name."""
 
-    def __init__(self, spark: SparkSession, source: KindSource[VersionWindow]) -> None:
+    def __init__(self, spark: SparkSession, source: DeltaTables) -> None:
         self._spark = spark
         self._source = source
 
@@ -89,8 +88,8 @@ class ByName:
     def read(self, window: VersionWindow) -> Any:
         return self._source.read(self._named(window))
 
-    def settled(self, window: VersionWindow, choice: Settlement) -> VersionWindow | None:
-        return self._source.settled(self._named(window), choice)
+    def resolved(self, window: VersionWindow, choice: Settlement) -> VersionWindow | None:
+        return self._source.resolved(self._named(window), choice)
 
     def table(self, window: VersionWindow, at_version: int) -> Any:
         return self._source.table(self._named(window), at_version)

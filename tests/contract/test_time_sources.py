@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 from tests.contract.time_contract import Change, Harness, TimeSourceContract
 
+from floodmark.deltalog import Storage
 from floodmark.model.write import CHANGE_COLUMNS
-from floodmark.sources.kinds import SourceOfAllKinds
-from floodmark.testing.arrow import ArrowSource, ArrowTimeSource
+from floodmark.sources import Sources, SparkAccess
+from floodmark.testing.arrow import arrow_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +21,7 @@ class TestArrowTimeSource(TimeSourceContract):
     @pytest.fixture
     def harness(self) -> Harness:
         return Harness(
-            SourceOfAllKinds(ArrowSource(), ArrowTimeSource()),
+            arrow_sources(),
             changes_of=_arrow_changes,
             ids_of=lambda table: sorted(table["id"].to_pylist()),
             columns_of=lambda table: list(table.column_names),
@@ -31,11 +32,9 @@ class TestArrowTimeSource(TimeSourceContract):
 class TestSparkTimeSource(TimeSourceContract):
     @pytest.fixture
     def harness(self, spark: SparkSession) -> Harness:
-        from floodmark.sources.delta import DeltaSource
-        from floodmark.sources.spark_times import SparkTimeSource
 
         return Harness(
-            SourceOfAllKinds(DeltaSource(spark), SparkTimeSource(spark)),
+            Sources.on_spark(SparkAccess(spark, Storage())),
             changes_of=_spark_changes,
             ids_of=lambda frame: sorted(row["id"] for row in frame.select("id").collect()),
             columns_of=lambda frame: list(frame.columns),

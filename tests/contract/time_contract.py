@@ -22,8 +22,8 @@ from floodmark.model.plan import TimeFacts
 from floodmark.model.query import Format, TimeQuery
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import TimeWindow
-from floodmark.sources import QuerySource
-from floodmark.sources.times import probe_time
+from floodmark.sources import LookSpec, Source
+from floodmark.sources.time.probe import probe_time
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATER = NOON + timedelta(days=30)
@@ -49,7 +49,7 @@ Change = tuple[int, str, int, int | None]
 class Harness:
     """A source, and ways to see the rows of its frames."""
 
-    source: QuerySource
+    source: Source
     changes_of: Callable[[Any], list[Change]]
     ids_of: Callable[[Any], list[int]]
     columns_of: Callable[[Any], list[str]]
@@ -168,7 +168,7 @@ class TimeSourceContract:
         up.add((5, None), (99, 90))
         window = up.window(0, 1, None, deferred=True)
 
-        found = harness.source.look(window, LATER, None)
+        found = harness.source.look(window, LookSpec(LATER))
 
         assert found == TimeFacts(
             type=up.type, newest=up.mark(4), oldest=up.mark(2), rows=4, waiting=1, nulls=1
@@ -182,7 +182,7 @@ class TimeSourceContract:
         for start in (None, 1, 4):
             window = up.window(0, start, None, deferred=True)
             probe = probe_time(str(up.path), window.after_mark, options, LATER, Storage())
-            assert harness.source.look(window, LATER, None) == probe.time
+            assert harness.source.look(window, LookSpec(LATER)) == probe.time
 
     def test_a_window_without_an_end_is_not_read(self, harness: Harness, parquet: Folder) -> None:
         window = parquet.window(-1, None, None, deferred=True)

@@ -16,7 +16,7 @@ from tests.support.outsides import ON_ARROW
 
 import floodmark as fm
 from floodmark import failpoints
-from floodmark.control.reading import read_published
+from floodmark.control.published.reading import read_published
 from floodmark.deltalog import Storage
 
 KILLED = -signal.SIGKILL

@@ -14,7 +14,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from tests.support import crash, soak, soak_judges
 
-from floodmark.control.events import Advanced, Event, Succeeded
+from floodmark.control.events.bodies import Advanced, Event, Succeeded
 from floodmark.coordinator import Look, Outside
 from floodmark.deltalog import DeltaLog
 from floodmark.model.receipt import Receipt

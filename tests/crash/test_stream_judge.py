@@ -19,7 +19,7 @@ from tests.support.stream_judge import (
 )
 
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.batches import LoadCounts
+from floodmark.streaming.ledger.batches import LoadCounts
 
 
 def at(first: int, second: int) -> Offsets:

@@ -29,7 +29,7 @@ Version = Literal["old", "new"]
 TELL = """
 import sys
 from pathlib import Path
-from floodmark.control import upkeep
+from floodmark.control.upkeep import upkeep
 from tests.support import crash
 assert Path(crash.__file__).is_relative_to(sys.argv[1]), crash.__file__
 upkeep.COMPACT_AFTER_FILES = crash.COMPACT_AFTER_FILES

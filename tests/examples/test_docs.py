@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import pytest
 
 from floodmark import errors, failpoints
-from floodmark.control.events import BODIES
+from floodmark.control.events.bodies import BODIES
 from floodmark.model.state import BatchKind, BatchStatus, RunStatus
 from floodmark.model.window import Method, WindowKind
 
@@ -143,7 +143,7 @@ def test_every_failpoint_is_documented_and_no_other() -> None:
 
 
 def test_every_published_column_is_documented() -> None:
-    from floodmark.control.tables import TABLES
+    from floodmark.control.published.tables import TABLES
 
     page = (DOCS / "reference" / "control-tables.md").read_text(encoding="utf-8")
     for table in TABLES:

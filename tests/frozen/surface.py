@@ -151,7 +151,7 @@ def journal() -> Names:
     """The payload of each kind of event: its fields, and which of them are always there."""
     from pydantic import TypeAdapter
 
-    from floodmark.control import events
+    from floodmark.control.events import bodies as events
 
     bodies = [c for _, c in inspect.getmembers(events, inspect.isclass) if hasattr(c, "kind")]
     schemas = {c.kind: TypeAdapter(c).json_schema() for c in bodies if isinstance(c.kind, str)}
@@ -205,14 +205,14 @@ def words() -> Names:
 
 def control_tables() -> Names:
     """The published tables with the types of their columns."""
-    from floodmark.control.tables import TABLES
+    from floodmark.control.published.tables import TABLES
 
     return {t.name: {field.name: str(field.type) for field in t.schema} for t in TABLES}
 
 
 def stream_tables() -> Names:
     """The tables that a stream keeps in its target database."""
-    from floodmark.streaming.tables import TABLES
+    from floodmark.streaming.ledger.tables import TABLES
 
     return {t.name: {**dict(t.columns), "PRIMARY KEY": t.key} for t in TABLES}
 
@@ -242,7 +242,7 @@ def receipts() -> Names:
 
 def stream_holder() -> str:
     """How a process writes itself into the row of its stream: an unread one breaks fencing."""
-    from floodmark.streaming.holding import process_of
+    from floodmark.streaming.running.holder import process_of
 
     process = process_of("some-host, process 12")
     return f"{process.host}, process {process.pid}" if process else ""
@@ -251,7 +251,7 @@ def stream_holder() -> str:
 def metrics() -> Names:
     """Every metric with its labels."""
     from floodmark.report.metrics import METRICS
-    from floodmark.streaming.metrics import METRICS as STREAM_METRICS
+    from floodmark.streaming.running.metrics import METRICS as STREAM_METRICS
 
     ours = {metric.name: sorted(metric.labels) for metric in METRICS}
     return ours | {metric.name: ["pipeline_id"] for metric in STREAM_METRICS}

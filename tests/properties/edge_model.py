@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from floodmark.sources.sql.edge_frames import Identity
+from floodmark.sources.cursor.edges import Identity
 
 Row = Mapping[str, Any]
 Edge = Counter[tuple[Any, ...]]

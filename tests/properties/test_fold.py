@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.simulator import Schedule
 
-from floodmark.control.events import Event, Refreshed, decode, encode
-from floodmark.control.fold import apply, fold
+from floodmark.control.events.bodies import Event, Refreshed, decode, encode
+from floodmark.control.rules.folding import apply, fold
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError
 from floodmark.model.state import State

@@ -23,10 +23,10 @@ from floodmark.run.nodes.cursor_ranges import (
     near_bounds,
     older_bounds,
 )
-from floodmark.sources.jdbc import JdbcConnection
-from floodmark.sources.sql.edge_frames import Identity
-from floodmark.sources.sql.queries import Beginning, Bounds, SqlRelation
-from floodmark.sources.sql.reader import SqlReader
+from floodmark.sources.cursor.database import SqlReader
+from floodmark.sources.cursor.edges import Identity
+from floodmark.sources.cursor.jdbc import JdbcConnection
+from floodmark.sources.cursor.sql.queries import Beginning, Bounds, SqlRelation
 
 IDENTITY = Identity("at", ("id",))
 

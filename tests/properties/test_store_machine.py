@@ -34,12 +34,12 @@ from tests.support.outsides import Alone, fold_journal
 import floodmark as fm
 from floodmark import failpoints
 from floodmark.control import ControlReader
-from floodmark.control.delta import DeltaEventLog
-from floodmark.control.fold import fold
-from floodmark.control.projections import Projector
+from floodmark.control.journal.delta import DeltaEventLog
+from floodmark.control.published.projections import Projector
+from floodmark.control.published.reading import read_published
+from floodmark.control.published.tables import committed_rows, registry_rows, watermark_rows
 from floodmark.control.publishing import TablePublisher
-from floodmark.control.reading import read_published
-from floodmark.control.tables import committed_rows, registry_rows, watermark_rows
+from floodmark.control.rules.folding import fold
 from floodmark.coordinator import Outside
 from floodmark.deltalog import Storage
 from floodmark.errors import FloodmarkError

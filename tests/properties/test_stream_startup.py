@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets, breaks
-from floodmark.streaming.checkpoint import Checkpoint
-from floodmark.streaming.startup import Start, Stored, adopted, decide
+from floodmark.streaming.position.checkpoint import Checkpoint
+from floodmark.streaming.position.decisions import Start, Stored, adopted, decide
 
 IDS = {"t": "1"}
 

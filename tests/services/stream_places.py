@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 from floodmark.model.offsets import Offsets
 from floodmark.model.sql_names import qualified
 from floodmark.postgres import connector, run
-from floodmark.streaming.ledger import (
+from floodmark.streaming.ledger.postgres import (
     AlreadyApplied,
     Applied,
     Claim,
@@ -26,7 +26,7 @@ from floodmark.streaming.ledger import (
 
 if TYPE_CHECKING:
     from floodmark.postgres import Cursor
-    from floodmark.streaming.batches import DeadLetter
+    from floodmark.streaming.ledger.batches import DeadLetter
 
 _LETTERS = pa.schema(
     [

@@ -17,12 +17,13 @@ from tests.services.stream_places import StreamPlace
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import SinkError, SourceError, StreamError
 from floodmark.model.write import WriteSpec
-from floodmark.postgres import connector, cursor_of, sqlstate
+from floodmark.postgres import connector, cursor_of
+from floodmark.postgres.transactions import sqlstate
 from floodmark.run.runner import error_text
 from floodmark.sinks.postgres import PostgresSink
 from floodmark.sinks.postgres_target import PostgresTarget, lock
-from floodmark.sources.sql.probes import ask_postgres
-from floodmark.sources.sql.queries import SqlRelation
+from floodmark.sources.cursor.sql.probes import ask_postgres
+from floodmark.sources.cursor.sql.queries import SqlRelation
 
 pytestmark = pytest.mark.postgres
 
@@ -83,13 +84,13 @@ def test_a_table_that_somebody_else_locks_is_not_waited_for_for_ever(
 
 
 def _soon(cursor: Any) -> None:
-    from floodmark.postgres import limit_locks
+    from floodmark.postgres.transactions import limit_locks
 
     limit_locks(cursor, 0.3)
 
 
 def test_a_shorter_limit_of_the_user_stays(dsn: str, target: PgPlace) -> None:
-    from floodmark.postgres import limit_locks
+    from floodmark.postgres.transactions import limit_locks
 
     limits = []
     for own in ("0", "2s", "20min"):
@@ -176,6 +177,9 @@ SECRET = "Kzq\"Wvx'Jqk«Pzy"
         ("timetz", SECRET, "SQLSTATE"),
         ("point", SECRET, "type point"),
         ("name[]", "{" + SECRET, "SQLSTATE"),
+        ("tsvector", "'" + SECRET.replace("'", ""), "tsvector"),
+        ("tsquery", f"Kzq & & {SECRET}", "tsquery"),
+        ("jsonpath", "$." + SECRET, "jsonpath"),
     ],
 )
 def test_a_value_that_does_not_fit_is_not_shown(

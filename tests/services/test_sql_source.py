@@ -20,13 +20,13 @@ from floodmark.errors import SetupError, SourceError
 from floodmark.model.cursor_marks import CursorMark, mark_of
 from floodmark.model.sql_names import qualified, quoted_for
 from floodmark.postgres import connector
-from floodmark.sources import jdbc
-from floodmark.sources.sql.edge_frames import Identity
-from floodmark.sources.sql.literals import literal
-from floodmark.sources.sql.parameters import bound
-from floodmark.sources.sql.parts import Parts
-from floodmark.sources.sql.probes import probe_postgres
-from floodmark.sources.sql.queries import SqlRelation
+from floodmark.sources.cursor import jdbc
+from floodmark.sources.cursor.edges import Identity
+from floodmark.sources.cursor.sql.literals import literal
+from floodmark.sources.cursor.sql.parameters import bound
+from floodmark.sources.cursor.sql.parts import Parts
+from floodmark.sources.cursor.sql.probes import probe_postgres
+from floodmark.sources.cursor.sql.queries import SqlRelation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -262,6 +262,24 @@ def test_windows_of_a_table_apply_every_row_once(database: Database) -> None:
         low = high
 
     assert applied == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_window_is_planned_by_the_values_that_are_read_whatever_the_zone_of_the_server(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query may make instants of wall times: by the zone of the session that asks."""
+    database.run(f"CREATE TABLE {database.table} (id int, wall timestamp)")
+    database.run(f"INSERT INTO {database.table} VALUES (1, '2026-01-01 12:00')")
+    monkeypatch.setenv("PGTZ", "America/New_York")
+    query = f"SELECT id, wall::timestamptz AS at FROM {database.table}"
+
+    newest = probe_postgres(database.connect, SqlRelation("postgres", "at", query=query)).newest
+
+    assert newest == mark_of(datetime(2026, 1, 1, 12, tzinfo=UTC))
+    options = jdbc.read_options(jdbc.JdbcConnection("postgres"), query)
+    assert options["sessionInitStatement"] == "SET TIME ZONE 'UTC'"
+    own = jdbc.JdbcConnection("postgres", options={"sessionInitStatement": "SELECT 1"})
+    assert jdbc.read_options(own, query)["sessionInitStatement"] == "SELECT 1"
 
 
 def test_jdbc_options_name_driver_address_and_rows() -> None:

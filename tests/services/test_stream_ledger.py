@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import threading
-import time
-from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +19,8 @@ from floodmark import failpoints
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import StreamError
 from floodmark.postgres import connector
-from floodmark.streaming import ledger as module
-from floodmark.streaming.ledger import (
+from floodmark.streaming.ledger import postgres as module
+from floodmark.streaming.ledger.postgres import (
     AlreadyApplied,
     Applied,
     Claim,
@@ -34,9 +30,8 @@ from floodmark.streaming.ledger import (
     Loaded,
     OutboxMessage,
     PostgresLedger,
-    StreamBatch,
 )
-from floodmark.streaming.tables import TABLES, TRACKER, grants
+from floodmark.streaming.ledger.tables import TABLES, TRACKER, grants
 
 if TYPE_CHECKING:
     from floodmark.postgres import Connection, Cursor
@@ -507,79 +502,6 @@ def test_killed_anywhere_and_started_again_it_ends_as_if_nothing_had_happened(
     assert place.numbers() == list(range(6))
     rows = [(r["batch_id"], r["record_count"], r["end_offsets"]) for r in place.tracker()]
     assert rows == [(0, 3, {"t": {"0": 3}}), (1, 3, {"t": {"0": 6}})]
-
-
-class Writer(threading.Thread):
-    """A runner that pauses, restarts from stale offsets and takes over at random."""
-
-    def __init__(self, place: StreamPlace, seed: int, until: float) -> None:
-        super().__init__()
-        self.random = random.Random(seed)
-        self.outcomes: Counter[str] = Counter()
-        self._place = place
-        self._until = until
-        self._ledger = place.ledger()
-
-    def run(self) -> None:
-        while time.monotonic() < self._until:
-            try:
-                self._live(self._ledger.claim(ME, self._ledger.stored()))
-            except StreamError as error:
-                self.outcomes[error.code] += 1
-            time.sleep(self.random.choice((0, 0, 0.01, 0.05)))
-        self._ledger.close()
-
-    def _live(self, claim: Claim) -> None:
-        number, start = claim.next_batch_id, 0
-        if claim.end_offsets:
-            # What a runner believes is now and then older than what is stored, or newer.
-            doubt = self.random.choice((0, 0, 0, -3, 2))
-            start = max(0, claim.end_offsets.at(("t", 0)) + doubt)
-        for _ in range(self.random.randrange(1, 12)):
-            end = start + self.random.randrange(1, 20)
-            for _ in range(self.random.choice((1, 1, 1, 2))):
-                self._commit(claim, batch(claim, number, start, end))
-            number, start = number + 1, end
-            time.sleep(self.random.choice((0, 0.005)))
-
-    def _commit(self, claim: Claim, planned: StreamBatch) -> None:
-        numbers = range(planned.start.at(("t", 0)), planned.end.at(("t", 0)))
-        done = self._ledger.commit(claim, planned, lambda cursor: self._put(cursor, numbers))
-        self.outcomes[type(done).__name__] += 1
-
-    def _put(self, cursor: Cursor, numbers: range) -> Loaded:
-        loaded = put(cursor, self._place.table, numbers)
-        time.sleep(self.random.choice((0, 0, 0, 0.02)))
-        return loaded
-
-
-@pytest.mark.parametrize("writers", [2, 4])
-def test_writers_that_pause_and_take_over_at_random_leave_every_record_once(
-    place: StreamPlace, ledger: PostgresLedger, writers: int, full_size: bool
-) -> None:
-    until = time.monotonic() + (30.0 if full_size else 2.0)
-    threads = [Writer(place, seed, until) for seed in range(writers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    outcomes = sum((thread.outcomes for thread in threads), Counter[str]())
-    stored = ledger.stored()
-    assert stored is not None
-    assert stored.end_offsets is not None
-    assert place.numbers() == list(range(stored.end_offsets.at(("t", 0))))
-    rows = place.tracker()
-    assert [row["batch_id"] for row in rows] == list(range(len(rows)))
-    assert all(before["end_offsets"] == after["start_offsets"] for before, after in pairwise(rows))
-    assert outcomes["Applied"] == len(rows)
-    assert outcomes["AlreadyApplied"]
-    assert outcomes["FM-STREAM-001"], outcomes
-    assert outcomes["FM-STREAM-002"] + outcomes["FM-STREAM-003"], outcomes
-    assert set(outcomes) <= {
-        *("Applied", "AlreadyApplied", "FM-STREAM-001", "FM-STREAM-002", "FM-STREAM-003"),
-        "FM-STREAM-011",
-    }
 
 
 def test_the_columns_of_the_seed_are_there_by_their_names() -> None:

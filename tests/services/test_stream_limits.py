@@ -15,8 +15,8 @@ from floodmark.engines import postgres_server
 from floodmark.engines.postgres_server import OwnServer
 from floodmark.errors import StreamError
 from floodmark.postgres import connector, run
-from floodmark.streaming import limits
-from floodmark.streaming.ledger import Applied, Claim, Loaded, PostgresLedger
+from floodmark.streaming.ledger import limits
+from floodmark.streaming.ledger.postgres import Applied, Claim, Loaded, PostgresLedger
 
 if TYPE_CHECKING:
     from floodmark.postgres import Cursor

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,13 @@ from tests.support import crash
 from floodmark import failpoints
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import StreamError
-from floodmark.streaming.batches import DeadLetter, LoadCounts, Loaded
-from floodmark.streaming.ledger import AlreadyApplied, Applied, Claim, PostgresLedger
-from floodmark.streaming.load import PostgresLoad
-from floodmark.streaming.tables import RESET, grants, written_query
-from floodmark.streaming.target import TargetSpec
+from floodmark.postgres import run
+from floodmark.postgres.transactions import fault, is_of_rows, savepoint
+from floodmark.streaming.ledger.batches import DeadLetter, LoadCounts, Loaded
+from floodmark.streaming.ledger.postgres import AlreadyApplied, Applied, Claim, PostgresLedger
+from floodmark.streaming.ledger.tables import RESET, grants, written_query
+from floodmark.streaming.load.rows import PostgresLoad
+from floodmark.streaming.load.target import TargetSpec
 
 if TYPE_CHECKING:
     from floodmark.postgres import Cursor
@@ -167,6 +170,8 @@ FAULTS: dict[str, tuple[str, pa.Array, str, str | None]] = {
     ),
     "no uuid": ("uuid", with_bad("0" * 32, "no", pa.string()), "22P02", None),
     "no json": ("jsonb", with_bad("{}", "{", pa.string()), "22P02", None),
+    "no search text": ("tsvector", with_bad("a", "'a", pa.string()), "42601", None),
+    "no path": ("jsonpath", with_bad("$.a", "$.", pa.string()), "42601", None),
     "domain": ("positive", with_bad("1", "-1", pa.string()), "23514", None),
 }
 
@@ -310,17 +315,80 @@ def test_what_a_trigger_says_of_a_row_is_nowhere_but_in_the_record(
     )
     frame = records(["good", CANARY])
 
-    if state == "XY123":  # a state of somebody's own stops the stream
-        told = str(stage.refused(frame))
-    else:
-        told = str(stage.refused(frame, fail_fast=True))
-        assert stage.load(frame) == LoadCounts(2, 1, 1)
-        (letter,) = stage.letters()
-        assert letter["reason"] == state
-        told += letter["detail"]
+    told = str(stage.refused(frame, fail_fast=True))
+    counts = stage.load(frame)
 
+    (letter,) = stage.letters()
+    assert (counts, letter["reason"]) == (LoadCounts(2, 1, 1), state)
     assert state in told
-    assert "4711" not in told
+    assert "4711" not in told + letter["detail"]
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_trigger_that_is_broken_refuses_no_row_but_stops_the_stream(
+    stage: Stage, mode: str
+) -> None:
+    """Its error is the same for every row: dead letters of all of them would help nobody."""
+    stage.table("id bigint PRIMARY KEY", "v text")
+    stage.place.query(
+        "CREATE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN INSERT INTO nowhere VALUES (NEW.v); RETURN NEW; END $$;"
+        " CREATE TRIGGER fails BEFORE INSERT ON target FOR EACH ROW EXECUTE FUNCTION broken()"
+    )
+
+    error = stage.refused(records(["a", "b"]), mode)
+
+    assert (error.code, error.details["sqlstate"]) == ("FM-STREAM-005", "42P01")
+    assert not error.retryable
+    assert (stage.rows(), stage.letters()) == ([], [])
+
+
+def test_what_fails_without_rows_too_is_no_rows_fault(stage: Stage) -> None:
+    no_text = "SELECT $1::text::tsvector"
+    with psycopg.connect(stage.place.dsn) as connection:
+        cursor = psycopg.RawCursor(connection)
+        with pytest.raises(psycopg.errors.SyntaxError) as caught, savepoint(cursor):
+            run(cursor, no_text, ("'a",))
+
+        answers = [
+            is_of_rows(cursor, caught.value, partial(run, cursor, no_text, (value,)))
+            for value in ("'a", "a")
+        ]
+
+    assert fault(caught.value) == "unclear"
+    assert answers == [False, True]
+
+
+def test_a_row_that_a_policy_refuses_becomes_a_dead_letter(
+    stage: Stage, postgres: PostgresServer
+) -> None:
+    """With the state of missing rights; COPY knows no policies, an upsert does."""
+    stage.table("id bigint PRIMARY KEY", "v integer")
+    stage.place.query(
+        "ALTER TABLE target ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;"
+        " CREATE POLICY small ON target USING (true) WITH CHECK (v < 10)"
+    )
+    stage.place.query("DROP ROLE IF EXISTS bounded")
+    stage.place.query("CREATE ROLE bounded")
+    path = stage.place.path
+    stage.place.query(
+        f'GRANT ALL ON SCHEMA "{path}" TO bounded;'
+        f' GRANT ALL ON ALL TABLES IN SCHEMA "{path}" TO bounded'
+    )
+    frame = records(pa.array([1, 20, 3], pa.int32()))
+    load = PostgresLoad(stage.spec("upsert"))
+    planned = batch(stage.claim, 0, 0, 1000)
+
+    def as_role(cursor: Any) -> Loaded:
+        cursor.execute(b"SET LOCAL ROLE bounded")
+        return load.apply(cursor, frame)
+
+    done = stage.ledger.commit(stage.claim, planned, as_role)
+
+    stage.place.query("DROP OWNED BY bounded; DROP ROLE bounded")
+    assert isinstance(done, Applied)
+    assert done.counts == LoadCounts(3, 2, 1)
+    assert [letter["reason"] for letter in stage.letters()] == ["42501"]
 
 
 def test_original_bytes_are_asked_for_where_the_frame_has_none(stage: Stage) -> None:

@@ -14,9 +14,9 @@ from tests.contract.ledger_places import DeltaLedgers, LedgerPlace, PostgresLedg
 
 from floodmark.cli.main import main
 from floodmark.engines.postgres_server import PostgresServer
-from floodmark.streaming.delta_ledger import BESIDE
-from floodmark.streaming.ledger import ClaimFacts
-from floodmark.streaming.requests import GONE_SECONDS
+from floodmark.streaming.ledger.delta import BESIDE
+from floodmark.streaming.ledger.postgres import ClaimFacts
+from floodmark.streaming.ledger.requests import GONE_SECONDS
 
 from .stream_places import StreamPlace
 

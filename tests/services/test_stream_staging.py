@@ -19,11 +19,11 @@ from tests.support import crash
 from floodmark.engines.postgres_server import PostgresServer, running
 from floodmark.errors import StreamError
 from floodmark.postgres import connector
-from floodmark.streaming.batches import LoadCounts
-from floodmark.streaming.late import LateRule
-from floodmark.streaming.ledger import Applied, Claim, PostgresLedger
-from floodmark.streaming.staging import Staged, Staging
-from floodmark.streaming.target import TargetSpec
+from floodmark.streaming.ledger.batches import LoadCounts
+from floodmark.streaming.ledger.postgres import Applied, Claim, PostgresLedger
+from floodmark.streaming.load.staging import Staged, Staging
+from floodmark.streaming.load.target import TargetSpec
+from floodmark.streaming.records.late import LateRule
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -422,7 +422,7 @@ def test_a_task_that_fails_after_writing_leaves_no_double(
             raise RuntimeError("the executor is lost after its commit")
         yield from results
 
-    from floodmark.streaming.stage_task import RESULT
+    from floodmark.streaming.load.stage_task import RESULT
 
     frame = spark.range(0, 100, 1, 2).selectExpr("id", "id AS v")
     told = frame.mapInArrow(fails_once, RESULT)

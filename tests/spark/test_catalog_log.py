@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import floodmark as fm
-from floodmark.control.delta import DeltaEventLog
-from floodmark.control.events import Created, Named
-from floodmark.control.journal import Journal
+from floodmark.control.events.bodies import Created, Named
+from floodmark.control.journal.delta import DeltaEventLog
+from floodmark.control.journal.journal import Journal
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.model.names import ASK_CATALOG
 from floodmark.model.state import TableName
-from floodmark.sources.catalog_log import CatalogLog
+from floodmark.sources.delta.catalog_log import CatalogLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

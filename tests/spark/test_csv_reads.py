@@ -16,8 +16,8 @@ from tests.spark.test_file_reads import Inbox, inbox
 from floodmark.deltalog import Storage
 from floodmark.errors import FloodmarkError, SourceError
 from floodmark.project import Project
-from floodmark.sources.file_lists import FileFacts, FileLists
-from floodmark.sources.files import FileReader
+from floodmark.sources.files import FileReader, FileRows
+from floodmark.sources.files.lists import FileFacts, FileLists
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +43,7 @@ def read(spark: SparkSession, root: Path, form: str, ddl: str | None, **options:
         Storage(), ddl, options,
     )  # fmt: skip
     files = {p.name: FileFacts(p.stat().st_size, 0) for p in sorted(root.iterdir()) if p.is_file()}
-    return reader.frame(spark, files)
+    return FileRows(reader).frame(spark, files)
 
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
@@ -77,6 +77,27 @@ def test_what_pandas_and_python_write_comes_back_value_by_value(
 
     assert found == sorted(((int(i), t) for i, t in wanted), key=repr)
     assert (906, "") in found
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "ddl", "wanted"),
+    [
+        ("tsv", "id\tt\n1\ta\n\t\n2\tb\n", "id INT, t STRING", [(1, "a"), (2, "b"), (None, None)]),
+        ("csv", "t\na\n  \nb\n", "t STRING", [("  ",), ("a",), ("b",)]),
+    ],
+)
+def test_a_row_of_white_space_is_a_row(
+    spark: SparkSession,
+    tmp_path: Path,
+    *,
+    form: str,
+    text: str,
+    ddl: str,
+    wanted: list[tuple[Any, ...]],
+) -> None:
+    (tmp_path / "a").write_text(text)
+
+    assert rows(read(spark, tmp_path, form, ddl)) == sorted(wanted, key=repr)
 
 
 def test_an_empty_text_in_quotes_is_no_null_and_own_options_win(
@@ -258,7 +279,7 @@ def test_validate_names_a_target_that_was_loaded_by_older_rules(
     inbox.write(CSV)
     inbox.put("a.csv", "id,v\n1,one\n")
     with monkeypatch.context() as older:
-        older.setattr("floodmark.sources.files.DEFAULTS_VERSION", 0)
+        older.setattr("floodmark.sources.files.probe.DEFAULTS_VERSION", 0)
         inbox.run()
     inbox.put("b.csv", "id,v\n2,two\n")
     inbox.run()

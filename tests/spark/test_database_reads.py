@@ -12,6 +12,7 @@ from tests.support import crash
 from floodmark.errors import FloodmarkError
 from floodmark.failpoints import FailpointReached
 from floodmark.project import Project
+from floodmark.sources.cursor import SqlReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 __all__ = ["shop"]
@@ -71,7 +72,9 @@ def test_a_database_that_only_spark_can_ask_is_frozen_by_the_run(shop: Shop) -> 
         project = shop.project
         readers = project.coordinator.store.readers
         project.coordinator.store.readers = {
-            k: replace(r, connect=None) for k, r in readers.items()
+            key: replace(reader, connect=None)
+            for key, reader in readers.items()
+            if isinstance(reader, SqlReader)
         }
         return project
 

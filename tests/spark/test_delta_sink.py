@@ -14,8 +14,8 @@ from floodmark.model.receipt import Receipt
 from floodmark.model.window import VersionWindow
 from floodmark.model.write import WriteSpec
 from floodmark.sinks import changes
-from floodmark.sinks.delta import LOCK_FILE, DeltaSink, _receipt_session
-from floodmark.sources.delta import DeltaSource
+from floodmark.sinks.delta.write import LOCK_FILE, DeltaSink, _receipt_session
+from floodmark.sources.delta.read import DeltaSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

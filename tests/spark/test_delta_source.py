@@ -16,7 +16,8 @@ from floodmark.deltalog import DeltaLog
 from floodmark.errors import SourceError
 from floodmark.model.window import Method
 from floodmark.model.write import CHANGE_COLUMNS
-from floodmark.sources.delta import DeltaSource, lost_files
+from floodmark.sources.delta import lost_files
+from floodmark.sources.delta.read import DeltaSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

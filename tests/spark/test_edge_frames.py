@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as fn
 from tests.properties.edge_model import Edge, Row, fresh, next_edge
 
 from floodmark.errors import SourceError
-from floodmark.sources.sql.edge_frames import Identity, applied_rows, edge_left_by, fresh_rows
+from floodmark.sources.cursor.edges import Identity, applied_rows, edge_left_by, fresh_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,6 +141,51 @@ def test_an_update_moves_the_cursor_and_is_applied_again(spark: SparkSession) ->
     moved = spark.createDataFrame([(1, 2, "new")], schema)
 
     assert [row["v"] for row in fresh_rows(moved, edge, "orders").collect()] == ["new"]
+
+
+CHANGED = "id int, at int, v string"
+
+
+def test_a_row_that_changed_without_its_cursor_comes_again_where_that_is_wanted(
+    spark: SparkSession,
+) -> None:
+    """An update within the same second, or day, of a cursor."""
+    first = spark.createDataFrame([(1, 5, "old"), (2, 5, "same"), (3, 4, "old")], CHANGED)
+    edge = edge_left_by(first, Identity("at", ("id",)), first["at"] >= 5)
+    later = [(1, 5, "new"), (2, 5, "same"), (4, 5, "late")]
+    frame = spark.createDataFrame(later, CHANGED)
+    wider = spark.createDataFrame([(*row, n) for n, row in enumerate(later)], f"{CHANGED}, n int")
+
+    def fresh_ids(frame: DataFrame, *, keeps_changed: bool) -> list[int]:
+        rows = fresh_rows(frame, edge, "orders", keeps_changed=keeps_changed)
+        assert rows.columns == frame.columns
+        return sorted(row["id"] for row in rows.collect())
+
+    assert fresh_ids(frame, keeps_changed=True) == [1, 4]
+    assert fresh_ids(frame, keeps_changed=False) == [4]
+    # A new column of the source is no change of a row; without one of the old ones none is told.
+    assert fresh_ids(wider, keeps_changed=True) == [1, 4]
+    assert fresh_ids(frame.drop("v"), keeps_changed=True) == [4]
+
+
+def test_times_within_lists_are_told_apart_by_the_microsecond_in_every_zone(
+    spark: SparkSession,
+) -> None:
+    schema = "at int, many array<timestamp>, walls struct<w: timestamp_ntz>"
+
+    def frame(micros: int) -> DataFrame:
+        values = f"array(timestamp_micros({micros})), named_struct('w', TIMESTAMP_NTZ '2026-01-01 00:00:00.{micros:06}')"
+        return spark.sql(f"SELECT 1, {values}").toDF("at", "many", "walls")
+
+    assert frame(1).schema.simpleString() == spark.createDataFrame([], schema).schema.simpleString()
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        edge = edge_left_by(frame(1), Identity("at"), fn.lit(True)).localCheckpoint()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+    assert fresh_rows(frame(1), edge, "orders").count() == 0
+    assert fresh_rows(frame(2), edge, "orders").count() == 1
 
 
 def test_rows_that_look_alike_are_different_rows(spark: SparkSession) -> None:

@@ -13,11 +13,12 @@ from floodmark.engines import jars
 from floodmark.model.cursor_marks import CursorMark, mark_of
 from floodmark.model.query import CursorQuery
 from floodmark.model.window import NOTHING_PROCESSED, CursorWindow
-from floodmark.sources import jdbc
-from floodmark.sources.sql.literals import last_literal
-from floodmark.sources.sql.parts import Parts
-from floodmark.sources.sql.queries import Bounds, SqlRelation
-from floodmark.sources.sql.reader import SqlReader
+from floodmark.sources import LookSpec
+from floodmark.sources.cursor import jdbc
+from floodmark.sources.cursor.database import SqlReader
+from floodmark.sources.cursor.sql.literals import last_literal
+from floodmark.sources.cursor.sql.parts import Parts
+from floodmark.sources.cursor.sql.queries import Bounds, SqlRelation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +73,7 @@ class Finer:
             query=CursorQuery("at", "sql"),
             after_mark=self.mark,
         )
-        facts = self.reader.look(window, NOW, self.spark)
+        facts = self.reader.look(window, LookSpec(NOW, spark=self.spark))
         assert facts is not None
         if facts.newest is None:
             return []

@@ -148,7 +148,9 @@ def put_back(spark: SparkSession, tables: Sequence[str]) -> None:
             restore(spark, path)
 
 
-ADVISED = re.compile(r"(?:ALTER|RESTORE) TABLE delta\.`[^`]+` [^;,(]+(?: \([^)]*\))?")
+ADVISED = re.compile(
+    r"SET [\w.]+ = false|(?:ALTER|RESTORE) TABLE delta\.`[^`]+` [^;,(]+(?: \([^)]*\))?"
+)
 
 
 def advised(spark: SparkSession, place: Any, tables: Sequence[str], error: FloodmarkError) -> None:

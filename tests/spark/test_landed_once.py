@@ -202,6 +202,40 @@ def test_a_query_that_is_corrected_twice_leaves_every_node_the_rows_that_one_has
     assert ids(shop, "two") == everything
 
 
+UPDATED = """\
+  - pipeline: orders
+    nodes:
+      - name: load
+        read: {connection: erp, table: 'ORDERS', incremental: {cursor: at, OVERLAP keys: [id]}}
+      - {name: state, depends_on: [load], write: {connection: lake, path: state, merge: {keys: [id]}}}
+      - name: merged
+        read: {connection: erp, table: 'ORDERS', incremental: {cursor: at, OVERLAP keys: [id]}}
+        write: {connection: lake, path: merged, merge: {keys: [id], sequence_by: at}}
+      - name: states
+        read: {connection: erp, table: 'ORDERS', incremental: {cursor: at, OVERLAP keys: [id]}}
+        write: {connection: lake, path: states, mode: append}
+"""
+
+
+@pytest.mark.parametrize("overlap", ["", "overlap: 3,"], ids=["no overlap", "overlap"])
+def test_merges_show_a_row_that_was_updated_without_its_cursor_once_it_is_read_again(
+    shop: Shop, overlap: str
+) -> None:
+    """As with any cut between two updates of one second: the newer one is in the source."""
+    shop.run_sql("CREATE TABLE orders (id int, at int, status text)")
+    shop.run_sql("INSERT INTO orders VALUES (1, 10, 'open'), (2, 10, 'open')")
+    shop.write(UPDATED.replace("OVERLAP", overlap))
+    shop.run()
+    shop.run_sql("UPDATE orders SET status = 'paid' WHERE id = 1")
+    shop.run_sql("INSERT INTO orders VALUES (3, 11, 'open')")
+    shop.run()
+
+    everything = [(1, 10, "paid"), (2, 10, "open"), (3, 11, "open")]
+    assert shop.rows("lake/state") == everything
+    assert shop.rows("lake/merged") == everything
+    assert shop.rows("lake/states", "id") == [(1,), (2,), (3,)]
+
+
 BESIDE = """\
   - pipeline: orders
     parallel: 1

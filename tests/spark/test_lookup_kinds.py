@@ -14,6 +14,7 @@ from tests.support.web import Asked, Said, WebServer
 
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.failpoints import FailpointReached
+from floodmark.model.window import Settlement
 from floodmark.project import Project
 
 if TYPE_CHECKING:
@@ -60,6 +61,19 @@ def read_whole(text: str, table: str) -> str:
     for read in (f"table: '{table}'", 'schema: "product INT, rate INT"'):
         text = text.replace(f"{read}, lookup: true", read)
     return text
+
+
+def lose_answers(kept: Path) -> None:
+    """What web APIs have answered is gone from the control store."""
+    for path in [each for each in kept.rglob("*") if each.is_file()]:
+        if b'"rate"' in path.read_bytes():
+            path.unlink()
+
+
+def retried(project: Project, batch_id: str, choice: Settlement | None = None) -> str:
+    """The code of the error that a retry ends with, or SUCCESS."""
+    (outcome,) = project.retry(batch_id, on_lost_range=choice).outcomes
+    return outcome.error.code if outcome.error else "SUCCESS"
 
 
 @pytest.mark.parametrize("is_lookup", [True, False], ids=["lookups", "read whole"])
@@ -143,3 +157,16 @@ def test_every_kind_of_lookup_is_whole_frozen_and_starts_nothing(
         assert run() == 1
         assert table_rows(tmp_path / "one", COLUMNS)[3:] == [(4, "BOB", "DK", 201)]
         assert [Path(lag.upstream).name for lag in project().coordinator.lag()] == ["orders"]
+
+        put((5, 8, 2))
+        (batch,) = project().freeze()
+        (tmp_path / "countries/a.csv").unlink()
+        lose_answers(tmp_path / "lake/_control/files")
+        rates[2] = 300
+        batch_id = str(batch.batch_id)
+        assert retried(project(), batch_id) == "FM-SOURCE-054"
+        assert retried(project(), batch_id, "accept") == "FM-SOURCE-055"
+        assert len(table_rows(tmp_path / "one", COLUMNS)) == 4
+        assert retried(project(), batch_id, "snapshot") == "SUCCESS"
+        assert table_rows(tmp_path / "one", COLUMNS)[4:] == [(5, "BOB", "DK", 300)]
+        assert table_rows(tmp_path / "two", COLUMNS)[4:] == [(5, "BOB", "DK", 300)]

@@ -11,9 +11,9 @@ from deltalake import write_deltalake
 from tests.spark.test_old_ranges import aged
 from tests.support.node_projects import table_rows
 
+from floodmark.deltalog import RETENTION_RULE
 from floodmark.project import Project
 from floodmark.project.outcomes import RunSummary
-from floodmark.sources import old_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,14 +85,14 @@ def raised(summary: RunSummary) -> None:
 
 
 def test_lookups_and_snapshots_of_20_days_show_what_was_frozen(held: Held) -> None:
-    setting = held.spark.conf.get(old_versions.RETENTION_RULE, None)
+    setting = held.spark.conf.get(RETENTION_RULE, None)
 
     raised(held.project().retry(held.batch_id))
 
     first = (1, "old customers", "old prices")
     assert held.facts() == [first]
     assert table_rows(held.root / "kept_prices", "v") == [("old prices",)] * 2
-    assert held.spark.conf.get(old_versions.RETENTION_RULE, None) == setting
+    assert held.spark.conf.get(RETENTION_RULE, None) == setting
     raised(held.project().run())
     second = (2, "new customers", "new prices")
     assert held.facts() == [first, second]

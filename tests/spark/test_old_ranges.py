@@ -16,10 +16,11 @@ from pyspark.errors import AnalysisException
 from tests.spark.test_source_faults import Stage
 from tests.support.windows import planned_window
 
+from floodmark.deltalog import RETENTION_RULE
 from floodmark.errors import SourceError
 from floodmark.model.window import VersionWindow
-from floodmark.sources import old_versions
-from floodmark.sources.delta import DeltaSource
+from floodmark.sources.delta import old_versions
+from floodmark.sources.delta.read import DeltaSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +57,7 @@ def stage(spark: SparkSession, tmp_path: Path) -> Stage:
 
 
 def test_a_pipeline_that_was_held_for_20_days_goes_on_by_feed(stage: Stage) -> None:
-    setting = stage.spark.conf.get(old_versions.RETENTION_RULE)
+    setting = stage.spark.conf.get(RETENTION_RULE)
     tables: dict[str, Any] = {}
 
     def copy(inputs: Mapping[str, Any], run: Any) -> None:
@@ -87,7 +88,7 @@ def test_a_pipeline_that_was_held_for_20_days_goes_on_by_feed(stage: Stage) -> N
         "joined": 4,
     }
     assert stage.ids() == [1, 2, 3]
-    assert stage.spark.conf.get(old_versions.RETENTION_RULE) == setting
+    assert stage.spark.conf.get(RETENTION_RULE) == setting
     for version in (2, 4):  # the rule was off for these reads alone
         with pytest.raises(AnalysisException, match="BEYOND_DELETED_FILE_RETENTION"):
             old_versions.version_of(stage.spark, stage.up, version).collect()

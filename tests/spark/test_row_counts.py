@@ -21,7 +21,7 @@ from floodmark.engines.jvm import observed_rows
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.failpoints import FailpointReached
 from floodmark.project import Project
-from floodmark.sources import counts
+from floodmark.sources import row_counts as counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

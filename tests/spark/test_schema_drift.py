@@ -98,6 +98,18 @@ def test_a_new_column_reaches_target_and_quarantine_and_a_backfill_from_before_i
     assert partitions == ["month"]
 
 
+def test_a_replay_of_versions_from_before_a_column_writes_null_there(lake: Lake) -> None:
+    (first,) = lake.project.coordinator.look.state().batches
+    lake.put([flight(3, 7, gate="B4")])
+    lake.run()
+
+    (outcome,) = done(lake.project.replay(first, allow_stale=True)).outcomes
+
+    assert lake.rows("silver", "id, delay, gate") == [(1, 5, None), (3, 7, "B4")]
+    assert lake.rows("silver_quarantine", "id, gate") == [(2, None), (2, None)]
+    assert outcome.null_columns == {"flights": "gate"}
+
+
 def test_a_full_refresh_sets_aside_each_rejected_row_once(lake: Lake) -> None:
     lake.put([flight(3, -3)])
     lake.run()

@@ -30,7 +30,7 @@ import json, sys
 from pathlib import Path
 import floodmark as fm
 from pyspark.sql import SparkSession
-from floodmark.sinks.streams import stream_merge
+from floodmark.sinks.delta.streams import stream_merge
 
 def answer(act):
     try:

@@ -24,8 +24,8 @@ from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ConfigError, SinkError
 from floodmark.model.receipt import Receipt
 from floodmark.model.write import WriteSpec
-from floodmark.sinks.delta import DeltaSink, refuse_unsafe_log
-from floodmark.sinks.streams import QUERY_ID, _metadata, last_write
+from floodmark.sinks.delta.streams import QUERY_ID, _metadata, last_stream_write
+from floodmark.sinks.delta.write import DeltaSink, refuse_unsafe_log
 from floodmark.testing.arrow import ArrowSink
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class MergedStream(DeltaFolder):
             app_id = f"floodmark/stream/s/{self.query}"
             receipt = Receipt(app_id, batch_id, _metadata("s", app_id, batch_id))
             spec = WriteSpec(str(self.path), "merge", "s", keys=("n",))
-            known = last_write(str(self.path), app_id, Storage())
+            known = last_stream_write(str(self.path), app_id, Storage())
             ArrowSink(spec, (), known).write(
                 pa.table({"n": pa.array(numbers, pa.int64())}), receipt
             )
@@ -206,19 +206,41 @@ def test_a_session_that_cannot_write_receipts_is_refused_before_the_first_write(
     assert not (tmp_lake / "out").exists()
 
 
+STORE = "io.delta.storage.S3DynamoDBLogStore"
+
+
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
 def test_spark_writes_to_s3_only_where_no_commit_can_be_lost(
     spark: SparkSession, scheme: str
 ) -> None:
     receipt = Receipt("floodmark/c/p/out/0", 1, _metadata("s", "batch_1", 1))
     spec = WriteSpec(f"{scheme}://bucket/out", "append", "out")
-    safe = spark.newSession()
-    safe.conf.set(f"spark.delta.logStore.{scheme}.impl", "io.delta.storage.S3DynamoDBLogStore")
+    key = f"spark.delta.logStore.{scheme}.impl"
+    told_too_late = spark.newSession()
+    told_too_late.conf.set(key, STORE)
 
-    with pytest.raises(SinkError) as caught:
-        DeltaSink(spark, spec, ()).write(spark.range(1), receipt)
+    for session in (spark, told_too_late):
+        with pytest.raises(SinkError) as caught:
+            DeltaSink(session, spec, ()).write(spark.range(1), receipt)
+        assert caught.value.code == "FM-SINK-048"
+        assert "allow_single_writer" in str(caught.value.next)
 
-    assert caught.value.code == "FM-SINK-048"
-    assert "allow_single_writer" in str(caught.value.next)
     refuse_unsafe_log(spark, replace(spec, allow_single_writer=True), receipt)
-    refuse_unsafe_log(safe, spec, receipt)
+    started_with = java_context(spark).sc().conf()
+    started_with.set(key, STORE)
+    try:
+        refuse_unsafe_log(spark, spec, receipt)
+    finally:
+        started_with.remove(key)
+
+
+def test_delta_does_not_look_at_the_log_store_of_a_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """So floodmark must not believe it."""
+    session = spark.newSession()
+    session.conf.set("spark.delta.logStore.file.impl", "no.such.Store")
+
+    session.range(3).write.format("delta").save(str(tmp_path / "out"))
+
+    assert session.read.format("delta").load(str(tmp_path / "out")).count() == 3

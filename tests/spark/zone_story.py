@@ -17,12 +17,13 @@ from tests.support.sessions import SMALL
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import mark_of
-from floodmark.sources import jdbc
-from floodmark.sources.file_lists import FileFacts, FileLists
-from floodmark.sources.files import FileReader
-from floodmark.sources.sql.parts import Parts
-from floodmark.sources.sql.queries import Bounds, SqlRelation
-from floodmark.sources.sql.reader import SqlReader
+from floodmark.sources.cursor import jdbc
+from floodmark.sources.cursor.database import SqlReader
+from floodmark.sources.cursor.sql.parts import Parts
+from floodmark.sources.cursor.sql.queries import Bounds, SqlRelation
+from floodmark.sources.files import FileReader, FileRows
+from floodmark.sources.files.lists import FileFacts, FileLists
+from floodmark.sources.http import Answers, Api, Question
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,7 +107,9 @@ def database(
         refused = ""
     except SourceError as error:
         refused = error.code
+    derived = f"SELECT id, at, at::timestamptz AS tz FROM {table}"
     return {
+        "derived": shown(jdbc.read(spark, connection, derived)),
         "jdbc": shown(jdbc.read(spark, connection, query)),
         "parts": shown(jdbc.read_in_parts(spark, connection, query, Parts("at", 4))),
         "windows": shown(first) + shown(rest),
@@ -132,13 +135,22 @@ def files(spark: SparkSession, folder: Path, zone: str) -> dict[str, Rows]:
     (folder / "parquet").mkdir()
     pq.write_table(arrow(ats, 0), folder / "parquet" / "a")
     found["parquet"] = shown(frame_of(spark, folder / "parquet", "parquet"))
+    found["answer"] = shown(answer(spark, folder, "\n".join(records), len(records)))
     return found
+
+
+def answer(spark: SparkSession, folder: Path, content: str, count: int) -> DataFrame:
+    """What a web API has answered, as it is kept for a batch."""
+    control, upstream = str(folder / "_control"), "source://api/rows"
+    mark = FileLists(control, Storage()).keep_content(upstream, content.encode(), count)
+    api = Api("https://api.example.org")
+    return Answers(api, Question("rows"), upstream, control, Storage()).frame(spark, mark, DDL)
 
 
 def frame_of(spark: SparkSession, folder: Path, form: str) -> DataFrame:
     lists = FileLists(str(folder / "_control"), Storage())
     reader = FileReader("files://in", str(folder), "*", form, lists, Storage(), DDL)
-    return reader.frame(spark, {"a": FileFacts((folder / "a").stat().st_size, 0)})
+    return FileRows(reader).frame(spark, {"a": FileFacts((folder / "a").stat().st_size, 0)})
 
 
 def arrow(ats: list[datetime], first: int) -> pa.Table:

@@ -23,10 +23,16 @@ from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, records_at
 from floodmark.engines.kafka_server import KafkaServer
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.batches import Claim, ClaimFacts, DeadLetter, LoadCounts, StreamBatch
-from floodmark.streaming.delta_ledger import OUTBOX, DeltaLedger
-from floodmark.streaming.delta_outbox import PIECE, DeltaOutbox, queried
-from floodmark.streaming.outbox import Relay
+from floodmark.streaming.ledger.batches import (
+    Claim,
+    ClaimFacts,
+    DeadLetter,
+    LoadCounts,
+    StreamBatch,
+)
+from floodmark.streaming.ledger.delta import OUTBOX, DeltaLedger
+from floodmark.streaming.outbox.delta import PIECE, DeltaOutbox, queried
+from floodmark.streaming.outbox.relay import Relay
 
 pytestmark = pytest.mark.kafka
 

@@ -15,8 +15,8 @@ from floodmark.engines.kafka_server import KafkaServer
 from floodmark.engines.spark import needing_kafka
 from floodmark.errors import SetupError
 from floodmark.model.offsets import Offsets, next_end
-from floodmark.streaming.read import BAD, OFFSET, PARTITION, VALUE, Wanted, batch_records
-from floodmark.streaming.spark_faults import may_pass
+from floodmark.streaming.records.read import BAD, OFFSET, PARTITION, VALUE, Wanted, batch_records
+from floodmark.streaming.records.spark_faults import may_pass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

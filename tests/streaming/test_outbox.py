@@ -16,8 +16,8 @@ from floodmark.engines.kafka_server import KafkaServer
 from floodmark.engines.postgres_server import PostgresServer
 from floodmark.errors import StreamError
 from floodmark.postgres import connector
-from floodmark.streaming.ledger import DeadLetter, LoadCounts, Loaded, OutboxMessage
-from floodmark.streaming.outbox import Outbox, Relay
+from floodmark.streaming.ledger.postgres import DeadLetter, LoadCounts, Loaded, OutboxMessage
+from floodmark.streaming.outbox.relay import Outbox, Relay
 
 pytestmark = [pytest.mark.postgres, pytest.mark.kafka]
 

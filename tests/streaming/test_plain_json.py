@@ -12,8 +12,8 @@ import pytest
 
 from floodmark.config.stream.schemas import from_ddl
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.plain_json import PlainReader
-from floodmark.streaming.read import BAD, EVENT_TIME, LATE, OFFSET, Records, Wanted
+from floodmark.streaming.records.plain_json import PlainReader
+from floodmark.streaming.records.read import BAD, EVENT_TIME, LATE, OFFSET, Records, Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ import pytest
 
 from floodmark.config.stream.schemas import from_ddl
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.read import (
+from floodmark.streaming.records.read import (
     BAD,
     BAD_COLUMN,
     EMPTY,

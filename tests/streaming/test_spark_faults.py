@@ -9,8 +9,8 @@ import pytest
 from tests.support.jvm import gateway, java
 
 from floodmark.errors import StreamError
-from floodmark.streaming.limits import jobs_within
-from floodmark.streaming.spark_faults import may_pass, unread
+from floodmark.streaming.ledger.limits import jobs_within
+from floodmark.streaming.records.spark_faults import may_pass, unread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,10 +16,10 @@ from tests.support.streams import Place, event, until
 from floodmark.config import load_stream
 from floodmark.engines.postgres_server import OwnServer, running
 from floodmark.engines.spark import local_session
-from floodmark.streaming.crew import Told
-from floodmark.streaming.health import served
-from floodmark.streaming.metrics import StreamNumbers
 from floodmark.streaming.parts import access_of, notes_of, runner_of
+from floodmark.streaming.running.health import served
+from floodmark.streaming.running.metrics import StreamNumbers
+from floodmark.streaming.together import Told
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 

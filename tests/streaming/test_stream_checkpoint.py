@@ -17,7 +17,7 @@ from floodmark.config import load_stream
 from floodmark.engines.spark import local_session
 from floodmark.errors import StreamError
 from floodmark.streaming.parts import access_of, runner_of
-from floodmark.streaming.watching import Nobody
+from floodmark.streaming.running.watching import Nobody
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 

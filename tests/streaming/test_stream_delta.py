@@ -22,9 +22,9 @@ from floodmark.engines.kafka import records_at
 from floodmark.engines.spark import local_session
 from floodmark.errors import StreamError
 from floodmark.model.receipt import metadata_of
-from floodmark.streaming.batches import claim_of
-from floodmark.streaming.delta_ledger import BESIDE, DEAD_LETTERS
-from floodmark.streaming.delta_letters import FILE_LETTERS
+from floodmark.streaming.ledger.batches import claim_of
+from floodmark.streaming.ledger.delta import BESIDE, DEAD_LETTERS
+from floodmark.streaming.ledger.delta_letters import FILE_LETTERS
 from floodmark.streaming.parts import access_of, ledger_of, runner_of
 
 if TYPE_CHECKING:
@@ -112,6 +112,28 @@ def test_records_are_there_once_with_their_offsets_in_the_commit(
     assert [(reason, value) for reason, _, value in letters(spark, place)] == [
         ("malformed", b"more poison")
     ]
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_record_that_the_table_refuses_holds_up_no_other(
+    place: Place, run: Run, spark: SparkSession, mode: str
+) -> None:
+    table = f"delta.`{table_of(place)}`"
+    spark.sql(f"CREATE TABLE {table} (id BIGINT, at TIMESTAMP, kind VARCHAR(2)) USING delta")
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT small CHECK (id < 100)")
+    keys = {"writeMode": "upsert", "upsertKeys": ["id"]} if mode == "upsert" else {}
+    path = delta(place, {"createTable": False, **keys})
+    long = {**event(5), "kind": "long"}
+    place.send(*map(event, range(3)), event(500), long, *map(event, range(3, 5)), partition=0)
+
+    code, told = run("run", path)
+
+    assert code == 0, told
+    assert ids(spark, place) == list(range(5))
+    found = [(reason, offset) for reason, offset, _ in letters(spark, place)]
+    assert found == [("check", 3), ("check", 4)]
+    (stream,) = told["streams"]
+    assert (stream["written"], stream["dead_lettered"]) == (5, 2)
 
 
 def sent_to(place: Place, topic: str) -> list[dict[str, Any]]:

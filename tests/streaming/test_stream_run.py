@@ -15,8 +15,8 @@ from floodmark.config import load_stream
 from floodmark.engines.kafka import KafkaProducer, Record, records_at
 from floodmark.engines.spark import local_session
 from floodmark.model.offsets import Offsets
+from floodmark.streaming.load.postgres import PostgresWriter
 from floodmark.streaming.parts import access_of, runner_of
-from floodmark.streaming.writing import PostgresWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 

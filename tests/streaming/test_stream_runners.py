@@ -19,7 +19,7 @@ from floodmark.engines.kafka import records_at
 from floodmark.engines.spark import local_session
 from floodmark.errors import StreamError
 from floodmark.streaming.parts import access_of, runner_of
-from floodmark.streaming.runner import StreamRunner
+from floodmark.streaming.story import StreamRunner
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 

@@ -9,8 +9,8 @@ import pytest
 from tests.support.streams import Place, Run, event
 
 from floodmark.config import load_stream
+from floodmark.streaming.load.stage_task import MAX_OTHERS
 from floodmark.streaming.parts import access_of, runner_of
-from floodmark.streaming.stage_task import MAX_OTHERS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

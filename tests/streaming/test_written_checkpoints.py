@@ -12,7 +12,7 @@ from floodmark.engines.jvm import child_session
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, Record
 from floodmark.engines.kafka_server import KafkaServer
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.checkpoint import batch_offsets, begin_checkpoint, read_checkpoint
+from floodmark.streaming.position.checkpoint import batch_offsets, begin_checkpoint, read_checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -24,8 +24,8 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark import failpoints
-from floodmark.control import upkeep
-from floodmark.control.reading import read_published
+from floodmark.control.published.reading import read_published
+from floodmark.control.upkeep import upkeep
 from floodmark.coordinator import Coordinator, Outside
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError

@@ -10,26 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
 from tests.support.world import SimLog, SimSink
 
-from floodmark.control import fold, journal, operations, resetting, upkeep
-from floodmark.control.events import (
+from floodmark.control import operations, resetting
+from floodmark.control.events.bodies import (
     Advanced,
     Body,
     Cancelled,
     Event,
     Frozen,
     Leased,
+    Planned,
     Renamed,
     Reset,
     Succeeded,
 )
-from floodmark.control.fold import RULES, Rule
+from floodmark.control.journal import journal
+from floodmark.control.rules import folding as fold
 from floodmark.control.rules import pipelines, plans, runs, snapshots
-from floodmark.coordinator import probes, running, store
+from floodmark.control.rules.folding import RULES, Rule
+from floodmark.control.upkeep import upkeep
+from floodmark.coordinator import planning, running, store
 from floodmark.finalize import held
 from floodmark.model.receipt import WriteResult, forward_app_id
 from floodmark.model.results import Finalized, Metrics
@@ -42,7 +47,8 @@ from floodmark.plan import planner, seeds
 from floodmark.plan.windows import next_window as next_window_as_it_is
 from floodmark.run import deferred, leases, lost_ranges, runner, writes
 from floodmark.run.deferred import freeze_ends
-from floodmark.sinks.target import DeltaTarget
+from floodmark.sinks.delta.target import DeltaTarget
+from floodmark.sources import LookSpec
 
 Patch = tuple[Any, str, Any]
 """Where, which attribute, what instead."""
@@ -359,8 +365,22 @@ def renamed_in_the_middle_of_a_batch() -> list[Patch]:
 
 
 @mutant
-def look_that_is_older_than_the_committed_end_is_planned() -> list[Patch]:
-    return [(probes, "is_same_look", lambda before, asked: True), (plans, "check_window", nothing)]
+def plan_that_was_shown_is_journaled_over_an_end_that_has_moved() -> list[Patch]:
+    """Nobody decides again on the newer state, nor looks again at what has moved."""
+
+    def commit_plan(journal: Any, plan: Any, probes: Any) -> Any:
+        result, bodies = plan(journal.state(), probes)
+
+        def decide(state: State) -> list[Body]:
+            numbers = count(state.batch_seq + 1)
+            return [
+                replace(body, batch_seq=next(numbers)) if isinstance(body, Planned) else body
+                for body in bodies
+            ]
+
+        return journal.commit(decide), result
+
+    return [(planning, "commit_plan", commit_plan), (plans, "check_window", nothing)]
 
 
 @mutant
@@ -470,7 +490,7 @@ def deferred_end_is_read_before_it_is_frozen() -> list[Patch]:
     def read(self: Any, reads: Any, engine: Any) -> Any:
         source = engine.source()
         reads.windows = tuple(
-            with_end(w, source.look(w, self.clock.now(), None), DEFAULT_OPTIONS)
+            with_end(w, source.look(w, LookSpec(self.clock.now())), DEFAULT_OPTIONS)
             if w.deferred
             else w
             for w in reads.windows
@@ -566,7 +586,7 @@ def lost_range_is_read_in_another_way_without_saying_so() -> list[Patch]:
     def settle(lease: Any, engine: Any, choice: Any, _: Any) -> None:
         batch, pipeline = lease.ensure_held().batches[lease.run.batch_id], lease.run.pipeline
         for upstream in batch.upstreams_of(pipeline):
-            other = engine.source().settled(batch.window_for(pipeline, upstream), choice)
+            other = engine.source().resolved(batch.window_for(pipeline, upstream), choice)
             unsaid.update({(batch.batch_id, pipeline, upstream): other} if other else {})
 
     def window_for(self: PlannedBatch, pipeline: str, upstream: str) -> Window:
@@ -607,12 +627,12 @@ def rebuilt_target_gets_the_rows_of_the_batch_only() -> list[Patch]:
 
 
 @mutant
-def settled_target_keeps_its_receipts() -> list[Patch]:
-    def settled(self: SimSink, choice: Any, receipt: Any, _: str) -> Any:
+def resolved_target_keeps_its_receipts() -> list[Patch]:
+    def resolved(self: SimSink, choice: Any, receipt: Any, _: str) -> Any:
         return original(self, choice, receipt, receipt.app_id)
 
-    original = SimSink.settled
-    return [(SimSink, "settled", settled)]
+    original = SimSink.resolved
+    return [(SimSink, "resolved", resolved)]
 
 
 # Finalizing ---------------------------------------------------------------------------------------

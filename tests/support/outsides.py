@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from floodmark.control.delta import DeltaEventLog
-from floodmark.control.projections import Projector
-from floodmark.control.upkeep import KEEP_WINDOWS, compact
+from floodmark.control.journal.delta import DeltaEventLog
+from floodmark.control.published.projections import Projector
+from floodmark.control.upkeep.upkeep import KEEP_WINDOWS, compact
 from floodmark.coordinator import Outside
 from floodmark.deltalog import Storage
 from floodmark.model.state import Holder

@@ -40,7 +40,7 @@ from tests.support.world import (
     coordinator_in,
 )
 
-from floodmark.control.upkeep import compact
+from floodmark.control.upkeep.upkeep import compact
 from floodmark.coordinator import Coordinator
 from floodmark.errors import FencedError, FloodmarkError
 from floodmark.model.results import Batch
@@ -49,7 +49,6 @@ from floodmark.model.upstream import Upstream
 from floodmark.model.window import Window
 from floodmark.model.write import WriteSpec
 from floodmark.run.context import Pass
-from floodmark.sources.counts import is_counted
 
 UPSTREAMS = ("/u/a", "/u/b", "/u/c", WITHOUT_VERSIONS)
 PROJECT = (
@@ -365,7 +364,7 @@ class SimPipeline:
             counts = [
                 OtherRows(window)
                 for window in inputs.values()
-                if is_counted(window) and world.happens(0.02)
+                if window.is_counted and world.happens(0.02)
             ]
             make = partial(Frame, pipeline, name, dict(inputs))
             run.writes.write(WriteSpec(target, "append", name), make, counts=counts)

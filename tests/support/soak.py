@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support import crash, soak_judges
 from tests.support.crash import CUSTOMERS, ORDERS, WRITES, Story
 
-from floodmark.control.events import Planned
+from floodmark.control.events.bodies import Planned
 from floodmark.coordinator import Coordinator
 from floodmark.errors import FloodmarkError
 from floodmark.model.results import RunResult

@@ -13,8 +13,8 @@ from typing import Any
 
 from tests.support.crash import WRITES
 
-from floodmark.control.events import Advanced, Event, Planned, Succeeded
-from floodmark.control.reading import read_published
+from floodmark.control.events.bodies import Advanced, Event, Planned, Succeeded
+from floodmark.control.published.reading import read_published
 from floodmark.deltalog import Storage
 
 Facts = dict[str, Any]

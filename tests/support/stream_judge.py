@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Literal, TypeVar
 
 from floodmark.model.offsets import Offsets, TopicPartition, span
-from floodmark.streaming.batches import LoadCounts
+from floodmark.streaming.ledger.batches import LoadCounts
 
 Fate = Literal["row", "poison", "late"]
 """What has to become of a record: a row of the target, a dead letter, or dropped and counted."""

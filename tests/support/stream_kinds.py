@@ -39,9 +39,9 @@ from floodmark.engines.postgres_server import OwnServer
 from floodmark.model.offsets import Offsets
 from floodmark.model.receipt import metadata_of
 from floodmark.postgres import connector
-from floodmark.streaming.batches import LoadCounts
-from floodmark.streaming.delta_ledger import DEAD_LETTERS, DeltaLedger
-from floodmark.streaming.outbox import Relay
+from floodmark.streaming.ledger.batches import LoadCounts
+from floodmark.streaming.ledger.delta import DEAD_LETTERS, DeltaLedger
+from floodmark.streaming.outbox.relay import Relay
 from floodmark.streaming.parts import access_of, outbox_of
 
 BATCH_RECORDS = 3_000

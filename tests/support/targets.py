@@ -15,8 +15,8 @@ from floodmark.deltalog import DeltaLog, Storage
 from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
 from floodmark.model.receipt import Receipt
 from floodmark.model.state import SinkDone
-from floodmark.sinks.lost import RESTORE
-from floodmark.sinks.target import DeltaTarget
+from floodmark.sinks.delta.target import DeltaTarget
+from floodmark.sinks.loss import RESTORE
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 APPEND = {"mode": "Append"}

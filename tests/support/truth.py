@@ -22,7 +22,7 @@ from tests.support.rows import (
     way_of,
 )
 
-from floodmark.control.events import Event
+from floodmark.control.events.bodies import Event
 from floodmark.model.window import Window
 
 

@@ -21,10 +21,10 @@ from tests.support.targets import SimTargets, target_of
 from tests.support.truth import Truth
 
 from floodmark.control import ControlReader
-from floodmark.control.events import Event
-from floodmark.control.fold import Apply, apply
+from floodmark.control.events.bodies import Event
 from floodmark.control.heartbeats import Pulse
-from floodmark.control.journal import CommitConflict, CommitUnknown, Tail
+from floodmark.control.journal.journal import CommitConflict, CommitUnknown, Tail
+from floodmark.control.rules.folding import Apply, apply
 from floodmark.coordinator import Coordinator, Outside
 from floodmark.deltalog import Storage
 from floodmark.errors import SinkError, SourceError
@@ -41,9 +41,10 @@ from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Settlement, VersionWindow, Window
 from floodmark.model.write import WriteSpec
 from floodmark.run.engine import Engine
+from floodmark.sinks.delta.target import DeltaTarget
 from floodmark.sinks.rules import Target
-from floodmark.sinks.target import DeltaTarget
-from floodmark.sources.logs import TableLog
+from floodmark.sources import LookSpec
+from floodmark.sources.delta import TableLog
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TTL_SECONDS = 60.0
@@ -394,7 +395,7 @@ class SimSource:
             raise SourceError("FM-SOURCE-006", "data files are gone", where=window.upstream)
         return facts_of(window.upstream, self.world.latest[window.upstream])
 
-    def settled(self, window: Window, choice: Settlement) -> Window | None:
+    def resolved(self, window: Window, choice: Settlement) -> Window | None:
         self.world.pause("source settle {}", window.upstream)
         if not isinstance(window, VersionWindow) or not self._is_lost(window):
             return None
@@ -417,8 +418,8 @@ class SimSource:
         self.world.truth.read(batch_id, pipeline, window)
         return window
 
-    def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:
-        """See `QuerySource.look`."""
+    def look(self, window: Window, spec: LookSpec) -> TimeFacts:
+        """See `Looker.look`."""
         self.world.pause("look into {}", window.upstream)
         return time_facts(value_of(window.after_mark), self.world.latest[window.upstream])
 
@@ -449,9 +450,9 @@ class SimSink:
         self.world.pause("sink search {}", self.spec.name)
         return self._target.loss(receipt)
 
-    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+    def resolved(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
         self.world.pause("sink settle {} {}", choice, self.spec.name)
-        return self._target.settled(choice, receipt, next_app_id)
+        return self._target.resolved(choice, receipt, next_app_id)
 
     def write(self, frame: Frame, receipt: Receipt) -> WriteResult:
         while True:

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+POSTGRES = "floodmark.postgres"
+"""The room whose `run` executes a statement."""
 LIMITS = re.compile(r"time_?out|seconds|deadline|left|remaining|interval", re.IGNORECASE)
 
 WAITS = {
@@ -130,7 +132,7 @@ class _Finder(ast.NodeVisitor):
     def _blocking(self, node: ast.Call) -> str | None:
         function = node.func
         if isinstance(function, ast.Name):
-            if function.id == "run" and self._imported.get("run", "").endswith("postgres"):
+            if function.id == "run" and self._imported.get("run", "").startswith(POSTGRES):
                 return "run"
             return function.id if function.id in WAITS - _OTHER_FUNCTIONS else None
         if not isinstance(function, ast.Attribute):

@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from floodmark.control.events import Event
     from floodmark.coordinator import Coordinator
-    from floodmark.model.results import Batch, Finalized, Finding, Gap, Held, Lag, RunResult, Stuck
-    from floodmark.model.state import PlannedBatch
-    from floodmark.model.window import Caution, Window
+    from floodmark.model import (
+        Batch,
+        Caution,
+        Finalized,
+        Finding,
+        Gap,
+        Held,
+        Lag,
+        PlannedBatch,
+        RunResult,
+        Stuck,
+        Window,
+    )
     from floodmark.project import BatchOutcome, PipelineOutcome, RunSummary, ScopePlan
-    from floodmark.report.metrics import Sample
+    from floodmark.report import Sample
 
 Document = dict[str, Any]
 

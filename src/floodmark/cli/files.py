@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,7 +58,11 @@ def init(
         screen.line(f"{template}: {len(shown)} files in {place.absolute()}")
         for name in shown:
             screen.line(f"  {name}")
-        screen.line("next: ", ("" if folder is None else f"cd {folder}; ", "bold"), *_next(place))
+        screen.line(
+            "next: ",
+            ("" if folder is None else f"cd {shlex.quote(str(folder))}; ", "bold"),
+            *_next(place),
+        )
 
     call.show(document, draw)
     return 0

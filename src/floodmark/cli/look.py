@@ -16,7 +16,7 @@ from floodmark.errors import ControlError
 from floodmark.model.names import NOT_RESOLVED
 
 if TYPE_CHECKING:
-    from floodmark.model.results import Finding, Lag
+    from floodmark.model import Finding, Lag
 
 CHECK_FAILED = 1
 
@@ -77,7 +77,7 @@ def lag(
     stuck_after: StuckAfter = "1d",
 ) -> int:
     """Show how far each upstream is behind, and what holds it."""
-    from floodmark.report.lag import is_above
+    from floodmark.report import is_above
 
     threshold = _threshold(fail_above)
     if missing := _missing_store(call):
@@ -101,7 +101,7 @@ def lag(
 
 def _unresolved_lags(call: Call) -> list[Lag]:
     """Catalog names of the project that nobody has resolved: how far they are behind is not known."""
-    from floodmark.model.results import Lag
+    from floodmark.model import Lag
 
     project = call.project
     return [
@@ -153,7 +153,7 @@ def doctor(call: Call) -> int:
     Outside of a project only the machine is looked at.
     """
     from floodmark.engines.environment import examine_machine
-    from floodmark.model.results import good
+    from floodmark.model import good
 
     if not call.has_project:
         text = "none here: only the machine was looked at; to begin one: floodmark init"

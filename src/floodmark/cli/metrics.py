@@ -19,7 +19,7 @@ from floodmark.errors import ConfigError, ControlError, FloodmarkError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from floodmark.report.metrics import Sample
+    from floodmark.report import Sample
 
 LOOPBACK = "127.0.0.1"
 _ADDRESS = re.compile(r"(?:(?P<host>[^:\[\]]+|\[[0-9A-Fa-f:.%]+\]):)?(?P<port>[0-9]{1,5})")
@@ -91,11 +91,11 @@ def _write_file(out: Path, text: str) -> None:
 
 
 def _serve(call: Call, host: str, port: int, after: float) -> int:
-    from floodmark.report import exposition
+    from floodmark.report import serve
 
     everywhere = _everywhere(call)  # loads the project: what is wrong with it ends the command
     try:
-        server, thread = exposition.serve(lambda: _measure(call, after), everywhere, host, port)
+        server, thread = serve(lambda: _measure(call, after), everywhere, host, port)
     except OSError as error:
         raise ConfigError(
             "FM-CONFIG-020",
@@ -127,7 +127,7 @@ def _measure(call: Call, after: float) -> Sequence[Sample]:
 
 def _of_streams(call: Call) -> list[Sample]:
     """Whether the runners of the project's streams live; one that cannot be asked hides no other."""
-    from floodmark.report.metrics import RunnerOfStream, runner_samples
+    from floodmark.report import RunnerOfStream, runner_samples
     from floodmark.stream import Stream
 
     samples: list[Sample] = []
@@ -192,14 +192,14 @@ def _refused(title: str, allowed: str) -> ConfigError:
 
 
 def _out_of_reach() -> Sequence[Sample]:
-    from floodmark.model.clock import SystemClock
-    from floodmark.report.metrics import out_of_reach
+    from floodmark.model import SystemClock
+    from floodmark.report import out_of_reach
 
     return out_of_reach(SystemClock().now())
 
 
 def _text(call: Call, samples: Sequence[Sample]) -> str:
-    from floodmark.report.exposition import text_of
+    from floodmark.report import text_of
 
     return text_of(samples, _everywhere(call))
 

@@ -11,7 +11,7 @@ from floodmark.model import durations
 
 if TYPE_CHECKING:
     from floodmark.cli.call import Call
-    from floodmark.model.results import Batch
+    from floodmark.model import Batch
     from floodmark.project import PipelineOutcome
 
 

@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING
 
 from floodmark.cli.call import Call, print_error
 from floodmark.cli.screen import STYLES, Row, Screen, number, size
-from floodmark.model import durations
-from floodmark.model.file_marks import AnyMark
-from floodmark.model.marks import TimeMark, numbered
+from floodmark.model import AnyMark, TimeMark, durations, numbered
 from floodmark.model.names import NOT_RESOLVED, is_of_project
 
 if TYPE_CHECKING:
     from floodmark.control.events import Event
     from floodmark.errors import FloodmarkError
-    from floodmark.model.results import Batch, Finalized, Finding, Gap, Held, Lag, RunResult, Stuck
-    from floodmark.model.state import PlannedBatch
-    from floodmark.model.window import Caution, Window
+    from floodmark.model import (
+        Batch,
+        Caution,
+        Finalized,
+        Finding,
+        Gap,
+        Held,
+        Lag,
+        PlannedBatch,
+        RunResult,
+        Stuck,
+        Window,
+    )
     from floodmark.project import BatchOutcome, Project, RunSummary, ScopePlan
     from floodmark.project.outcomes import PipelineOutcome
 

@@ -12,13 +12,11 @@ from floodmark.cli.screen import Row, Screen, size
 from floodmark.cli.screens import mark_text
 from floodmark.cli.verb import group, seconds, verb
 from floodmark.errors import ConfigError, UnknownNameError
-from floodmark.model.file_marks import AnyMark
-from floodmark.model.marks import TimeMark
+from floodmark.model import AnyMark, TimeMark
 from floodmark.model.names import choices
 
 if TYPE_CHECKING:
-    from floodmark.model.results import StoreContent, Upkeep
-    from floodmark.model.state import Mark, State
+    from floodmark.model import Mark, State, StoreContent, Upkeep
 
 File = Annotated[str, typer.Argument(metavar="FILE")]
 

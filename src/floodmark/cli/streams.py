@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from floodmark.config import LoadedStream
     from floodmark.model.offsets import Offsets
     from floodmark.stream import Stream
-    from floodmark.streaming.batches import Claim
-    from floodmark.streaming.crew import StreamOutcome
-    from floodmark.streaming.metrics import StreamNumbers
-    from floodmark.streaming.status import StreamStatus
-    from floodmark.streaming.watching import BatchDone
+    from floodmark.streaming import StreamNumbers, StreamOutcome, StreamStatus
+    from floodmark.streaming.ledger.batches import Claim
+    from floodmark.streaming.running.watching import BatchDone
 
 _STREAM_HELP = "A JSON or YAML file, or the pipelineId of a stream of the project."
 _STATES = "what is committed stays; the next run goes on behind it"
@@ -120,8 +118,7 @@ def run(
 ) -> int:
     """Run streams until they are done or stopped; SIGTERM and Ctrl-C end them after their batch."""
     from floodmark.stream import run_together
-    from floodmark.streaming.health import served
-    from floodmark.streaming.metrics import StreamNumbers
+    from floodmark.streaming import StreamNumbers, served
 
     named = streams_named(call, streams)
     call.what_stays, call.next = _STATES, " ".join(("floodmark stream run", *(streams or ())))
@@ -275,7 +272,7 @@ def _outcome(outcome: StreamOutcome) -> dict[str, Any]:
 
 def status(call: Call, streams: StreamArguments = None) -> int:
     """Where streams stand: last batch, rate, lag, dead letters, who runs them."""
-    from floodmark.streaming.status import StreamStatus
+    from floodmark.streaming import StreamStatus
 
     asked, found, refused = streams_named(call, streams), list[StreamStatus](), list[StreamError]()
     for stream in asked:

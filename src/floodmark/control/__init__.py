@@ -1,38 +1,50 @@
-"""The door of the control plane: readers and writers of state are different types."""
+"""The control store: what is known of pipelines, batches and runs, and who may change it.
+
+Readers and writers of state are different types. `events` is what can happen, `rules` what it means and
+when it is refused, `journal` keeps it, `published` shows it as tables, `upkeep` keeps the store small.
+What operators do stands in `operations`, `resetting`, `rebuild`, `transfer` and `recovery`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from floodmark.control.heartbeats import (
+    FileHeartbeats,
+    Heartbeats,
+    Pulse,
+    PulseFactory,
+    SignsOfLife,
+)
+from floodmark.control.history import all_events, past_batch
+from floodmark.control.publishing import Publisher, TablePublisher
+from floodmark.control.refusals import cannot_cancel, no_store, refuse_unfit_place
+from floodmark.control.registry import (
+    definition_hash,
+    known_pipeline,
+    refuse_odd_name,
+    registration,
+    with_baseline,
+)
+from floodmark.control.store import ControlReader, ControlStore, Decide
 
-from floodmark.control.events import Body, Event
-from floodmark.model.state import State
-
-Decide = Callable[[State], Sequence[Body]]
-"""Looks at the newest state and says what should happen; nothing, if there is nothing to do.
-
-It is called again after a conflict, on the newer state, so it must not keep what it saw before.
-"""
-
-
-class ControlReader(Protocol):
-    """Whoever only looks: status, lag, reports, the web page."""
-
-    def state(self) -> State:
-        """The newest state. Reads only what was journaled since the last call."""
-
-    def events(self) -> list[Event]:
-        """Every event still in the journal, oldest first; the first may be a SNAPSHOT."""
-
-
-class ControlStore(ControlReader, Protocol):
-    """Whoever may change state, one journal commit at a time."""
-
-    def commit(self, decide: Decide) -> State:
-        """Journal what `decide` asks for as one commit, and return the state after it.
-
-        Decides again on newer state after a conflict. After a lost answer it looks for its own
-        commit before it tries again, so a decision is journaled once or not at all. Raises what
-        `decide` raises; FM-CONTROL-009 if others kept winning; FM-CONTROL-010 if a rule of the
-        fold forbids the events.
-        """
+__all__ = [
+    "ControlReader",
+    "ControlStore",
+    "Decide",
+    "FileHeartbeats",
+    "Heartbeats",
+    "Publisher",
+    "Pulse",
+    "PulseFactory",
+    "SignsOfLife",
+    "TablePublisher",
+    "all_events",
+    "cannot_cancel",
+    "definition_hash",
+    "known_pipeline",
+    "no_store",
+    "past_batch",
+    "refuse_odd_name",
+    "refuse_unfit_place",
+    "registration",
+    "with_baseline",
+]

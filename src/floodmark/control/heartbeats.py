@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Protocol, Self
 
 from floodmark.deltalog import Storage
-from floodmark.model.clock import Clock
+from floodmark.model import Clock
 
 
 class Heartbeats(Protocol):

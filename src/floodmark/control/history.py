@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from floodmark.control import ControlReader
-from floodmark.control.archive import read_archived, refuse_foreign
-from floodmark.control.delta import SCHEMA, events_of
-from floodmark.control.events import Event
-from floodmark.control.fold import RULES
-from floodmark.control.reading import read_published
+from floodmark.control.events.bodies import Event
+from floodmark.control.journal.delta import SCHEMA, events_of
+from floodmark.control.published.archive import read_archived, refuse_foreign
+from floodmark.control.published.reading import read_published
+from floodmark.control.rules.folding import RULES
+from floodmark.control.store import ControlReader
 from floodmark.deltalog import Storage
-from floodmark.model.state import PlannedBatch, State
+from floodmark.model import PlannedBatch, State
 
 if TYPE_CHECKING:
     import pyarrow as pa

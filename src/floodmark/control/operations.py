@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from floodmark.control.events import Body, Paused, Refreshed, Removed, Renamed, Resumed
+from floodmark.control.events.bodies import Body, Paused, Refreshed, Removed, Renamed, Resumed
 from floodmark.control.rules.pipelines import unread_without
 from floodmark.errors import ControlError, UnknownNameError
+from floodmark.model import Pipeline, Run, State
 from floodmark.model.names import choices
-from floodmark.model.state import Pipeline, Run, State
 
 
 def pausing(state: State, pipeline: str, seen_dead: str | None) -> list[Body]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from floodmark.control import ControlReader
-from floodmark.control.delta import DeltaEventLog
-from floodmark.control.events import Event
-from floodmark.control.projections import Projector
+from floodmark.control.events.bodies import Event
+from floodmark.control.journal.delta import DeltaEventLog
+from floodmark.control.published.projections import Projector
+from floodmark.control.store import ControlReader
 from floodmark.control.turns import turn
-from floodmark.control.upkeep import compact_if_due
-from floodmark.model.state import State
+from floodmark.control.upkeep.upkeep import compact_if_due
+from floodmark.model import State
 
 RUNS = "pipeline_checkpoints"
 """The table that shows a run as soon as it has begun."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from floodmark.control import ControlReader
-from floodmark.control.archive import archived_rows
-from floodmark.control.fold import apply
 from floodmark.control.history import all_events
-from floodmark.control.journal import too_busy
-from floodmark.control.projections import Projector
+from floodmark.control.journal.journal import too_busy
+from floodmark.control.published.archive import archived_rows
+from floodmark.control.published.projections import Projector
+from floodmark.control.rules.folding import apply
+from floodmark.control.store import ControlReader
 from floodmark.deltalog import Storage
-from floodmark.model.state import State
+from floodmark.model import State
 
 ATTEMPTS = 5
 

@@ -16,17 +16,29 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from floodmark.control.events import Rebuilt
+from floodmark.control.events.bodies import Rebuilt
 from floodmark.control.registry import definition_hash
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import ControlError, SourceError
-from floodmark.model.file_marks import AnyMark, any_mark
-from floodmark.model.plan import DEFAULT_SCOPE
-from floodmark.model.query import Query, query_of
-from floodmark.model.receipt import Ledger, metadata_of
-from floodmark.model.state import Mark, Pipeline, PlannedBatch, SinkDone, State
-from floodmark.model.window import NOTHING_PROCESSED, VersionWindow, Window, window_of
+from floodmark.model import (
+    DEFAULT_SCOPE,
+    NOTHING_PROCESSED,
+    AnyMark,
+    Ledger,
+    Mark,
+    Pipeline,
+    PlannedBatch,
+    Query,
+    SinkDone,
+    State,
+    VersionWindow,
+    Window,
+    metadata_of,
+    query_of,
+    window_of,
+)
+from floodmark.model.file_marks import any_mark
 
 REASON = "restored from the commits of the targets"
 _FORWARD = re.compile(r"floodmark/([^/]+)/([^/]+)/(.+)/([0-9]+)")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from floodmark.errors import ControlError
-from floodmark.model.state import PlannedBatch
+from floodmark.model import PlannedBatch
 
 
 def no_store(control: str) -> ControlError:
@@ -24,4 +26,25 @@ def cannot_cancel(batch: PlannedBatch) -> ControlError:
         found=f"leased by {', '.join(batch.runs)}",
         state="nothing was changed; a batch that somebody may be running only goes forward",
         next=f"floodmark retry {batch.batch_id}",
+    )
+
+
+# delta-rs reads `%20` and `\\` in a path as others do in a URL, refuses controls, and panics at the
+# rest when it has written half of a table.
+_UNFIT = re.compile(r"[\x00-\x1f\x7f\[\]^|\\]|%[0-9A-Fa-f]{2}")
+
+
+def refuse_unfit_place(control: str) -> None:
+    """Raise FM-CONTROL-035 for a folder on a disk in which delta-rs cannot keep tables."""
+    unfit = _UNFIT.search(control) if control.startswith("/") else None
+    if unfit is None:
+        return
+    raise ControlError(
+        "FM-CONTROL-035",
+        "the control store cannot be in a folder of this name",
+        where=control,
+        found=ascii(unfit[0]),
+        allowed="a path without [ ] ^ | \\, percent escapes like %20, and control characters",
+        state="nothing was read or written",
+        next="rename the folder, or set control: in floodmark.yaml to another one",
     )

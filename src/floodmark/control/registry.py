@@ -7,11 +7,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 
-from floodmark.control.events import Body, Registered
+from floodmark.control.events.bodies import Body, Registered
 from floodmark.errors import ConfigError, ControlError, UnknownNameError
+from floodmark.model import DEFAULT_OPTIONS, State, UpstreamOptions
 from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE, choices
-from floodmark.model.state import State
-from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
 
 
 def registration(state: State, body: Registered) -> list[Body]:

@@ -7,16 +7,19 @@ from dataclasses import replace
 from datetime import date
 from typing import Protocol
 
-from floodmark.control.events import Body, Reset
+from floodmark.control.events.bodies import Body, Reset
 from floodmark.errors import ConfigError, ControlError, UnknownNameError
-from floodmark.model import marks
-from floodmark.model.delta import TableFacts
-from floodmark.model.marks import TimeMark
+from floodmark.model import (
+    NOTHING_PROCESSED,
+    PlannedBatch,
+    Probe,
+    State,
+    TableFacts,
+    TimeMark,
+    UpstreamOptions,
+    marks,
+)
 from floodmark.model.names import choices, is_of_project
-from floodmark.model.plan import Probe
-from floodmark.model.state import PlannedBatch, State
-from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED
 
 
 class TableLog(Protocol):

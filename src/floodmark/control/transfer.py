@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from floodmark.control.archive import has_archive
-from floodmark.control.delta import DeltaEventLog, unreadable
-from floodmark.control.events import Event, decode, encode
-from floodmark.control.fold import fold
-from floodmark.control.journal import FORMAT_VERSION, CommitConflict, CommitUnknown
-from floodmark.control.projections import Projector
+from floodmark.control.events.bodies import Event, decode, encode
+from floodmark.control.journal.delta import DeltaEventLog, unreadable
+from floodmark.control.journal.journal import FORMAT_VERSION, CommitConflict, CommitUnknown
+from floodmark.control.published.archive import has_archive
+from floodmark.control.published.projections import Projector
+from floodmark.control.rules.folding import fold
 from floodmark.deltalog import Storage
 from floodmark.errors import ConfigError, ControlError
-from floodmark.model.results import StoreContent
-from floodmark.model.state import State
+from floodmark.model import State, StoreContent
 
 EXPORT = "floodmark_export"
 CARRIED = ("edges", "files")

@@ -21,19 +21,29 @@ from floodmark.coordinator.probes import Probes
 from floodmark.coordinator.probing import Prober
 from floodmark.coordinator.running import Running
 from floodmark.coordinator.store import Store
+from floodmark.model import (
+    DEFAULT_SCOPE,
+    Batch,
+    Checkpoint,
+    Fallback,
+    Finalized,
+    Finding,
+    Gap,
+    Lag,
+    OnLostTarget,
+    PlannedBatch,
+    RunResult,
+    Settlement,
+    Upstream,
+)
 from floodmark.model.arguments import checks_arguments
 from floodmark.model.moved import moved_to
-from floodmark.model.plan import DEFAULT_SCOPE
-from floodmark.model.results import Batch, Checkpoint, Finalized, Finding, Gap, Lag, RunResult
-from floodmark.model.state import Fallback, OnLostTarget, PlannedBatch
-from floodmark.model.upstream import Upstream
-from floodmark.model.window import Settlement
 from floodmark.plan import rerun
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.leases import DEFAULT_TTL_SECONDS
 from floodmark.run.limits import NO_LIMITS, Limits
 from floodmark.run.runner import PipelineFunction
-from floodmark.sources.keeping import Scratch
+from floodmark.sources import Scratch
 
 __all__ = ["Admin", "Coordinator", "Look", "Outside", "Prober", "Probes", "Store"]
 

@@ -7,41 +7,33 @@ from dataclasses import replace
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, get_args
 
-from floodmark.control import operations
-from floodmark.control.events import (
-    Body,
-    Event,
-    Reset,
-)
-from floodmark.control.history import all_events
-from floodmark.control.projections import Projector
-from floodmark.control.registry import (
-    refuse_odd_name,
-)
+from floodmark.control import all_events, operations, refuse_odd_name
+from floodmark.control.events import Body, Event, Reset
+from floodmark.control.published import Projector
 from floodmark.coordinator.operating import Operating
 from floodmark.coordinator.store import Store
 from floodmark.deltalog import absolute
-from floodmark.model.arguments import checks_arguments
-from floodmark.model.marks import TimeMark, TimeType, settled_through
-from floodmark.model.names import connection_of
-from floodmark.model.plan import DEFAULT_SCOPE
-from floodmark.model.results import (
+from floodmark.model import (
+    DEFAULT_SCOPE,
     Finding,
-    StoreContent,
-    Upkeep,
-)
-from floodmark.model.state import (
     Mark,
     State,
+    StoreContent,
+    TimeMark,
+    TimeType,
+    Upkeep,
+    UpstreamOptions,
+    settled_through,
 )
-from floodmark.model.upstream import UpstreamOptions
+from floodmark.model.arguments import checks_arguments
+from floodmark.model.names import connection_of
 from floodmark.plan import times
 from floodmark.plan.refusals import type_unknown
 from floodmark.run.edges import Edges
 from floodmark.run.landing import LandingFolder
 
 if TYPE_CHECKING:
-    from floodmark.report.metrics import Sample
+    from floodmark.report import Sample
 
 _LOOKS = 5
 """How often an export looks at a store that is being written, before it gives up."""
@@ -105,10 +97,9 @@ class Admin:
         what is left. Raises FM-CONTROL-001 if there is no store, FM-CONTROL-031 if the archive is
         another store's, FM-CONTROL-032 if it cannot be written, FM-CONTROL-033 if it has lost rows.
         """
-        from floodmark.control.retention import SAFE_SECONDS
-        from floodmark.control.upkeep import keep_up, refuse_short
+        from floodmark.control.upkeep import SAFE_SECONDS, keep_up, refuse_short
         from floodmark.model.durations import seconds_of
-        from floodmark.sources.file_lists import FileLists
+        from floodmark.sources.files import FileLists
 
         seconds = seconds_of(retain) if isinstance(retain, str) else float(retain)
         refuse_short(seconds, 0.0 if allow_short else SAFE_SECONDS)
@@ -210,7 +201,7 @@ class Admin:
     def _at_rest(self) -> tuple[Sequence[Event], dict[str, bytes]]:
         """Every event, and the files that go with that state of the store."""
         from floodmark.control import transfer
-        from floodmark.sources.file_lists import FileLists
+        from floodmark.sources.files import FileLists
 
         lists, edges = (
             FileLists(self._store.control, self._store.storage),
@@ -292,7 +283,7 @@ class Admin:
 
     def metrics(self, stuck_after_seconds: float = 86_400.0) -> tuple[Sample, ...]:
         """The numbers for monitoring (docs/reference/metrics.md); reads the store anew."""
-        from floodmark.report.metrics import measure
+        from floodmark.report import measure
 
         return measure(
             self._store.reader(),
@@ -311,12 +302,16 @@ class Admin:
         that pipelines write: before their first run they need not be there.
         """
         from floodmark.engines.environment import examine_machine
-        from floodmark.report import doctor
-        from floodmark.report.lag import lag_of
-        from floodmark.report.published import examine_tables
+        from floodmark.report import (
+            examine_store,
+            examine_tables,
+            examine_target,
+            examine_upstream,
+            lag_of,
+        )
 
         reader = self._store.reader_or_empty()
-        store = doctor.examine_store(reader, self._store.control, self._store.storage)
+        store = examine_store(reader, self._store.control, self._store.storage)
         findings = [*examine_machine(), *store]
         if not store[0].ok:
             return findings  # a store that cannot be read tells nothing of the rest
@@ -333,11 +328,11 @@ class Admin:
         for name in dict.fromkeys(names):
             marks = [mark for mark in state.marks.values() if mark.upstream == name]
             behind = [lag for lag in lags if lag.upstream == name]
-            findings += doctor.examine_upstream(
+            findings += examine_upstream(
                 name, marks, behind, state, self._store.storage, may_come=name in written
             )
         for sink in {sink.target: sink for sink in state.sinks.values()}.values():
-            findings += doctor.examine_target(
+            findings += examine_target(
                 sink, state, self._store.storage, self._store.databases.ledger, self._store.base
             )
         return findings

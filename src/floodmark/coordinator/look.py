@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from floodmark.control import operations
-from floodmark.control.events import (
-    Event,
-)
-from floodmark.control.history import all_events
+from floodmark.control import all_events, operations
+from floodmark.control.events import Event
 from floodmark.coordinator.store import Store
-from floodmark.model.arguments import checks_arguments
-from floodmark.model.results import (
+from floodmark.model import (
     Batch,
     Checkpoint,
     Finding,
     Gap,
     Lag,
+    PlannedBatch,
+    State,
     Stuck,
     batch_view,
 )
-from floodmark.model.state import (
-    PlannedBatch,
-    State,
-)
+from floodmark.model.arguments import checks_arguments
 
 
 @checks_arguments
@@ -80,7 +75,7 @@ class Look:
 
     def lag(self) -> tuple[Lag, ...]:
         """How far each upstream is behind, worst first, and what holds it."""
-        from floodmark.report.lag import lag_of
+        from floodmark.report import lag_of
 
         return lag_of(
             self._store.reader(),
@@ -94,7 +89,7 @@ class Look:
         RUNNING by a process of this host that is gone.
         """
         from floodmark.model.durations import seconds_of
-        from floodmark.report.watch import stuck_batches
+        from floodmark.report import stuck_batches
 
         seconds = seconds_of(after) if isinstance(after, str) else float(after)
         return stuck_batches(
@@ -106,7 +101,7 @@ class Look:
 
     def failures(self) -> dict[str, int]:
         """How often each pipeline failed since it last succeeded; only those that did."""
-        from floodmark.report.watch import failures_in_a_row
+        from floodmark.report import failures_in_a_row
 
         return failures_in_a_row(self._store.state())
 
@@ -117,13 +112,13 @@ class Look:
 
     def gaps(self) -> tuple[Gap, ...]:
         """Versions that a pipeline never processed although it is past them; empty if none."""
-        from floodmark.report.gaps import gaps_of
+        from floodmark.report import gaps_of
 
         return gaps_of(self._store.reader(), self._store.control, self._store.storage)
 
     def verify(self) -> list[Finding]:
         """Check the guarantees on the journal, the sinks and the published tables."""
-        from floodmark.report.verify import verify_store
+        from floodmark.report import verify_store
 
         store = self._store
         findings = verify_store(

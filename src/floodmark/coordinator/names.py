@@ -13,15 +13,9 @@ from typing import Any, Protocol
 from floodmark.control.events import Body, Moved, Named
 from floodmark.control.journal import Journal
 from floodmark.deltalog import absolute
+from floodmark.model import State, TableName
 from floodmark.model.names import is_catalog_name, is_of_project
-from floodmark.model.state import State, TableName
-from floodmark.sources.names import (
-    being_read,
-    other_table,
-    place_taken,
-    resolve,
-    unresolved,
-)
+from floodmark.sources.delta import being_read, other_table, place_taken, resolve, unresolved
 
 Ids = dict[str, set[str]]
 """The table ids that each upstream is known by."""

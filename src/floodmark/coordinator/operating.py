@@ -6,30 +6,27 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from floodmark.control import operations
-from floodmark.control.events import (
-    Body,
-    Planned,
-)
-from floodmark.control.fold import fold
+from floodmark.control.events import Body, Planned
 from floodmark.control.journal import number_events
+from floodmark.control.rules import fold
 from floodmark.coordinator.probes import Probes, commit_plan, frozen_lookups
 from floodmark.coordinator.store import Store
 from floodmark.errors import SourceError
-from floodmark.model.plan import DEFAULT_SCOPE, Draft, Probe
-from floodmark.model.results import (
+from floodmark.model import (
+    DEFAULT_SCOPE,
     Batch,
-    batch_view,
-)
-from floodmark.model.state import (
     BatchKind,
+    Draft,
     Mark,
     PlannedBatch,
+    Probe,
     State,
+    UpstreamOptions,
+    Window,
+    batch_view,
 )
-from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import Window
 from floodmark.plan import lookups, rerun
-from floodmark.sinks.again import refuse_harm
+from floodmark.sinks import refuse_harm
 
 log = logging.getLogger("floodmark")
 

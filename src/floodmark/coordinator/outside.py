@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from floodmark.control.fold import Apply, apply
-from floodmark.control.heartbeats import SignsOfLife
+from floodmark.control import Publisher, SignsOfLife
 from floodmark.control.journal import Chance, ControlLog, any_number
-from floodmark.control.publishing import Publisher
+from floodmark.control.rules import Apply, apply
 from floodmark.coordinator.probing import Prober
 from floodmark.deltalog import Storage
-from floodmark.model.clock import Clock, SystemClock
-from floodmark.model.ids import Ids, RandomIds
+from floodmark.model import Clock, Ids, RandomIds, SystemClock
 from floodmark.observe import Tell, stage
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Process, ThisProcess

@@ -8,41 +8,36 @@ from dataclasses import replace
 from functools import partial
 
 from floodmark import failpoints
-from floodmark.control.events import (
-    Body,
-    Planned,
-    Registered,
-)
-from floodmark.control.registry import (
+from floodmark.control import (
     definition_hash,
     known_pipeline,
     refuse_odd_name,
     registration,
     with_baseline,
 )
+from floodmark.control.events import Body, Planned, Registered
 from floodmark.coordinator.probes import Probes, commit_plan, frozen_lookups
 from floodmark.coordinator.store import Store
 from floodmark.errors import ConfigError
-from floodmark.model.plan import DEFAULT_SCOPE, Draft, PlanRequest, Seed
-from floodmark.model.results import (
+from floodmark.model import (
+    DEFAULT_OPTIONS,
+    DEFAULT_SCOPE,
     Batch,
-    batch_view,
-)
-from floodmark.model.state import (
     BatchKind,
+    Draft,
     Fallback,
     Pipeline,
     PlannedBatch,
+    PlanRequest,
+    Seed,
+    Settlement,
     State,
-)
-from floodmark.model.upstream import (
-    DEFAULT_OPTIONS,
     Upstream,
     UpstreamOptions,
+    batch_view,
     is_lookup,
     names_of,
 )
-from floodmark.model.window import Settlement
 from floodmark.plan import planner, seeds
 from floodmark.plan.options import options_for
 from floodmark.plan.refusals import (
@@ -51,10 +46,8 @@ from floodmark.plan.refusals import (
     refuse_unknown_fallback,
     refuse_unknown_settlement,
 )
-from floodmark.sources.keeping import Scratch
-from floodmark.sources.names import (
-    tables_of,
-)
+from floodmark.sources import Scratch
+from floodmark.sources.delta import tables_of
 
 log = logging.getLogger("floodmark")
 
@@ -310,8 +303,8 @@ class Planning:
         probes: Probes,
     ) -> tuple[State, list[Body]]:
         """The state with these pipelines registered, and what has to be journaled for that."""
-        from floodmark.control.fold import fold
         from floodmark.control.journal import number_events
+        from floodmark.control.rules import fold
 
         journaled: list[Body] = []
         for pipeline, upstreams in (registry or {}).items():

@@ -14,11 +14,7 @@ from typing import Any, TypeVar
 from floodmark.control.events import Body
 from floodmark.control.journal import Journal, too_busy
 from floodmark.coordinator.probing import Prober
-from floodmark.model.file_marks import AnyMark
-from floodmark.model.plan import Probe
-from floodmark.model.state import Mark, State
-from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import Window
+from floodmark.model import AnyMark, Mark, Probe, State, UpstreamOptions, Window
 
 T = TypeVar("T")
 Asked = tuple[Any, ...]

@@ -8,23 +8,26 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
 from floodmark.errors import PlanError
-from floodmark.model.clock import Clock
-from floodmark.model.file_marks import AnyMark
+from floodmark.model import (
+    AnyMark,
+    Clock,
+    Mark,
+    Probe,
+    QueryWindow,
+    TimeFacts,
+    UpstreamOptions,
+    Window,
+    start_of,
+)
 from floodmark.model.names import is_of_project
-from floodmark.model.plan import Probe, TimeFacts
-from floodmark.model.state import Mark
-from floodmark.model.times import start_of
-from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import QueryWindow, Window
 from floodmark.plan import lookups, times
 from floodmark.run.engine import spark_engine
-from floodmark.sources.keeping import Scratch
-from floodmark.sources.logs import TableLog, log_of
-from floodmark.sources.probe import probe_between, probe_delta
-from floodmark.sources.times import probe_place, probe_time
+from floodmark.sources import LookSpec, Scratch
+from floodmark.sources.delta import TableLog, log_of, probe_between, probe_delta
+from floodmark.sources.time import probe_place, probe_time
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursors import Readers
+    from floodmark.sources import Readers
 
 
 class Prober(Protocol):
@@ -81,7 +84,7 @@ class UpstreamProber:
 
     def of(self, pipelines: Iterable[str]) -> UpstreamProber:
         """See `Prober.of`."""
-        from floodmark.sources.cursors import first_of
+        from floodmark.sources import first_of
 
         return replace(self, readers=first_of(self.readers, pipelines))
 
@@ -145,12 +148,12 @@ class UpstreamProber:
 
     def _frozen_rows(self, upstream: str) -> Window:
         """Files by their list, a web API by its answer; a database is read when a batch needs it."""
-        from floodmark.sources.cursors import looker_of
+        from floodmark.sources import reader_of
 
-        reader = looker_of(self.readers, upstream)
+        reader = reader_of(self.readers, upstream)
 
         def look(standing: QueryWindow) -> TimeFacts | None:
-            return reader.look(standing, self.clock.now(), self.spark, self.scratch)
+            return reader.look(standing, self._spec())
 
         return lookups.frozen_rows(upstream, reader.facts(), look)
 
@@ -164,12 +167,12 @@ class UpstreamProber:
             return probe
         window = replace(times.standing_window(path, probe, None), after_mark=start)
         source = spark_engine(self.spark, self.storage, self.readers).source()
-        return replace(probe, time=source.look(window, now, options.settle_seconds))
+        return replace(probe, time=source.look(window, LookSpec(now, options.settle_seconds)))
 
     def _look_by_reader(
         self, upstream: str, start: AnyMark | None, options: UpstreamOptions
     ) -> Probe:
-        from floodmark.sources.cursors import looker_of
+        from floodmark.sources import reader_of
 
         probe = self._facts_of_reader(upstream, options)
         standing = times.standing_window(upstream, probe, None)
@@ -177,13 +180,16 @@ class UpstreamProber:
         is_first = start is None or start == options.first_mark(start)
         step = standing.after if is_first else standing.after + 1
         window = replace(standing, after_mark=start, after=step)
-        reader = looker_of(self.readers, upstream)
-        return replace(probe, time=reader.look(window, self.clock.now(), self.spark, self.scratch))
+        reader = reader_of(self.readers, upstream)
+        return replace(probe, time=reader.look(window, self._spec()))
+
+    def _spec(self) -> LookSpec:
+        return LookSpec(self.clock.now(), spark=self.spark, scratch=self.scratch)
 
     def _facts_of_reader(self, upstream: str, options: UpstreamOptions) -> Probe:
-        from floodmark.sources.cursors import looker_of
+        from floodmark.sources import reader_of
 
-        return Probe(looker_of(self.readers, upstream).facts(), query=options.as_query())
+        return Probe(reader_of(self.readers, upstream).facts(), query=options.as_query())
 
 
 def _as_recorded(probe: Probe, mark: Mark | None) -> Probe:

@@ -6,28 +6,23 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
-from floodmark.control.events import (
-    Body,
-    Cancelled,
-)
+from floodmark.control import cannot_cancel
+from floodmark.control.events import Body, Cancelled
 from floodmark.control.journal import Journal
-from floodmark.control.refusals import cannot_cancel
 from floodmark.coordinator.store import Store
 from floodmark.errors import ConfigError, ControlError
 from floodmark.finalize import advance_watermarks
-from floodmark.model.names import connection_of
-from floodmark.model.results import (
+from floodmark.model import (
+    DELTA,
     Finalized,
     Metrics,
-    RunResult,
-)
-from floodmark.model.state import (
     OnLostTarget,
     PlannedBatch,
+    RunResult,
+    Settlement,
     State,
 )
-from floodmark.model.window import Settlement
-from floodmark.model.write import DELTA
+from floodmark.model.names import connection_of
 from floodmark.plan.refusals import (
     refuse_unknown_settlement,
 )
@@ -41,9 +36,8 @@ from floodmark.run.leases import (
 )
 from floodmark.run.limits import NO_LIMITS, Limits
 from floodmark.run.runner import Inputs, PipelineFunction, Runner, result_of
-from floodmark.sinks.named import TargetNames
-from floodmark.sources import QuerySource
-from floodmark.sources.cursors import first_of
+from floodmark.sinks.delta import TargetNames
+from floodmark.sources import Source, first_of
 
 log = logging.getLogger("floodmark")
 
@@ -175,9 +169,7 @@ class Running:
             source.check(window)
         return Inputs({w.upstream: source.read(w) for w in windows}, self.store.names.stored)
 
-    def _frozen_elsewhere(
-        self, batch: PlannedBatch, pipeline: str, source: QuerySource
-    ) -> PlannedBatch:
+    def _frozen_elsewhere(self, batch: PlannedBatch, pipeline: str, source: Source) -> PlannedBatch:
         """The batch, with its deferred ends frozen for a run of the pipeline that is elsewhere."""
         run = batch.runs.get(pipeline)
         is_deferred = any(batch.windows[u].deferred for u in batch.upstreams_of(pipeline))

@@ -11,33 +11,35 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from floodmark.control.delta import DeltaEventLog
+from floodmark.control import (
+    FileHeartbeats,
+    Publisher,
+    Pulse,
+    TablePublisher,
+    no_store,
+    past_batch,
+    refuse_unfit_place,
+)
 from floodmark.control.events import Body, Created
-from floodmark.control.heartbeats import FileHeartbeats, Pulse
-from floodmark.control.history import past_batch
-from floodmark.control.journal import Journal
-from floodmark.control.projections import Projector
-from floodmark.control.publishing import Publisher, TablePublisher
-from floodmark.control.refusals import no_store
+from floodmark.control.journal import DeltaEventLog, Journal
+from floodmark.control.published import Projector
 from floodmark.coordinator.names import Names
 from floodmark.coordinator.outside import Outside
 from floodmark.coordinator.probing import Prober, UpstreamProber
 from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.engines.catalog import is_in_memory, register_again
 from floodmark.errors import ControlError, FloodmarkError, PlanError
-from floodmark.model.file_marks import AnyMark
-from floodmark.model.names import is_of_source
-from floodmark.model.plan import TimeFacts
-from floodmark.model.state import (
+from floodmark.model import (
+    AnyMark,
     Holder,
     PlannedBatch,
     State,
-)
-from floodmark.model.upstream import (
+    TimeFacts,
     UpstreamOptions,
+    Window,
+    WriteSpec,
 )
-from floodmark.model.window import Window
-from floodmark.model.write import WriteSpec
+from floodmark.model.names import is_of_source
 from floodmark.plan import planner
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.leases import (
@@ -46,10 +48,10 @@ from floodmark.run.leases import (
     known_batch,
 )
 from floodmark.run.stages import Stages
-from floodmark.sources.keeping import Scratch
+from floodmark.sources import Scratch
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursors import Readers
+    from floodmark.sources import Readers
 
 log = logging.getLogger("floodmark")
 
@@ -73,6 +75,8 @@ class Store:
         self.outside = outside or Outside()
         self.storage = self.outside.storage or Storage(storage_options)
         self.control = absolute(control, base)
+        if self.outside.log is None:
+            refuse_unfit_place(self.control)
         self.base = base
         self.spark = spark
         self.databases = databases
@@ -216,7 +220,7 @@ class Store:
 
     def reader_or_empty(self) -> Journal:
         """The store for a preview: an empty one where none was created yet."""
-        from floodmark.control.memory import MemoryEventLog
+        from floodmark.control.journal import MemoryEventLog
 
         if self._store is None and not self._log.exists():
             return Journal(MemoryEventLog(), actor=self.actor, clock=self.clock)

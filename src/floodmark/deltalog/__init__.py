@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from floodmark.deltalog.files import file_location
 from floodmark.deltalog.log import DeltaLog, is_delta_table
-from floodmark.deltalog.obstacles import Obstacle, may_hinder, obstacle
+from floodmark.deltalog.obstacles import (
+    RETENTION_RULE,
+    Obstacle,
+    may_hinder,
+    obstacle,
+    restore_command,
+)
 from floodmark.deltalog.schema import fingerprint
 from floodmark.deltalog.storage import (
     Entry,
@@ -21,6 +27,7 @@ from floodmark.deltalog.storage import (
 )
 
 __all__ = [
+    "RETENTION_RULE",
     "DeltaLog",
     "Entry",
     "Obstacle",
@@ -34,5 +41,6 @@ __all__ = [
     "make_private",
     "may_hinder",
     "obstacle",
+    "restore_command",
     "write_problem",
 ]

@@ -18,7 +18,7 @@ from floodmark.deltalog.bulk import AddedFiles, added_files
 from floodmark.deltalog.commit import Action, Commit
 from floodmark.deltalog.files import location
 from floodmark.deltalog.schema import fingerprint, schema_of
-from floodmark.model.delta import ChangeKind, VersionFacts
+from floodmark.model import ChangeKind, VersionFacts
 
 RowsOf = Callable[[set[str], int], Mapping[str, int | None]]
 """Rows of data files by path, from the adds of commits before a version."""

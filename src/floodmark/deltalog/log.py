@@ -17,7 +17,7 @@ from floodmark.deltalog.listing import Listing, commit_name, listing_of
 from floodmark.deltalog.schema import fingerprint, schema_of
 from floodmark.deltalog.storage import Storage, absolute
 from floodmark.errors import PlanError, SourceError
-from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts
+from floodmark.model import SnapshotSize, TableFacts, VersionFacts
 
 T = TypeVar("T")
 

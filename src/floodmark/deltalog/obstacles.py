@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from floodmark.deltalog.log import DeltaLog
+from floodmark.deltalog.storage import Storage
+
+RETENTION_RULE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+"""Whether Delta refuses versions by age, to read and to restore; what does not know it ignores it."""
+SURELY_READ = timedelta(days=6)
+"""Younger than the age at which Delta refuses a version of a table that says nothing about it."""
+_RETENTION = "delta.deletedFileRetentionDuration"
 OUR_WRITER_VERSION = 2
 """Of every table that we create; delta-rs names no feature for it."""
 _OURS = frozenset(("appendOnly", "invariants"))
@@ -30,6 +39,17 @@ class Obstacle:
         if self.remedy:
             return f"with Spark: {self.remedy}"
         return f"Delta does not take that back: {otherwise}"
+
+
+def restore_command(path: str, storage: Storage, version: int) -> str:
+    """What brings a table back to a version, for Spark; it refuses one by its age alone, files or no files."""
+    log = DeltaLog(path, storage)
+    (commit,) = log.versions(version, version)
+    back = f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {version}"
+    is_young = datetime.now(UTC) - commit.committed_at < SURELY_READ
+    if is_young and _RETENTION not in log.facts().properties:
+        return back
+    return f"SET {RETENTION_RULE} = false; {back}"
 
 
 def may_hinder(table: Any) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from floodmark.model.delta import NO_COLUMNS
+from floodmark.model import NO_COLUMNS
 
 _MAPPING_KEYS = ("delta.columnMapping.id", "delta.columnMapping.physicalName")
 

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from floodmark.engines import jars, java
 from floodmark.errors import SetupError
-from floodmark.model.results import Finding, bad, good
+from floodmark.model import Finding, bad, good
 
 
 def examine_machine() -> list[Finding]:

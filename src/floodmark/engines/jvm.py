@@ -93,6 +93,14 @@ def is_on_databricks(spark: SparkSession) -> bool:
     return bool(spark.conf.get("spark.databricks.clusterUsageTags.clusterId", ""))
 
 
+def setting_at_start(spark: SparkSession, key: str) -> str:
+    """A setting with which Spark was started; empty if it was not said then.
+
+    What is read by the processes of Spark knows nothing of the settings of a session.
+    """
+    return str(spark.sparkContext.getConf().get(key, "") or "")
+
+
 def child_session(spark: SparkSession) -> SparkSession:
     """A session with settings of its own on the same Spark; a new one at each call.
 

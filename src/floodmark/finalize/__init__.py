@@ -5,8 +5,7 @@ from __future__ import annotations
 from floodmark import failpoints
 from floodmark.control import ControlStore
 from floodmark.control.events import Advanced, Body
-from floodmark.model.results import Finalized, Held
-from floodmark.model.state import PlannedBatch, State
+from floodmark.model import Finalized, Held, PlannedBatch, State
 
 
 def ready(batch: PlannedBatch) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The state of a control store: a frozen value, folded from the journal (control/fold.py)."""
+"""The state of a control store: a frozen value, folded from the journal (control/rules/folding.py)."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ from floodmark.model.query import (
     WholeAnswer,
     WindowKind,
 )
+from floodmark.model.window_answers import WindowAnswers
 
 if TYPE_CHECKING:
     from floodmark.model.state import Mark
@@ -64,8 +65,6 @@ Settlement = Literal["snapshot", "accept"]
 
 NOTHING_PROCESSED = -1
 """The number before the first: where an upstream stands of which nothing was processed yet."""
-_NO_VERSION = -1
-"""What is published in the place of a version where versions do not apply."""
 _BEFORE_ALL = -(2**63)
 
 _AS_IN_A_FIRST_RUN = "a lost target is rebuilt: read as in a first run"
@@ -80,7 +79,7 @@ class Caution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Window:
+class Window(WindowAnswers):
     """What one batch covers of one upstream; fixed once it is planned.
 
     `after` is excluded and `through` included; `start` and `end` show the same range inclusive at
@@ -88,13 +87,6 @@ class Window:
     versions counts its windows instead: each is one step further, and its marks say from where to
     where.
     """
-
-    covers_one_step: ClassVar[bool] = True
-    """Whether each window is exactly one number further than the one before."""
-    is_landed: ClassVar[bool] = False
-    """Whether its rows are put aside before anybody sees them, since no two reads are the same."""
-    is_replayable: ClassVar[bool] = True
-    """Whether reading it again gives the same rows."""
 
     upstream: str
     """The name under which the upstream is stored: an absolute path or URI."""
@@ -129,11 +121,6 @@ class Window:
         return window
 
     # What every kind tells ------------------------------------------------------------------------
-
-    @property
-    def kind(self) -> WindowKind:
-        """What the upstream is measured by, as it is published."""
-        raise NotImplementedError
 
     @property
     def place(self) -> str:
@@ -174,98 +161,12 @@ class Window:
         """Whether nothing of the upstream is processed once the window is."""
         return self.through == NOTHING_PROCESSED
 
-    @property
-    def query(self) -> Query | None:
-        """How the rows are found where there are no versions."""
-        return None
-
-    @property
-    def after_mark(self) -> AnyMark | None:
-        """Where the rows begin, excluded; None for the beginning, and where versions tell."""
-        return None
-
-    @property
-    def through_mark(self) -> AnyMark | None:
-        """Where the rows end, included; None while nothing is there, or deferred."""
-        return None
-
-    @property
-    def deferred(self) -> bool:
-        """Whether the end is not known yet: the first run of the batch freezes it before it reads."""
-        return False
-
-    @property
-    def is_frozen(self) -> bool:
-        """Whether it is decided what a read gives."""
-        return True
-
     # How it is read -------------------------------------------------------------------------------
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all rows of the upstream are read, also those that were processed before."""
-        raise NotImplementedError
 
     @property
     def shows_all_rows(self) -> bool:
         """Whether all rows of the upstream are among those that are read."""
         return self.is_whole
-
-    @property
-    def snapshot_version(self) -> int | None:
-        """The version at which the whole table is read; None where it is not."""
-        return None
-
-    @property
-    def feed_start(self) -> int | None:
-        """The first version whose changes are read; None where no changes are."""
-        return None
-
-    @property
-    def feed_after_version(self) -> int | None:
-        """The version after which changes are read, where that is not the beginning of the window."""
-        return None
-
-    @property
-    def feed_enabled(self) -> bool:
-        """Whether the change feed is on at the end."""
-        return False
-
-    @property
-    def changes(self) -> frozenset[ChangeKind]:
-        """The kinds of change in the versions that are read by feed."""
-        return frozenset()
-
-    @property
-    def reads_every_row(self) -> bool:
-        """Whether every window of the upstream is all of its rows, since nothing tells which are new."""
-        return False
-
-    @property
-    def meets_again(self) -> bool:
-        """Whether the window reads rows again that a window before it has read."""
-        return False
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether a log told how many rows the window has, and nobody took them as they are read."""
-        return False
-
-    @property
-    def has_log(self) -> bool:
-        """Whether a log tells when each of the numbers came."""
-        return False
-
-    def is_read_whole(self, *, as_asked: bool) -> bool:  # noqa: ARG002 the same for every kind
-        """Whether every batch that has news of the upstream reads all of it.
-
-        `as_asked`: the pipeline wants the whole table each time.
-        """
-        return False
-
-    def is_older_than(self, latest_version: int) -> bool:  # noqa: ARG002 the same for every kind
-        """Whether later versions may have replaced what the window reads."""
-        return False
 
     def row_versions(self) -> Iterator[int]:
         """The numbers that rows of the window carry."""
@@ -286,15 +187,7 @@ class Window:
         reason = f"{rows:,} rows are read, the log says {self.rows:,}: accepted as they are read"
         return replace(self, reason=reason, rows=rows, as_read=True)
 
-    def with_rows_as_read(self, reason: str) -> Self:
-        """The same range, of which whatever is read is taken as it is read."""
-        return replace(self, reason=reason, as_read=True)
-
     # What is compared with it ---------------------------------------------------------------------
-
-    def is_range_of(self, mark: Mark) -> bool:  # noqa: ARG002 the same for every kind
-        """Whether the window is a range that somebody may choose from what is committed."""
-        return True
 
     def is_committed_span(self, mark: Mark) -> bool:
         """Whether what the window covers lies within what is committed, in the same way."""
@@ -317,60 +210,9 @@ class Window:
         return self.through
 
     @property
-    def start_version(self) -> int:
-        """The first version as it is published: -1 where versions do not apply."""
-        return _NO_VERSION
-
-    @property
-    def end_version(self) -> int:
-        """The last version as it is published: -1 where versions do not apply."""
-        return _NO_VERSION
-
-    @property
-    def latest_version(self) -> int:
-        """The newest version when the window was planned; -1 where versions do not apply."""
-        return _NO_VERSION
-
-    @property
-    def start_mark(self) -> str | None:
-        """Where the rows begin, excluded, as it is published: typed JSON."""
-        mark = self.after_mark
-        return None if mark is None else mark.encoded()
-
-    @property
-    def end_mark(self) -> str | None:
-        """Where the rows end, included, as it is published: typed JSON."""
-        mark = self.through_mark
-        return None if mark is None else mark.encoded()
-
-    @property
-    def shown_versions(self) -> int | None:
-        """How many versions the window covers, for people; None where versions do not apply."""
-        return None
-
-    def processed_version(self, *, is_completed: bool) -> int:  # noqa: ARG002 the same for every kind
-        """The last version that is processed, as it is published."""
-        return _NO_VERSION
-
-    def shown_range(self, mark_text: Callable[[AnyMark | None], str]) -> str:
-        """From where to where, in a few characters."""
-        return f"to {mark_text(self.through_mark)}"
-
-    @property
-    def shown_end(self) -> str:
-        """Where the window ends, for people."""
-        mark = self.through_mark
-        return mark.text if mark is not None else "nothing"
-
-    @property
     def shown_in_full(self) -> str:
         """The upstream with its range, for the errors of writes."""
         return f"{self.upstream} through {self.end_mark}"
-
-    @property
-    def shown_lookup(self) -> str:
-        """As what a table is looked up, for people."""
-        return "as it is now"
 
     def recorded(self) -> dict[str, Any] | None:
         """What commits say about the window beside its numbers; None where those tell all."""
@@ -386,11 +228,6 @@ class Window:
     def end_number(self) -> int:
         """Where the upstream stands behind the window, in the numbers of `span`."""
         return self.through
-
-    @property
-    def lost_marks(self) -> tuple[AnyMark | None, AnyMark | None]:
-        """Between which marks rows were given up, where nothing is numbered."""
-        return self.after_mark, self.through_mark
 
     def __repr__(self) -> str:
         from floodmark.model.stored import stored_window
@@ -501,10 +338,6 @@ class VersionWindow(Window):
         if self.as_read:
             return self
         return _in_one_way(Window.taken_as_read(self, rows))
-
-    def with_rows_as_read(self, reason: str) -> Self:
-        """See `Window.with_rows_as_read`."""
-        return _in_one_way(Window.with_rows_as_read(self, reason))
 
     @property
     def start_version(self) -> int:

@@ -17,6 +17,10 @@ DELTA = "delta"
 
 CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 """The columns every input frame carries and `run.write` drops."""
+SOFT_DELETE_COLUMNS = ("is_deleted", "deleted_at")
+"""Columns that `deletes="soft"` adds to the target: a boolean and a timestamp."""
+RESERVED_PREFIX = "__floodmark_"
+"""What the names of columns begin with that a write adds for itself alone."""
 
 
 HIDDEN_VALUES = "not shown: the pipeline has sensitive columns"
@@ -73,3 +77,8 @@ class WriteSpec:
     user says that nobody else does."""
     file_rows: int | None = None
     """So many rows a file has at most; None leaves it to the engine."""
+
+    @property
+    def is_upsert(self) -> bool:
+        """Whether a row that is written twice leaves what it leaves if it is written once."""
+        return self.mode == "merge" and self.strategy == "upsert"

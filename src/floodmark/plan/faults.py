@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Iterable
 
 from floodmark.errors import PlanError
-from floodmark.model.delta import (
+from floodmark.model import (
     HIDDEN_COMMITS,
     READABLE_FEATURES,
+    Mark,
     TableFacts,
+    has_columns,
     unreadable_features,
 )
-from floodmark.model.schemas import has_columns
-from floodmark.model.state import Mark
 
 
 def refuse_unreadable(upstream: str, facts: TableFacts) -> None:

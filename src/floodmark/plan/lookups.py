@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from floodmark.errors import PlanError
+from floodmark.model import (
+    EVERY_ROW,
+    FILE_LIST,
+    FILES,
+    WHOLE_ANSWER,
+    Caution,
+    CursorWindow,
+    PlannedBatch,
+    Probe,
+    Query,
+    QueryWindow,
+    SnapshotSize,
+    TableFacts,
+    TimeFacts,
+    Window,
+)
 from floodmark.model.copying import replace
-from floodmark.model.delta import SnapshotSize, TableFacts
-from floodmark.model.names import DATABASE, FILES
-from floodmark.model.plan import Probe, TimeFacts
-from floodmark.model.query import EVERY_ROW, FILE_LIST, WHOLE_ANSWER, Query
-from floodmark.model.state import PlannedBatch
-from floodmark.model.window import Caution, CursorWindow, QueryWindow, Window
+from floodmark.model.names import DATABASE
 from floodmark.plan import times
 from floodmark.plan.faults import refuse_unreadable
 from floodmark.plan.seeds import standing_window

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from floodmark.errors import PlanError
-from floodmark.model.plan import PlanRequest
-from floodmark.model.state import Pipeline, State
-from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
+from floodmark.model import DEFAULT_OPTIONS, Pipeline, PlanRequest, State, UpstreamOptions
 
 
 def options_for(state: State, request: PlanRequest, upstream: str) -> UpstreamOptions:

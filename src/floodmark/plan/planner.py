@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from floodmark.errors import PlanError
-from floodmark.model.plan import Draft, PlanRequest, Probe, Seed
-from floodmark.model.state import PlannedBatch, State
-from floodmark.model.window import Window
+from floodmark.model import Draft, PlannedBatch, PlanRequest, Probe, Seed, State, Window
 from floodmark.plan.options import options_for
 from floodmark.plan.windows import next_window, standing_window
 

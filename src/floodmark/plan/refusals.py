@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from floodmark.errors import ConfigError, PlanError
-from floodmark.model.window import Settlement
+from floodmark.model import Settlement
 
 
 def nothing_to_plan(scope: str) -> PlanError:

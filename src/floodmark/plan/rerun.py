@@ -10,13 +10,22 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from floodmark.errors import PlanError, SourceError
-from floodmark.model import cursor_marks
-from floodmark.model.cursor_marks import CursorMark, ValueMark, is_after
-from floodmark.model.marks import TimeMark
-from floodmark.model.plan import Draft, Probe
-from floodmark.model.state import Mark, Pipeline, PlannedBatch, State
-from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model import (
+    NOTHING_PROCESSED,
+    CursorMark,
+    Draft,
+    Mark,
+    Pipeline,
+    PlannedBatch,
+    Probe,
+    State,
+    TimeMark,
+    UpstreamOptions,
+    ValueMark,
+    Window,
+    cursor_marks,
+)
+from floodmark.model.cursor_marks import is_after
 from floodmark.plan import times
 from floodmark.plan.seeds import seed_window, standing_window
 

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from floodmark.model.plan import Probe, Seed
-from floodmark.model.state import Mark, Pipeline, State
-from floodmark.model.window import NOTHING_PROCESSED, VersionWindow, Window
+from floodmark.model import (
+    NOTHING_PROCESSED,
+    Mark,
+    Pipeline,
+    Probe,
+    Seed,
+    State,
+    VersionWindow,
+    Window,
+)
 from floodmark.plan import times
 from floodmark.plan.faults import recreated
 

@@ -5,15 +5,24 @@ from __future__ import annotations
 import shlex
 
 from floodmark.errors import PlanError
+from floodmark.model import (
+    NOTHING_PROCESSED,
+    AnyMark,
+    CursorMark,
+    CursorWindow,
+    Mark,
+    Probe,
+    Query,
+    QueryWindow,
+    TimeQuery,
+    UpstreamOptions,
+    Window,
+    start_of,
+    window_of,
+    with_end,
+)
 from floodmark.model.copying import replace
-from floodmark.model.cursor_marks import CursorMark, just_before
-from floodmark.model.file_marks import AnyMark
-from floodmark.model.plan import Probe
-from floodmark.model.query import Query, TimeQuery
-from floodmark.model.state import Mark
-from floodmark.model.times import start_of, with_end
-from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED, CursorWindow, QueryWindow, Window, window_of
+from floodmark.model.cursor_marks import just_before
 from floodmark.plan import faults
 
 

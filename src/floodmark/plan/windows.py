@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from floodmark.model.delta import SnapshotSize, TableFacts, VersionFacts, enable_feed_command
-from floodmark.model.plan import Probe
-from floodmark.model.schemas import has_columns, overtaken_columns, retyped_columns
-from floodmark.model.state import Mark
-from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED, VersionWindow, Window
+from floodmark.model import (
+    DEFAULT_OPTIONS,
+    NOTHING_PROCESSED,
+    Mark,
+    Probe,
+    SnapshotSize,
+    TableFacts,
+    UpstreamOptions,
+    VersionFacts,
+    VersionWindow,
+    Window,
+    enable_feed_command,
+    has_columns,
+    overtaken_columns,
+    retyped_columns,
+)
 from floodmark.plan import faults, times
 
 _WIDENING = {"typeWidening", "typeWidening-preview"}

@@ -1,15 +1,12 @@
-"""PostgreSQL, for sinks, sources and streams alike: connections, statements, what errors mean.
+"""PostgreSQL, for sinks, sources and streams alike: connections and statements.
 
-How rows are written is in `floodmark.postgres.rows`. The driver is imported on first use.
+`floodmark.postgres.transactions` knows what errors mean and how a COMMIT ends, `floodmark.postgres.rows`
+how rows are written. The driver is imported on first use.
 """
 
 from typing import TYPE_CHECKING
 
 from floodmark.postgres.connect import (
-    LOCK_NOT_AVAILABLE,
-    LOCK_SECONDS,
-    MAX_NAME_BYTES,
-    UNDEFINED_COLUMN,
     Connect,
     address_of,
     certificate_file,
@@ -17,18 +14,10 @@ from floodmark.postgres.connect import (
     connector_by,
     connector_to,
     cursor_of,
-    is_lost_connection,
-    is_refused_login,
     libpq_settings,
-    limit_locks,
-    lock_holders,
-    lock_limit,
     quoted,
     quoted_table,
     run,
-    said,
-    sqlstate,
-    statement_limit,
 )
 from floodmark.postgres.open_connections import OpenConnections
 
@@ -37,10 +26,6 @@ if TYPE_CHECKING:
     from floodmark.postgres.connect import Cursor as Cursor
 
 __all__ = (
-    "LOCK_NOT_AVAILABLE",
-    "LOCK_SECONDS",
-    "MAX_NAME_BYTES",
-    "UNDEFINED_COLUMN",
     "Connect",
     "OpenConnections",
     "address_of",
@@ -49,16 +34,8 @@ __all__ = (
     "connector_by",
     "connector_to",
     "cursor_of",
-    "is_lost_connection",
-    "is_refused_login",
     "libpq_settings",
-    "limit_locks",
-    "lock_holders",
-    "lock_limit",
     "quoted",
     "quoted_table",
     "run",
-    "said",
-    "sqlstate",
-    "statement_limit",
 )

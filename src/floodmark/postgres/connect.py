@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from floodmark.errors import SetupError
 from floodmark.model.sql_names import qualified, quoted_for
 from floodmark.postgres.refused_logins import refusal_state
-from floodmark.secrecy import masked
+from floodmark.secrecy import remember
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,26 +23,12 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[TupleRow]
     Cursor = psycopg.RawCursor[TupleRow]
 
-_OF_VALUES = ("22",)
-"""The class of SQLSTATE for data that a type does not take."""
-_OF_FUNCTIONS = ("P0",)
-"""That of what PL/pgSQL raises; with ERRCODE it raises any other state too."""
-_LANGUAGES = frozenset(("pl_exec.c", "plperl.c", "plpy_elog.c", "plpy_plpymodule.c", "pltcl.c"))
-"""The files of the server whose errors have the text of somebody's function."""
-TEXT_OF_A_FUNCTION = "text of a function of the database, left out: it may show values"
-_QUOTATION = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c-\u300f]")
-_BYTES = re.compile(r"(?:0x[0-9a-fA-F]+\s*)+")
-
 Connect = Callable[[], "Connection"]
 """Opens one connection; whoever calls it closes it."""
 
 CONNECT_SECONDS = 15
 SILENT_SECONDS = 120
 """A server whose machine or network is gone says nothing, and is given up after so long."""
-LOCK_NOT_AVAILABLE = "55P03"
-UNDEFINED_COLUMN = "42703"
-LOCK_SECONDS = 600
-"""As long as a Delta target is waited for; see `limit_locks`."""
 MAX_NAME_BYTES = 63
 """PostgreSQL cuts longer names off without an error, so two of them may become one."""
 
@@ -101,6 +87,7 @@ def _opening(dsn: str, said: Callable[[], dict[str, Any]]) -> Connect:
     def connect() -> Connection:
         # A RawCursor takes $1 for a value, so that % in a name means nothing.
         settings = {**_PATIENCE, **said()}
+        _remember_password(driver, dsn)
         try:
             opened: Connection = driver.connect(
                 dsn, cursor_factory=driver.RawCursor, application_name="floodmark", **settings
@@ -114,6 +101,14 @@ def _opening(dsn: str, said: Callable[[], dict[str, Any]]) -> Connect:
         return opened
 
     return connect
+
+
+def _remember_password(driver: Any, dsn: str) -> None:
+    """Keep the password of an address out of every text; one of a project is known already."""
+    with suppress(driver.Error):
+        password = driver.conninfo.conninfo_to_dict(dsn).get("password")
+        if password:
+            remember(str(password))
 
 
 def address_of(connection: Connection) -> str:
@@ -150,112 +145,6 @@ def quoted(name: str) -> str:
 def quoted_table(schema: str, table: str) -> str:
     """A table with its schema."""
     return qualified("postgres", (schema, table))
-
-
-def sqlstate(error: BaseException) -> str:
-    """The five characters by which PostgreSQL classifies an error; empty where it said nothing."""
-    return str(getattr(error, "sqlstate", None) or "")
-
-
-def is_lost_connection(error: BaseException) -> bool:
-    """Whether the connection, and with it every answer that was still to come, is gone.
-
-    Class 08 is the connection, 57P the server that shuts down; without a state the socket broke.
-    """
-    import psycopg
-
-    state = sqlstate(error)
-    if state:
-        return state[:2] == "08" or state.startswith("57P")
-    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-
-
-def said(error: BaseException) -> str:
-    """What the server or the driver said, with its state, on one line, without values and secrets.
-
-    Only the first part of it: the detail of the server shows the values of whole rows. Where the
-    first part is about a value, the value is left out; what a trigger raises is left out whole.
-    """
-    state = sqlstate(error)
-    primary = getattr(getattr(error, "diag", None), "message_primary", None)
-    text = masked(" ".join((primary or str(error)).split()))
-    source = getattr(getattr(error, "diag", None), "source_file", None)
-    if state.startswith(_OF_FUNCTIONS) or source in _LANGUAGES:
-        text = f"{_condition(error)}: {TEXT_OF_A_FUNCTION}"
-    elif state.startswith(_OF_VALUES):
-        text = f"{_condition(error)}: {without_values(text)}"
-    return f"{text} (SQLSTATE {state})" if state else f"{type(error).__name__}: {text}"
-
-
-def without_values(text: str) -> str:
-    """A message of the server about a value, without what it quotes of it.
-
-    Whatever is between the first and the last quotation mark is left out, since a value may hold
-    such marks itself; bytes in hexadecimal are parts of a value too.
-
-    >>> without_values('invalid input value for enum kind: "HIV "positive""')
-    'invalid input value for enum kind: …'
-    >>> without_values('value "12345678901" is out of range for type integer')
-    'value … is out of range for type integer'
-    """
-    marks = [match.start() for match in _QUOTATION.finditer(text)]
-    if marks:
-        end = marks[-1] + 1 if len(marks) > 1 else len(text)
-        text = f"{text[: marks[0]]}…{text[end:]}"
-    return _BYTES.sub("…", text)
-
-
-def _condition(error: BaseException) -> str:
-    """The name of an error's state, as InvalidTextRepresentation."""
-    return type(error).__name__
-
-
-def limit_locks(cursor: Cursor, seconds: float = LOCK_SECONDS) -> None:
-    """End the wait for any lock of this transaction after so long, unless a shorter limit is set."""
-    run(cursor, f"SELECT {lock_limit(seconds)}")
-
-
-def lock_limit(seconds: float = LOCK_SECONDS) -> str:
-    """The expression that does it, for a statement that sets more."""
-    return _at_most("lock_timeout", seconds)
-
-
-def statement_limit(seconds: float) -> str:
-    """The same for each statement of the transaction; a COMMIT is none to the server."""
-    return _at_most("statement_timeout", seconds)
-
-
-def _at_most(setting: str, seconds: float) -> str:
-    limit = min(max(1, round(seconds * 1000)), 2**31 - 1)
-    return (
-        f"set_config('{setting}', (SELECT CASE WHEN setting::bigint BETWEEN 1 AND"
-        f" {limit} THEN setting ELSE '{limit}' END FROM pg_settings WHERE name = '{setting}'),"
-        " true)"
-    )
-
-
-_HOLDERS = """SELECT DISTINCT a.pid, a.application_name, a.state, a.client_addr::text,
-  extract(epoch FROM now() - a.xact_start)::bigint
-  FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
-  WHERE l.granted AND l.pid <> pg_backend_pid()
-  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-  AND (l.relation = to_regclass($2) AND l.mode <> 'AccessShareLock'
-    OR l.locktype = 'advisory' AND l.objsubid = 1
-    AND (l.classid::bigint << 32) + l.objid::bigint = hashtextextended($1, 0)) ORDER BY 1"""
-
-
-def lock_holders(cursor: Cursor, lock_name: str, table: str) -> list[str]:
-    """The backends that hold an advisory lock, or lock a quoted table against writers."""
-    return [
-        f"backend {pid} ({application or 'no name'}, {state or 'state not visible'}, from"
-        f" {address or 'this machine'}, in its transaction for {seconds or 0} s)"
-        for pid, application, state, address, seconds in run(cursor, _HOLDERS, (lock_name, table))
-    ]
-
-
-def is_refused_login(error: BaseException) -> bool:
-    """Whether the server does not let this user in, or has no such database: nothing that passes."""
-    return sqlstate(error).startswith(("28", "3D"))
 
 
 def _driver() -> Any:

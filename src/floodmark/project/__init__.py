@@ -21,11 +21,9 @@ from floodmark.config import (
 )
 from floodmark.config.plugins import Plugins
 from floodmark.coordinator import Coordinator, Look, Outside
+from floodmark.model import Batch, Finding, OnLostTarget, Settlement
 from floodmark.model.arguments import checks_arguments
 from floodmark.model.moved import moved_to
-from floodmark.model.results import Batch, Finding
-from floodmark.model.state import OnLostTarget
-from floodmark.model.window import Settlement
 from floodmark.plan.rerun import Edge
 from floodmark.project.checks import Checks
 from floodmark.project.definitions import Definitions

@@ -30,16 +30,15 @@ from floodmark.config.text import Report, is_inside, key_name, table_name
 from floodmark.coordinator import Coordinator
 from floodmark.deltalog import is_local
 from floodmark.errors import ConfigError, ControlError, FloodmarkError
-from floodmark.model import results
+from floodmark.model import Finding as StoreFinding
+from floodmark.model import State, bad, pipeline_of
 from floodmark.model.names import is_asked, is_of_project
-from floodmark.model.receipt import pipeline_of
-from floodmark.model.state import State
 from floodmark.project.older_csv import read_by_older_rules
 from floodmark.project.outcomes import ScopePlan
 from floodmark.run.runner import PipelineFunction
-from floodmark.sources.cursors import reader_of
-from floodmark.sources.logs import log_of
-from floodmark.sources.times import probe_place
+from floodmark.sources import LookSpec, reader_of
+from floodmark.sources.delta import log_of
+from floodmark.sources.time import probe_place
 
 _ABSENT = ("FM-PLAN-001", "FM-PLAN-030")
 _OF_PLUGINS = ("FM-TRANSFORM-012", "FM-TRANSFORM-013")
@@ -141,7 +140,7 @@ class Checks:
                 if below[-1] != "format" or self._has_plugins:
                     yield Finding.of((*path, *below), error)
         if is_whole and node.kind == "database":
-            from floodmark.sources.sql import checks as queries
+            from floodmark.sources.cursor import sql as queries
 
             for below, problem in database_problems(node, queries):
                 yield Finding.of((*path, *below), problem)
@@ -254,7 +253,7 @@ class Checks:
             return
         try:
             reader = reader_of(self.coordinator.store.readers, upstream, pipeline)
-            reader.examine(datetime.now(UTC), self.coordinator.spark)
+            reader.examine(LookSpec(datetime.now(UTC), spark=self.coordinator.spark))
         except FloodmarkError as error:
             self._add(path, error)
 
@@ -262,15 +261,18 @@ class Checks:
         self, path: tuple[str | int, ...], upstream: str, pipeline: ResolvedPipeline
     ) -> None:
         """Whether there is a place where files could be; another machine is asked by --connect."""
+        from floodmark.sources.files import FileReader
+
         reader = self.coordinator.store.readers[pipeline.name, upstream]
-        if not self._targets_are_known or not (self.connects or is_local(reader.root)):
+        is_near = self.connects or (isinstance(reader, FileReader) and is_local(reader.root))
+        if not self._targets_are_known or not is_near:
             return
         node = pipeline.nodes[int(path[3])] if path[4:] == ("read",) else None
         wanted = node.reads if node is not None else ()
         if any(is_inside(name, table) for name in wanted for table in self._to_come):
             return  # a node of the project writes these files
         try:
-            reader.refuse_no_folder()
+            reader.examine(LookSpec(datetime.now(UTC)))
         except FloodmarkError as error:
             self._add(path, error)
 
@@ -486,13 +488,13 @@ def elsewhere(before: str, root: Path, control: str) -> ControlError:
     )
 
 
-def place_finding(file: LoadedProject, coordinator: Coordinator) -> list[results.Finding]:
+def place_finding(file: LoadedProject, coordinator: Coordinator) -> list[StoreFinding]:
     """The same for `verify`: one finding, or none if all is well."""
     moved = moved_from(file, coordinator)
     if moved is None:
         return []
     error = elsewhere(moved, file.root, coordinator.control)
-    return [results.bad("place", f"{error.title}; {error.found}", error.next)]
+    return [bad("place", f"{error.title}; {error.found}", error.next)]
 
 
 def strays(state: State | None, scope: str, members: Mapping[str, object]) -> tuple[str, ...]:

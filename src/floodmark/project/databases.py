@@ -15,12 +15,9 @@ from floodmark.deltalog import Storage, absolute
 from floodmark.model import durations
 from floodmark.model.names import is_catalog_name
 from floodmark.postgres import certificate_file, connector_to
-from floodmark.sources import jdbc
-from floodmark.sources.cursors import Readers
-from floodmark.sources.sql.own_values import OwnTarget
-from floodmark.sources.sql.parts import Parts
-from floodmark.sources.sql.queries import SqlRelation
-from floodmark.sources.sql.reader import SqlReader
+from floodmark.sources import Readers
+from floodmark.sources.cursor import JdbcConnection as JdbcAccess
+from floodmark.sources.cursor import OwnTarget, Parts, SqlReader, SqlRelation
 
 if TYPE_CHECKING:
     from floodmark.postgres import Connection
@@ -95,7 +92,7 @@ def _open(connection: PostgresConnection, vault: Vault) -> Connection:
     return connector_to(connection, vault)()
 
 
-def jdbc_of(connection: PostgresConnection | JdbcConnection, vault: Vault) -> jdbc.JdbcConnection:
+def jdbc_of(connection: PostgresConnection | JdbcConnection, vault: Vault) -> JdbcAccess:
     """How Spark reaches the database."""
     options = {key: _plain(value, vault) for key, value in connection.options.items()}
     if isinstance(connection, PostgresConnection):
@@ -111,7 +108,7 @@ def jdbc_of(connection: PostgresConnection | JdbcConnection, vault: Vault) -> jd
         options = {**{key: value for key, value in more.items() if value}, **options}
         if connection.driver:
             options["driver"] = connection.driver
-    return jdbc.JdbcConnection(
+    return JdbcAccess(
         dialect=connection.type,
         host=connection.host or "localhost",
         database=connection.database or "",

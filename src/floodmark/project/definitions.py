@@ -11,16 +11,14 @@ from floodmark.config.project import DIALECTS, parents_of
 from floodmark.config.text import Report, Vault, choices
 from floodmark.coordinator import Coordinator, Look, Outside
 from floodmark.errors import ConfigError
-from floodmark.model.results import Batch
-from floodmark.model.state import PlannedBatch
-from floodmark.model.upstream import Upstream
+from floodmark.model import Batch, PlannedBatch, Upstream
 from floodmark.project.checks import function_of, place_finding, refuse_elsewhere, refuse_nodes
 from floodmark.project.file_reads import file_readers_of
 from floodmark.project.order import written_so_far
 from floodmark.project.selection import Selection, chosen_from
 from floodmark.run.databases import Databases
 from floodmark.run.runner import PipelineFunction
-from floodmark.sources.cursors import Readers
+from floodmark.sources import Readers
 
 
 class Definitions:

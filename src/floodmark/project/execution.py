@@ -9,9 +9,7 @@ from functools import partial
 
 from floodmark.config import RetrySettings
 from floodmark.errors import ControlError, FloodmarkError, SetupError
-from floodmark.model.results import Batch, batch_view
-from floodmark.model.state import OnLostTarget
-from floodmark.model.window import Settlement
+from floodmark.model import Batch, OnLostTarget, Settlement, batch_view
 from floodmark.project.definitions import Definitions
 from floodmark.project.failures import failure_of, with_caller
 from floodmark.project.outcomes import (

@@ -9,9 +9,8 @@ from floodmark.config.plugins import Plugins
 from floodmark.config.project import FORMATS, FilesConnection, LakeConnection
 from floodmark.deltalog import Storage, absolute
 from floodmark.model import durations
-from floodmark.sources.file_lists import FileLists
-from floodmark.sources.files import FileReader
-from floodmark.sources.plugged import reading_with
+from floodmark.sources.files import FileLists, FileReader
+from floodmark.sources.plugin import reading_with
 
 
 def file_readers_of(

@@ -8,9 +8,7 @@ from floodmark.config import PipelineSettings, ResolvedPipeline
 from floodmark.control import operations
 from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError
-from floodmark.model.state import State
-from floodmark.model.window import NOTHING_PROCESSED
-from floodmark.model.write import WriteSpec
+from floodmark.model import NOTHING_PROCESSED, State, WriteSpec
 from floodmark.run.nodes.writes import replaced_anew
 
 

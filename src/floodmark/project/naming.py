@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from floodmark.model.results import Batch
-from floodmark.model.upstream import Upstream
+from floodmark.model import Batch, Upstream
 
 Members = Mapping[str, Sequence[Upstream]]
 """The pipelines of a scope with their upstreams."""

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from floodmark.config import Finding, LoadedProject, ResolvedNode
 from floodmark.config.checks import OLDER_CSV
-from floodmark.model.file_marks import FilesMark
-from floodmark.model.state import State
-from floodmark.sources.csv_files import DEFAULTS_VERSION, DELIMITED
+from floodmark.model import FilesMark, State
+from floodmark.sources.files import DEFAULTS_VERSION, DELIMITED
 
 _CHANGED = ({"escape"}, {"multiline"}, {"nullvalue", "emptyvalue"})
 """The options whose defaults are others today; a node that says all of them reads as it did."""

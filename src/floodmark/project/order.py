@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from floodmark.config import PipelineSettings
 from floodmark.config.text import table_name
-from floodmark.model.receipt import pipeline_of
-from floodmark.model.state import State
+from floodmark.model import State, pipeline_of
 
 Team = frozenset[str]
 """The names of pipelines that are planned together."""

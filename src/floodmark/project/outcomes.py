@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from floodmark.errors import FloodmarkError
-from floodmark.model.results import (
+from floodmark.model import (
     ALREADY_APPLIED,
     NULL_COLUMNS,
     TIE_EXAMPLE,
     TIES,
     Batch,
+    Caution,
     Held,
     RunResult,
 )
-from floodmark.model.window import Caution
 
 OutcomeStatus = Literal["SUCCESS", "FAILED", "REFUSED"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.errors import ConfigError, PlanError
-from floodmark.model.state import PlannedBatch
+from floodmark.model import PlannedBatch
 from floodmark.storage import write_whole
 
 KIND = "floodmark plan"

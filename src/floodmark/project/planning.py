@@ -8,8 +8,7 @@ from functools import partial
 from floodmark.config import PipelineSettings
 from floodmark.coordinator import Probes
 from floodmark.errors import FloodmarkError
-from floodmark.model.results import Batch
-from floodmark.model.window import Settlement
+from floodmark.model import Batch, Settlement
 from floodmark.project import naming
 from floodmark.project.advice import advised
 from floodmark.project.checks import strays
@@ -17,7 +16,7 @@ from floodmark.project.definitions import Definitions
 from floodmark.project.followers import with_followers
 from floodmark.project.outcomes import NullWatcher, ScopePlan, Watcher
 from floodmark.project.session import Session
-from floodmark.sources.keeping import Scratch
+from floodmark.sources import Scratch
 
 
 class ScopePlanning:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from floodmark.errors import ConfigError, FloodmarkError, SetupError
-from floodmark.model.window import Caution
+from floodmark.model import Caution
 from floodmark.project.definitions import Definitions
 from floodmark.project.order import Order, Unit
 from floodmark.project.outcomes import BatchOutcome, RunSummary, Waiting

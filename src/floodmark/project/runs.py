@@ -13,10 +13,7 @@ from floodmark.config import RetrySettings
 from floodmark.config.project import MAX_JOBS
 from floodmark.config.text import choices
 from floodmark.errors import ControlError, UnknownNameError
-from floodmark.model import durations
-from floodmark.model.results import Batch, batch_view
-from floodmark.model.state import OnLostTarget, PlannedBatch
-from floodmark.model.window import Settlement
+from floodmark.model import Batch, OnLostTarget, PlannedBatch, Settlement, batch_view, durations
 from floodmark.plan.rerun import Edge
 from floodmark.project import planfile
 from floodmark.project.definitions import Definitions, wrong_argument

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from floodmark.coordinator import Probes
-from floodmark.model.results import Batch
-from floodmark.model.window import Settlement, Window
+from floodmark.model import Batch, Settlement, Window
 from floodmark.project.execution import Functions
 from floodmark.project.full_refresh import begin_full_refresh
 from floodmark.project.order import Unit
 from floodmark.project.outcomes import BatchOutcome, Watcher
 from floodmark.project.planning import ScopePlanning
-from floodmark.sources.keeping import Scratch
+from floodmark.sources import Scratch
 
 
 @dataclass

@@ -22,11 +22,9 @@ from floodmark.errors import ConfigError
 from floodmark.model import durations
 from floodmark.project.databases import span_of
 from floodmark.secrecy import remember
-from floodmark.sources.answers import Answers, Paging, Question
-from floodmark.sources.http import Api
-from floodmark.sources.http_rows import AnswerReader, CursorAnswers
-from floodmark.sources.plugged import PluggedRows
-from floodmark.sources.source_reader import Rows, SourceReader
+from floodmark.sources.cursor import Rows, SourceReader
+from floodmark.sources.http import AnswerReader, Answers, Api, CursorAnswers, Paging, Question
+from floodmark.sources.plugin import PluginRows
 
 _NOT_IN_HEADERS = {"\r": "a carriage return", "\n": "a line break", "\0": "a NUL"}
 
@@ -80,7 +78,7 @@ class SourceReads:
 
     def _plugged(
         self, upstream: str, connection: PluginConnection, read: ReadSettings
-    ) -> PluggedRows:
+    ) -> PluginRows:
         def make() -> Any:
             options = plugin_options(connection, read.options, self.vault)
             named = {"table": read.table, "path": read.path}
@@ -90,7 +88,7 @@ class SourceReads:
         said = read.incremental
         is_binary = said is not None and (said.order == "binary" or said.type == "string")
         order = "binary" if is_binary else None
-        return PluggedRows(upstream, make, read.ddl, order)  # type: ignore[arg-type]  # one of its words
+        return PluginRows(upstream, make, read.ddl, order)  # type: ignore[arg-type]  # one of its words
 
     def _answers(self, upstream: str, connection: HttpConnection, read: ReadSettings) -> Answers:
         paging = read.pagination

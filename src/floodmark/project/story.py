@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from floodmark.model.results import Batch
+from floodmark.model import Batch
 from floodmark.project.execution import Execution, Functions
 from floodmark.project.order import Order, Unit
 from floodmark.project.outcomes import BatchOutcome, RunSummary

@@ -11,11 +11,22 @@ from statistics import median
 from floodmark.control import ControlReader
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
-from floodmark.model.delta import TableFacts, enable_feed_command, unreadable_features
+from floodmark.model import (
+    FILES,
+    Finding,
+    Lag,
+    Ledger,
+    Mark,
+    SinkDone,
+    State,
+    TableFacts,
+    bad,
+    enable_feed_command,
+    good,
+    pipeline_of,
+    unreadable_features,
+)
 from floodmark.model.names import ASK_CATALOG, is_catalog_name, is_of_project, is_of_source
-from floodmark.model.receipt import FILES, Ledger, pipeline_of
-from floodmark.model.results import Finding, Lag, bad, good
-from floodmark.model.state import Mark, SinkDone, State
 from floodmark.report.places import located
 
 HOUR, DAY = 3_600.0, 86_400.0

@@ -10,14 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from floodmark.control import ControlReader
+from floodmark.control import ControlReader, all_events
 from floodmark.control.events import Event
-from floodmark.control.history import all_events
 from floodmark.deltalog import Storage
-from floodmark.model.file_marks import AnyMark
-from floodmark.model.marks import TimeMark, TimeType, numbered
-from floodmark.model.results import Gap
-from floodmark.model.window import NOTHING_PROCESSED, Window
+from floodmark.model import NOTHING_PROCESSED, AnyMark, Gap, TimeMark, TimeType, Window, numbered
 
 
 def gaps_of(reader: ControlReader, control: str, storage: Storage) -> tuple[Gap, ...]:

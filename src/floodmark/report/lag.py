@@ -9,15 +9,20 @@ from datetime import datetime
 from floodmark.control import ControlReader
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
-from floodmark.model.delta import TableFacts
-from floodmark.model.file_marks import AnyMark
+from floodmark.model import (
+    NOTHING_PROCESSED,
+    AnyMark,
+    Lag,
+    Mark,
+    PlannedBatch,
+    ScopedUpstream,
+    State,
+    TableFacts,
+    TimeFacts,
+    UpstreamOptions,
+    start_of,
+)
 from floodmark.model.names import ASK_CATALOG, is_catalog_name, is_of_source
-from floodmark.model.plan import TimeFacts
-from floodmark.model.results import Lag
-from floodmark.model.state import Mark, PlannedBatch, ScopedUpstream, State
-from floodmark.model.times import start_of
-from floodmark.model.upstream import UpstreamOptions
-from floodmark.model.window import NOTHING_PROCESSED
 from floodmark.report.watch import failed_attempts
 
 TimeLook = Callable[[str, str, AnyMark | None, UpstreamOptions], TimeFacts | None]

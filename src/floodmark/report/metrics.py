@@ -13,15 +13,13 @@ from typing import Literal, get_args
 
 from floodmark import __version__
 from floodmark.control import ControlReader
-from floodmark.control.delta import JOURNAL, unreadable
 from floodmark.control.events import Event
-from floodmark.control.fold import fold
+from floodmark.control.journal import JOURNAL, unreadable
+from floodmark.control.rules import fold
 from floodmark.control.upkeep import last_upkeep
 from floodmark.deltalog import Storage
+from floodmark.model import NOTHING_PROCESSED, BatchStatus, Holder, Lag, Pipeline, RunStatus, State
 from floodmark.model.names import is_of_source
-from floodmark.model.results import Lag
-from floodmark.model.state import BatchStatus, Holder, Pipeline, RunStatus, State
-from floodmark.model.window import NOTHING_PROCESSED
 from floodmark.report.lag import TimeLook, is_held, lags_in
 from floodmark.report.runs import Track, efforts, tracks
 from floodmark.report.watch import failures_in_a_row, stuck_batches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
-from floodmark.model.state import SinkDone
+from floodmark.model import SinkDone
 
 
 def located(sink: SinkDone, root: str | None, storage: Storage) -> SinkDone:

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from floodmark.control import ControlReader
-from floodmark.control.archive import folder_of
-from floodmark.control.fold import fold
-from floodmark.control.reading import published_through, read_published
-from floodmark.control.tables import committed_rows, registry_rows, watermark_rows
+from floodmark.control.published import (
+    committed_rows,
+    folder_of,
+    published_through,
+    read_published,
+    registry_rows,
+    watermark_rows,
+)
+from floodmark.control.rules import fold
 from floodmark.deltalog import Storage
 from floodmark.errors import FloodmarkError
-from floodmark.model.results import Finding, bad, good
-from floodmark.model.state import State
+from floodmark.model import Finding, State, bad, good
 
 SHOWN = 3
 """How many differences of one table are spelled out."""

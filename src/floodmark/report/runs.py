@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from floodmark.control.reading import read_published
+from floodmark.control.published import read_published
 from floodmark.deltalog import Storage
-from floodmark.model.state import Effort, Run, State
+from floodmark.model import Effort, Run, State
 
 _PAST = """
 SELECT pipeline_name, status, processed_ts, started_ts, duration_seconds, rows_read, rows_written,

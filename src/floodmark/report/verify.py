@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from floodmark.control import ControlReader
+from floodmark.control import ControlReader, all_events
 from floodmark.control.events import (
     Advanced,
     Amended,
@@ -33,14 +33,19 @@ from floodmark.control.events import (
     Succeeded,
     TargetSettled,
 )
-from floodmark.control.history import all_events
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
-from floodmark.model.delta import VersionFacts
-from floodmark.model.receipt import FILES, Ledger, metadata_of
-from floodmark.model.results import Finding, bad, good
-from floodmark.model.state import SinkDone
-from floodmark.model.window import Window
+from floodmark.model import (
+    FILES,
+    Finding,
+    Ledger,
+    SinkDone,
+    VersionFacts,
+    Window,
+    bad,
+    good,
+    metadata_of,
+)
 from floodmark.report.places import located
 from floodmark.report.published import WAY_OUT, Shown, published_tables
 

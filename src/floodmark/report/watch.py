@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
-from floodmark.model.results import Stuck
-from floodmark.model.state import Holder, PlannedBatch, Run, State
+from floodmark.model import Holder, PlannedBatch, Run, State, Stuck
 
 STUCK_AFTER_SECONDS = 24 * 3_600.0
 """A batch that is open for longer is worth a look."""

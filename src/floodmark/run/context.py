@@ -6,11 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from floodmark.model import (
+    Changes,
+    Deletes,
+    Missing,
+    PlannedBatch,
+    Window,
+    WriteMode,
+    WriteResult,
+    WriteSpec,
+)
 from floodmark.model.arguments import checks_call
-from floodmark.model.receipt import WriteResult
-from floodmark.model.state import PlannedBatch
-from floodmark.model.window import Window
-from floodmark.model.write import Changes, Deletes, Missing, WriteMode, WriteSpec
 from floodmark.run.landings import Landings
 from floodmark.run.reads import Reads
 from floodmark.run.writes import Writes

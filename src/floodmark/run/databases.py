@@ -7,11 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from floodmark.errors import SinkError
+from floodmark.model import DELTA, Ledger, SinkDone, Window, WriteSpec
 from floodmark.model.names import connection_of
-from floodmark.model.receipt import Ledger
-from floodmark.model.state import SinkDone
-from floodmark.model.window import Window
-from floodmark.model.write import DELTA, WriteSpec
 from floodmark.postgres import OpenConnections
 from floodmark.sinks import Sink
 
@@ -77,13 +74,13 @@ class Databases:
         previous: SinkDone | None,
     ) -> Sink:
         from floodmark.config.plugins import SinkClass, plugin_options
-        from floodmark.sinks.plugged import PluggedSink
+        from floodmark.sinks.plugin import PluginSink
 
         assert self.plugins is not None and self.vault is not None  # noqa: S101, PT018  (a project)
         table = {"table": spec.target.partition(":")[2]}
         options = plugin_options(connection, {**dict(spec.writer), **table}, self.vault)
         sink = self.plugins.find(SinkClass, connection.name)(options)
-        return PluggedSink(sink, spec, tuple(windows), previous)
+        return PluginSink(sink, spec, tuple(windows), previous)
 
     def _file_sink(
         self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None
@@ -91,7 +88,7 @@ class Databases:
         """Files in the format of a plug-in; raises FM-CONFIG-013 if there is none of that name."""
         from floodmark.config.plugins import FileFormat
         from floodmark.sinks.files import FileSink
-        from floodmark.sinks.plugged import saving_with
+        from floodmark.sinks.plugin import saving_with
 
         assert self.plugins is not None  # noqa: S101  (only projects write such formats)
         save = saving_with(self.plugins.find(FileFormat, spec.format))

@@ -8,18 +8,15 @@ from functools import partial
 
 from floodmark import failpoints
 from floodmark.control.events import Body, Frozen
-from floodmark.model.state import Run, State
-from floodmark.model.times import with_end
-from floodmark.model.upstream import DEFAULT_OPTIONS
-from floodmark.model.window import Window
-from floodmark.sources import QuerySource
+from floodmark.model import DEFAULT_OPTIONS, Run, State, Window, with_end
+from floodmark.sources import LookSpec, Source
 
 Record = Callable[[Callable[[State], Body | None]], State]
 """Journals what it is given, decided on the newest state; nothing if that says None."""
 
 
 def freeze_ends(
-    state: State, run: Run, source: QuerySource, now: Callable[[], datetime], record: Record
+    state: State, run: Run, source: Source, now: Callable[[], datetime], record: Record
 ) -> None:
     """Fix the ends that the plan of a run's batch left open, once and for all its pipelines.
 
@@ -34,12 +31,12 @@ def freeze_ends(
             failpoints.reached("freeze.after_commit")
 
 
-def _frozen(
-    state: State, pipeline: str, window: Window, source: QuerySource, now: datetime
-) -> Window:
+def _frozen(state: State, pipeline: str, window: Window, source: Source, now: datetime) -> Window:
     known = state.pipelines.get(pipeline)
     options = known.options_of(window.upstream) if known else DEFAULT_OPTIONS
-    return with_end(window, source.look(window, now, options.settle_seconds), options)
+    facts = source.look(window, LookSpec(now, options.settle_seconds))
+    assert facts is not None  # noqa: S101  (a run has what it takes to look)
+    return with_end(window, facts, options)
 
 
 def _freeze(run: Run, window: Window, state: State) -> Frozen | None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from floodmark import failpoints
 from floodmark.deltalog import DeltaLog, Storage, files_below, is_delta_table
 from floodmark.errors import SourceError
+from floodmark.model import Window
 from floodmark.model.names import short_hash
-from floodmark.model.window import Window
 from floodmark.run.landed import UNREADABLE, newest_of_ours
 
 log = logging.getLogger("floodmark")

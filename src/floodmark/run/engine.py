@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from floodmark.deltalog import Storage
 from floodmark.errors import RunError
-from floodmark.model.state import SinkDone
-from floodmark.model.window import Window
-from floodmark.model.write import DELTA, WriteSpec
+from floodmark.model import DELTA, SinkDone, Window, WriteSpec
 from floodmark.sinks import Sink
-from floodmark.sources import QuerySource
+from floodmark.sources import Source, Sources, SparkAccess
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursors import Readers
+    from floodmark.sources import Readers
     from floodmark.transforms import Step
 
 
@@ -25,7 +23,7 @@ class Engine(Protocol):
     spark: Any
     """The session that a pipeline's function may use; None without Spark."""
 
-    def source(self) -> QuerySource:
+    def source(self) -> Source:
         """What reads the windows of a batch."""
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
@@ -64,22 +62,9 @@ class SparkEngine:
         self._storage = storage
         self._spool_folder = spool_folder
 
-    def source(self) -> QuerySource:
-        from floodmark.sources.cursors import CursorSource
-        from floodmark.sources.delta import DeltaSource
-        from floodmark.sources.files import FileSource
-        from floodmark.sources.http_rows import AnswerSource
-        from floodmark.sources.kinds import SourceOfAllKinds
-        from floodmark.sources.spark_times import SparkTimeSource
-
-        options = self._storage.options
-        return SourceOfAllKinds(
-            DeltaSource(self.spark, options, self._spool_folder),
-            SparkTimeSource(self.spark, options),
-            CursorSource(self.spark, self._readers),
-            FileSource(self.spark, self._readers),
-            AnswerSource(self.spark, self._readers),
-        )
+    def source(self) -> Source:
+        access = SparkAccess(self.spark, self._storage, self._readers, self._spool_folder)
+        return Sources.on_spark(access)
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
         if spec.format != DELTA:

@@ -7,8 +7,7 @@ from typing import Literal
 
 from floodmark.control.events import Body, Failed, Leased, Succeeded
 from floodmark.errors import MAX_TEXT, ControlError
-from floodmark.model.results import Metrics
-from floodmark.model.state import Holder, Run, State
+from floodmark.model import Holder, Metrics, Run, State
 from floodmark.run.leases import batch_for_run
 from floodmark.run.runner import stored_metrics, text_of
 

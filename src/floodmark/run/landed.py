@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 from floodmark.deltalog import DeltaLog
 from floodmark.errors import RunError, SinkError, SourceError
-from floodmark.model.receipt import WriteResult, metadata_of
-from floodmark.model.schemas import overtaken_columns
-from floodmark.model.window import NOTHING_PROCESSED, VersionWindow
+from floodmark.model import (
+    NOTHING_PROCESSED,
+    VersionWindow,
+    WriteResult,
+    metadata_of,
+    overtaken_columns,
+)
 
 ROWS_CHANGED = "data files are gone, or others have changed the rows"
 UNREADABLE = ("FM-SOURCE-001", "FM-SOURCE-002", "FM-SOURCE-008")

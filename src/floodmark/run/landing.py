@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from floodmark import failpoints
 from floodmark.deltalog import Storage
-from floodmark.model.state import State
+from floodmark.model import State
 
 log = logging.getLogger("floodmark")
 

@@ -9,9 +9,7 @@ from functools import partial
 from typing import Any
 
 from floodmark import failpoints
-from floodmark.model.receipt import Receipt, WriteResult, metadata_of
-from floodmark.model.window import Window
-from floodmark.model.write import WriteMode, WriteSpec
+from floodmark.model import Receipt, Window, WriteMode, WriteResult, WriteSpec, metadata_of
 from floodmark.run.edges import Edges
 from floodmark.run.engine import Engine
 from floodmark.run.landed import ROWS_CHANGED, Landed, landed_before, rows_gone, whole_window

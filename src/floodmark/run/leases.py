@@ -17,16 +17,13 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from floodmark.control import ControlStore
+from floodmark.control import ControlStore, Heartbeats, Pulse
 from floodmark.control.events import Body, Leased
-from floodmark.control.heartbeats import Heartbeats, Pulse
 from floodmark.control.operations import running
-from floodmark.control.rules.parts import is_paused
-from floodmark.control.rules.runs import check_fence, earlier_unfinished, running_elsewhere
+from floodmark.control.rules import check_fence, earlier_unfinished, is_paused, running_elsewhere
 from floodmark.errors import ControlError, FencedError, UnknownNameError
-from floodmark.model.clock import Clock
+from floodmark.model import Clock, Holder, PlannedBatch, Run, State
 from floodmark.model.names import choices, nearest
-from floodmark.model.state import Holder, PlannedBatch, Run, State
 
 DEFAULT_TTL_SECONDS = 60.0
 ASK_SECONDS = 10.0

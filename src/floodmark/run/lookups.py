@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from floodmark.control.events import Amended
 from floodmark.errors import RunError, SourceError
-from floodmark.model.window import Settlement, Window
+from floodmark.model import Settlement, Window
 from floodmark.run.context import Pass
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease
 from floodmark.run.reads import Reads
-from floodmark.sources import QuerySource
-from floodmark.sources.lost import LOST
+from floodmark.sources import Source
+from floodmark.sources.delta import LOST_CODES
 
 _LISTS_LOST = ("FM-SOURCE-040", "FM-SOURCE-041", "FM-SOURCE-053")
 """Lists, files and answers that are no longer what was planned."""
@@ -25,7 +25,7 @@ FreezeLookup = Callable[[str], Window]
 """A table as it is now, as a window without news; raises FM-PLAN-032 if there is none."""
 
 
-def prove_lookups(reads: Reads, source: QuerySource) -> None:
+def prove_lookups(reads: Reads, source: Source) -> None:
     """Raise FM-SOURCE-054 for a table that can no longer be read at its frozen version."""
     for window in reads.lookups.values():
         error = _loss(window, source)
@@ -76,16 +76,16 @@ def _frozen_again(newest: Window, before: Window | None, written: list[str]) -> 
     return replace(newest, reason=reason)
 
 
-def _loss(window: Window, source: QuerySource) -> SourceError | None:
+def _loss(window: Window, source: Source) -> SourceError | None:
     """Why the frozen version can no longer be read; None if it can."""
     whole = window.whole()
     try:
         facts = source.check(whole)
         if window.is_older_than(facts.latest_version):
             # Later versions may have replaced files that VACUUM then removed: each is asked for.
-            source.settled(whole, "snapshot")
+            source.resolved(whole, "snapshot")
     except SourceError as error:
-        if error.code not in (*LOST, *_LISTS_LOST, "FM-SOURCE-010"):
+        if error.code not in (*LOST_CODES, *_LISTS_LOST, "FM-SOURCE-010"):
             raise
         return error
     return None

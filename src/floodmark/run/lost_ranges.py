@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from floodmark.control.events import Amended
-from floodmark.model.window import Settlement, Window
+from floodmark.model import Settlement, Window
 from floodmark.run.edges import Edges
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease
@@ -29,7 +29,7 @@ def settle_lost_ranges(
         if is_cut_off and choice == "accept":
             amended: Window | None = _strictly_after(window)
         else:
-            amended = source.settled(window, choice)
+            amended = source.resolved(window, choice)
         if upstream in misread and choice == "accept":
             amended = (amended or window).taken_as_read(misread[upstream])
         elif amended is not None and window.as_read:

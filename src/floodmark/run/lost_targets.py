@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
 from floodmark.errors import SinkError
-from floodmark.model.state import PlannedBatch, SinkDone, State
-from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
-from floodmark.model.window import Window
+from floodmark.model import DEFAULT_OPTIONS, PlannedBatch, SinkDone, State, UpstreamOptions, Window
 
 MAX_PASSES = 20
 """More than this many changes of the pass mean a function that writes by chance."""

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from floodmark.deltalog import DeltaLog, Storage, absolute, is_delta_table
 from floodmark.errors import ConfigError, RunError
-from floodmark.model.file_marks import AnyMark
-from floodmark.model.receipt import marks_of
-from floodmark.model.state import PlannedBatch
-from floodmark.model.upstream import DEFAULT_OPTIONS, UpstreamOptions
-from floodmark.model.window import Window
+from floodmark.model import (
+    DEFAULT_OPTIONS,
+    AnyMark,
+    PlannedBatch,
+    UpstreamOptions,
+    Window,
+    marks_of,
+)
 from floodmark.run.engine import Engine
 from floodmark.run.lost_targets import first_run_windows
-from floodmark.sources.logs import rows_by_log
+from floodmark.sources.delta import rows_by_log
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursors import Readers
+    from floodmark.sources import Readers
     from floodmark.transforms import Step
 
 W = TypeVar("W", bound=Window)

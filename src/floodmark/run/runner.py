@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
-from floodmark.control import ControlStore
+from floodmark.control import ControlStore, PulseFactory
 from floodmark.control.events import Failed, Succeeded
-from floodmark.control.heartbeats import PulseFactory
 from floodmark.errors import MAX_TEXT, FencedError, FloodmarkError, RunError, SourceError
-from floodmark.model.arguments import fits
-from floodmark.model.clock import Clock
-from floodmark.model.ids import Ids
-from floodmark.model.results import (
+from floodmark.model import (
     ALREADY_APPLIED,
     NULL_COLUMNS,
     TIE_EXAMPLE,
     TIES,
+    Clock,
+    Ids,
     Metrics,
+    OnLostTarget,
     RunResult,
+    Settlement,
+    Window,
 )
-from floodmark.model.state import OnLostTarget
-from floodmark.model.state import Run as RunRecord
-from floodmark.model.window import Settlement, Window
+from floodmark.model import Run as RunRecord
+from floodmark.model.arguments import fits
 from floodmark.run.context import NodePipeline, Pass, Run
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.deferred import freeze_ends
@@ -48,10 +48,10 @@ from floodmark.run.reads import NameOf, Reads
 from floodmark.run.stages import Stages
 from floodmark.run.writes import Writes
 from floodmark.secrecy import masked
-from floodmark.sinks.named import NO_CATALOG, TargetNames
+from floodmark.sinks.delta import NO_CATALOG, TargetNames
 
 if TYPE_CHECKING:
-    from floodmark.sources.cursors import Readers
+    from floodmark.sources import Readers
 
 MAX_METRICS = 200
 

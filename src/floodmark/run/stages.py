@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from floodmark.model import Batch, Finalized, RunResult, WriteResult
+from floodmark.model import Run as RunRecord
 from floodmark.model.durations import shown as length
-from floodmark.model.receipt import WriteResult
-from floodmark.model.results import Batch, Finalized, RunResult
 from floodmark.model.shown import count, several
-from floodmark.model.state import Run as RunRecord
 from floodmark.observe import Tell, stage
 
 

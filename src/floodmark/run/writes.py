@@ -11,18 +11,21 @@ from floodmark import failpoints
 from floodmark.control.events import Amended, SinkWritten, TargetSettled
 from floodmark.deltalog import absolute, is_delta_table
 from floodmark.errors import RunError, SinkError
-from floodmark.model.copying import replace
-from floodmark.model.names import connection_of, is_catalog_name
-from floodmark.model.receipt import (
+from floodmark.model import (
+    DELTA,
+    OnLostTarget,
     Receipt,
+    SinkDone,
+    State,
+    Window,
     WriteResult,
+    WriteSpec,
     again_app_id,
     commit_metadata,
     forward_app_id,
 )
-from floodmark.model.state import OnLostTarget, SinkDone, State
-from floodmark.model.window import Window
-from floodmark.model.write import DELTA, WriteSpec
+from floodmark.model.copying import replace
+from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.run.databases import Databases
 from floodmark.run.engine import Engine
 from floodmark.run.landing import has_files
@@ -36,10 +39,9 @@ from floodmark.run.lost_targets import (
 )
 from floodmark.run.reads import Reads
 from floodmark.run.stages import Stages
-from floodmark.sinks import Sink
-from floodmark.sinks.again import refuse_harm
-from floodmark.sinks.named import TargetNames, last_write
-from floodmark.sources.counts import written_with_other_rows
+from floodmark.sinks import RecoverableSink, Sink, loss_of, refuse_harm
+from floodmark.sinks.delta import TargetNames, last_write
+from floodmark.sources import written_with_other_rows
 
 Notes = Mapping[str, str]
 """What a commit of floodmark's own tells beside its batch."""
@@ -153,7 +155,7 @@ class Writes:
         receipt, sink = self._found(spec, tuple(windows))
         if awaits_rebuild(self._sinks.get(receipt.app_id)) != self._reads.rebuilds:
             return
-        if self._on_lost_target is not None and sink.loss(receipt) is not None:
+        if self._on_lost_target is not None and loss_of(sink, receipt) is not None:
             return
         if sink.committed(receipt) is None:
             sink.check(make(), receipt)
@@ -183,16 +185,19 @@ class Writes:
         known = [sink.first_seq for app_id, sink in sinks.items() if app_id.startswith(ours)]
         return any(seq is None or seq < self._reads.batch.seq for seq in known)
 
-    def take_as_read(self, upstream: str, reason: str) -> None:
-        """Journal that the operator takes the rows of a table as they are read, for this batch."""
+    def take_as_read(self, upstream: str, planned: int, rows: int) -> None:
+        """Journal that the operator takes the rows of a table as they are read, for this batch.
+
+        `planned` and `rows` are those of the table beside its news: how many are news stays.
+        """
         pipeline, batch_id = self._reads.pipeline, self._reads.batch.batch_id
 
         def amended(state: State) -> Amended:
             run, batch = self._lease.run, state.batches[batch_id]
             lookups = batch.lookups_of(pipeline)
             window = lookups.get(upstream) or batch.window_for(pipeline, upstream)
-            window = window.with_rows_as_read(f"{window.reason}; {reason}")
-            return Amended(run.batch_id, run.pipeline, run.epoch, window)
+            taken = replace(window, rows=planned).taken_as_read(rows)
+            return Amended(run.batch_id, run.pipeline, run.epoch, replace(taken, rows=window.rows))
 
         self._lease.record(amended)
 
@@ -200,7 +205,7 @@ class Writes:
         """Whether an attempt of this batch has made a write; a target that is lost has none."""
         spec, _ = self._located(spec)
         receipt, sink = self._found(spec, self._reads.windows)
-        if self._on_lost_target is not None and sink.loss(receipt) is not None:
+        if self._on_lost_target is not None and loss_of(sink, receipt) is not None:
             return False
         return sink.committed(receipt) is not None
 
@@ -272,14 +277,16 @@ class Writes:
     def _place(self, spec: WriteSpec, windows: tuple[Window, ...]) -> tuple[Receipt, Sink]:
         """The receipt and the sink of a write; a lost target is settled first, if that was asked."""
         receipt, sink = self._found(spec, windows)
-        loss = sink.loss(receipt) if self._on_lost_target else None
-        if self._on_lost_target is None or loss is None:
+        if self._on_lost_target is None or not isinstance(sink, RecoverableSink):
+            return receipt, sink
+        loss = sink.loss(receipt)
+        if loss is None:
             return receipt, sink
         if self._on_lost_target == "rebuild":
             refuse_rebuild_again(self._reads.batch, spec.target)
             held = self._lease.ensure_held()
             refuse_partial_rebuild(held, self._reads.batch, self._reads.pipeline, spec.target)
-        done = sink.settled(self._on_lost_target, receipt, self._app_id(spec, next_one=True))
+        done = sink.resolved(self._on_lost_target, receipt, self._app_id(spec, next_one=True))
         done = replace(done, write_name=spec.name)
         run = self._lease.run
         body = TargetSettled(run.batch_id, run.pipeline, run.epoch, done, loss.title)

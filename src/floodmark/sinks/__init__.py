@@ -1,47 +1,29 @@
-"""The door of the sinks: rows and their receipt are committed together, or neither."""
+"""Sinks: rows and their receipt are committed together, or neither.
+
+A run writes through `Sink`; those that notice a loss are a `RecoverableSink`. Each kind of target has a
+folder whose `write` is its sink. `rules` is what every sink refuses, `changes` how rows with change
+columns become rows of a target.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from floodmark.sinks.changes import UPSERTS, deletes, upserts
+from floodmark.sinks.loss import target_loss
+from floodmark.sinks.origins import Origin, origins_of
+from floodmark.sinks.rerun import refuse_harm
+from floodmark.sinks.rules import Target
+from floodmark.sinks.sink import RecoverableSink, Sink, loss_of
 
-from floodmark.errors import SinkError
-from floodmark.model.receipt import Receipt, WriteResult
-from floodmark.model.state import OnLostTarget, SinkDone
-
-
-class Sink(Protocol):
-    """One target of one write. `Any` stands for the engine's frame."""
-
-    def committed(self, receipt: Receipt) -> WriteResult | None:
-        """The earlier result if the target already holds this receipt, else None.
-
-        Reads the target's log only. Raises SinkError if the target cannot be looked at: "I could
-        not look" is never "it is not there".
-        """
-
-    def check(self, frame: Any, receipt: Receipt) -> None:
-        """Raise what `write` would refuse by its rules, and write nothing.
-
-        Nothing is refused where the receipt is there already. What only the rows themselves show is
-        left to `write`.
-        """
-
-    def write(self, frame: Any, receipt: Receipt) -> WriteResult:
-        """Commit the rows of `frame` and `receipt` in one transaction.
-
-        Called twice with one receipt, the second call writes nothing and returns the first
-        result. If it raises before the commit, the target is unchanged.
-        """
-
-    def loss(self, receipt: Receipt) -> SinkError | None:
-        """Why the target lost rows of ours since our last write there; None if it did not.
-
-        Without a choice of the operator `committed` and `write` raise this very error.
-        """
-
-    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
-        """The lost target as it is found, for the journal: from then on it counts as ours.
-
-        Its `write_name` is for the caller to fill in. With "rebuild" the next write replaces all that it holds; with "accept" it goes on from
-        what is there. Raises FM-SINK-018 where that would double rows or remove those of others.
-        """
+__all__ = [
+    "UPSERTS",
+    "Origin",
+    "RecoverableSink",
+    "Sink",
+    "Target",
+    "deletes",
+    "loss_of",
+    "origins_of",
+    "refuse_harm",
+    "target_loss",
+    "upserts",
+]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from floodmark.model import CHANGE_COLUMNS, RESERVED_PREFIX, WriteSpec
 from floodmark.model.arguments import checks_call
-from floodmark.model.names import quoted
-from floodmark.model.write import CHANGE_COLUMNS
+from floodmark.model.names import matching, quoted
 from floodmark.sinks.origins import Origin
-from floodmark.sinks.rules import LOG_COLUMNS, RESERVED_PREFIX, data_columns
+from floodmark.sinks.rules import LOG_COLUMNS, data_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -80,6 +80,7 @@ def reduced(
     only_upserts: bool = False,
     keeps_first: bool = False,
     origins: Sequence[Origin] = (),
+    tells_equal_rows: bool = False,
 ) -> DataFrame:
     """One row per key, the last change, with DELETED, DELETED_AT, TIED and UPSTREAMS; one shuffle.
 
@@ -92,7 +93,8 @@ def reduced(
     With `only_upserts` a key keeps its last insert or post-image, as if no delete had been there;
     with `keeps_first` the row of its first version. `origins` tell whose each version is, where
     several upstreams are in the frame: equal sequence values of two of them are a tie too, and
-    without `sequence_by` every key that comes from two of them has UPSTREAMS.
+    without `sequence_by` every key that comes from two of them has UPSTREAMS. With
+    `tells_equal_rows` a key is TIED only if its rows differ.
     """
     from pyspark.sql import Window as Over
     from pyspark.sql import functions as fn
@@ -111,7 +113,9 @@ def reduced(
     claim = fn.struct(fn.lit(0).alias("same"), *sorted({*commit, *claims}))
     # lead() gives null behind the last row, and a struct of nulls where the claims are null.
     runner_up = fn.lead(claim).over(order)
-    rows = rows.withColumn(TIED, runner_up.isNotNull() & runner_up.eqNullSafe(claim))
+    is_same = runner_up.isNotNull() & runner_up.eqNullSafe(claim)
+    differs = fn.min(_HASH).over(by_key) != fn.max(_HASH).over(by_key)
+    rows = rows.withColumn(TIED, differs if tells_equal_rows else is_same)
     if is_by_version:
         version = fn.struct(fn.lit(0).alias("same"), *commit)
         rows = rows.withColumn(_IS_LAST, ~fn.lag(version).over(order).eqNullSafe(version))
@@ -230,3 +234,18 @@ def _columns(names: Sequence[str]) -> list[Column]:
     from pyspark.sql import functions as fn
 
     return [fn.col(quoted(name)) for name in names]
+
+
+def rows_to_write(frame: DataFrame, spec: WriteSpec) -> DataFrame:
+    """The rows of a write that is no merge."""
+    if spec.changes == "latest":
+        return latest(frame, spelled(spec.keys, frame.columns))
+    if spec.changes == "log":
+        return logged(frame)
+    return frame.select(*map(quoted, data_columns(frame.columns)))
+
+
+def spelled(names: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """The columns that these names mean, as the frame spells them."""
+    columns_or_none = [matching(name, columns) for name in names]
+    return [name for name in columns_or_none if name is not None]

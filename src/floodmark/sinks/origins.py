@@ -14,9 +14,8 @@ from itertools import pairwise
 
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import SourceError
-from floodmark.model.clock import epoch_micros
+from floodmark.model import Window, epoch_micros
 from floodmark.model.names import is_catalog_name
-from floodmark.model.window import Window
 
 EARLIEST, LATEST = -(2**62), 2**62
 """Bounds in microseconds, before and after every time that a row can carry."""
@@ -37,7 +36,7 @@ class Origin:
         return (self.low, self.high) != (EARLIEST, LATEST)
 
 
-def origins(windows: Iterable[Window], storage: Storage) -> tuple[Origin, ...]:
+def origins_of(windows: Iterable[Window], storage: Storage) -> tuple[Origin, ...]:
     """Whose each version is, where rows of several upstreams may be in one frame; else nothing.
 
     Two commits of one version and the same millisecond cannot be told apart and are left out, as are

@@ -16,34 +16,54 @@ from floodmark import failpoints
 from floodmark.deltalog import Storage
 from floodmark.engines.arrow_frames import UnfitColumnError, arrow_schema, record_batches
 from floodmark.errors import SinkError
+from floodmark.model import (
+    CHANGE_COLUMNS,
+    SOFT_DELETE_COLUMNS,
+    OnLostTarget,
+    Receipt,
+    SinkDone,
+    Window,
+    WriteResult,
+    WriteSpec,
+    batch_of,
+)
 from floodmark.model.names import matching
-from floodmark.model.receipt import Receipt, WriteResult, batch_of
-from floodmark.model.state import OnLostTarget, SinkDone
-from floodmark.model.window import Window
-from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
-from floodmark.postgres import (
+from floodmark.postgres import Connect, cursor_of, quoted, run
+from floodmark.postgres import merge as sql
+from floodmark.postgres.rows import (
+    EXACT_TYPES,
+    MAX_NAME_BYTES,
+    ColumnError,
+    Field,
+    MisfitError,
+    PgColumn,
+    copy_rows,
+    create,
+    definitions,
+    differences,
+    widen,
+)
+from floodmark.postgres.transactions import (
     LOCK_NOT_AVAILABLE,
     LOCK_SECONDS,
-    MAX_NAME_BYTES,
-    Connect,
-    cursor_of,
-    is_lost_connection,
+    MORE_MEMORY,
+    is_of_an_execution,
     is_refused_login,
+    lasting_commit,
     limit_locks,
     lock_holders,
-    quoted,
-    run,
     said,
+    settle,
     sqlstate,
+    wait_for_commit,
 )
-from floodmark.postgres.rows import MisfitError, PgColumn, copy_rows, created_type, wire_type
-from floodmark.sinks import postgres_merge as sql
 from floodmark.sinks import rules
-from floodmark.sinks.origins import Origin, origins
+from floodmark.sinks.faults import NOTHING_WRITTEN
+from floodmark.sinks.origins import Origin, origins_of
 from floodmark.sinks.postgres_target import (
-    PgTable,
     PostgresTarget,
     Stored,
+    TargetTable,
     add_receipt,
     create_receipts,
     has_rows,
@@ -52,17 +72,13 @@ from floodmark.sinks.postgres_target import (
     receipt_row,
 )
 from floodmark.sinks.rules import Target
-from floodmark.sinks.target import NOTHING_WRITTEN
 
 if TYPE_CHECKING:
     from floodmark.postgres import Connection, Cursor
 
 log = logging.getLogger("floodmark")
 
-READ_BACK_SECONDS = 60
-"""How long a commit whose answer was lost may still be under way on the server."""
-
-Fields = list[tuple[str, pa.DataType]]
+Fields = list[Field]
 
 _CHANGE_TYPES = (pa.string(), pa.int64(), pa.timestamp("us", "UTC"))
 _CHANGE_PG = (
@@ -118,12 +134,12 @@ class PostgresSink:
         return self._target.committed(receipt)
 
     def loss(self, receipt: Receipt) -> SinkError | None:
-        """See `Sink.loss`."""
+        """See `RecoverableSink.loss`."""
         return self._target.loss(receipt)
 
-    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
-        """See `Sink.settled`."""
-        return self._target.settled(choice, receipt, next_app_id)
+    def resolved(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+        """See `RecoverableSink.resolved`."""
+        return self._target.resolved(choice, receipt, next_app_id)
 
     def write(self, frame: Any, receipt: Receipt) -> WriteResult:
         """See `Sink.write`; the order of the steps is the guarantee.
@@ -205,7 +221,7 @@ class PostgresSink:
         except MisfitError as misfit:
             raise _unfit_value(self._spec, str(misfit)) from misfit
         except psycopg.Error as error:
-            if sqlstate(error)[:2] in _BAD_VALUES:
+            if sqlstate(error)[:2] in _BAD_VALUES or is_of_an_execution(error):
                 raise _unfit_value(self._spec, _place(error) + said(error)) from error
             if sqlstate(error)[:2] == _BAD_SQL and self._spec.mode == "replace_where":
                 raise rules.bad_condition(self._spec, said(error)) from error
@@ -224,7 +240,7 @@ class PostgresSink:
             log.debug("the holders of the locks of %s cannot be asked for", self._spec.target)
         return _locked(self._spec.target, self._lock_seconds, holders, error)
 
-    def _prepared(self, connection: Connection, cursor: Cursor) -> PgTable:
+    def _prepared(self, connection: Connection, cursor: Cursor) -> TargetTable:
         """The table as it is once every other writer is kept out."""
         limit_locks(cursor, self._lock_seconds)
         table = self._target.table(cursor)
@@ -236,8 +252,7 @@ class PostgresSink:
         # Rows that an asynchronous commit loses would take a receipt that the store knows of along.
         run(
             cursor,
-            "SELECT set_config('synchronous_commit', 'on', true)"
-            " WHERE current_setting('synchronous_commit') = 'off'",
+            f"SELECT {lasting_commit()}",
         )
         return self._target.table(cursor)
 
@@ -248,7 +263,9 @@ class PostgresSink:
             allowed = "plain values; arrays, maps and structs as text, by to_json"
             raise _misfit(self._spec, str(error), allowed) from error
 
-    def _admit(self, cursor: Cursor, table: PgTable, schema: pa.Schema, receipt: Receipt) -> Target:
+    def _admit(
+        self, cursor: Cursor, table: TargetTable, schema: pa.Schema, receipt: Receipt
+    ) -> Target:
         if self._spec.partition_by:
             raise _misfit(self._spec, "partition_by=", "a table of PostgreSQL that is partitioned")
         if self._spec.mode == "replace_where" and self._spec.changes == "latest":
@@ -261,19 +278,10 @@ class PostgresSink:
             self._check_types(table, [f for f in self._fields(schema) if f[0] not in added])
         return seen
 
-    def _check_types(self, table: PgTable, fields: Fields) -> None:
-        different = []
-        for name, kind in fields:
-            if matching(name, [column.name for column in table.columns]) is None:
-                different.append(f"{name}: not in the target")
-                continue
-            column = _column(table, name)
-            if wire_type(kind, column) is None:
-                different.append(f"{name}: {kind} in the rows, {column.shown} in the target")
+    def _check_types(self, table: TargetTable, fields: Fields) -> None:
+        different = differences(table, fields, "rows", "target")
         if different:
-            raise _misfit(
-                self._spec, "; ".join(different), "types that go into one another exactly"
-            )
+            raise _misfit(self._spec, "; ".join(different), EXACT_TYPES)
 
     def _data(self, schema: pa.Schema) -> list[str]:
         """The columns of the frame that are sent: to delete by key, keys and their order suffice."""
@@ -288,7 +296,7 @@ class PostgresSink:
         """The columns that the target has, by this write: those of the frame and those we add."""
         fields = [(name, schema.field(name).type) for name in self._data(schema)]
         if self._spec.mode == "merge" and self._spec.deletes == "soft":
-            fields += zip(rules.SOFT_DELETE_COLUMNS, (pa.bool_(), _CHANGE_TYPES[2]), strict=True)
+            fields += zip(SOFT_DELETE_COLUMNS, (pa.bool_(), _CHANGE_TYPES[2]), strict=True)
         elif self._spec.mode != "merge" and self._spec.changes == "log":
             fields += zip(rules.LOG_COLUMNS, _CHANGE_TYPES, strict=True)
         if self._spec.mode == "merge":
@@ -297,18 +305,16 @@ class PostgresSink:
 
     def _definitions(self, fields: Fields) -> list[str]:
         """New columns; raises FM-SINK-011 for what PostgreSQL cannot have."""
-        definitions = []
-        for name, kind in fields:
-            shown = created_type(kind)
-            if shown is None:
-                raise _misfit(self._spec, f"column {name} is of type {kind}", "plain values")
-            if not name or "\0" in name or len(name.encode()) > MAX_NAME_BYTES:
-                rule = f"names of 1 to {MAX_NAME_BYTES} bytes without NUL"
-                raise _misfit(self._spec, f"the column name {name[:100]!r}", rule)
-            definitions.append(f"{quoted(name)} {shown}")
-        return definitions
+        try:
+            return definitions(fields)
+        except ColumnError as error:
+            names = f"names of 1 to {MAX_NAME_BYTES} bytes without NUL"
+            allowed = names if error.is_name else "plain values"
+            raise _misfit(self._spec, str(error), allowed) from None
 
-    def _created(self, cursor: Cursor, table: PgTable, schema: pa.Schema, seen: Target) -> PgTable:
+    def _created(
+        self, cursor: Cursor, table: TargetTable, schema: pa.Schema, seen: Target
+    ) -> TargetTable:
         """The table, made or widened in the transaction of the rows."""
         added = rules.new_columns(self._spec, schema.names, seen)
         fields = [f for f in self._fields(schema) if table.oid is None or f[0] in added]
@@ -316,17 +322,16 @@ class PostgresSink:
         if not columns:
             return table
         if table.oid is None:
-            run(cursor, f"CREATE TABLE {table.quoted} ({', '.join(columns)})")
+            create(cursor, table, columns)
         else:
-            more = ", ".join(f"ADD COLUMN {column}" for column in columns)
-            run(cursor, f"ALTER TABLE {table.quoted} {more}")
+            widen(cursor, table, columns)
         return self._target.table(cursor)
 
     def _key_columns(self, schema: pa.Schema) -> str:
         keys = [matching(key, schema.names) or key for key in self._spec.keys]
         return ", ".join(map(quoted, keys))
 
-    def _store(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> Effects:
+    def _store(self, cursor: Cursor, table: TargetTable, frame: Any, schema: pa.Schema) -> Effects:
         if self._spec.mode == "replace_where":
             return self._replace(cursor, table, frame, schema)
         if rules.replaces(self._spec) or self._target.is_rebuilt:
@@ -340,7 +345,9 @@ class PostgresSink:
             written = self._append(cursor, table, frame, schema)
         return Effects(written, {"rows_inserted": str(written)})
 
-    def _replace(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> Effects:
+    def _replace(
+        self, cursor: Cursor, table: TargetTable, frame: Any, schema: pa.Schema
+    ) -> Effects:
         """Put the frame in the place of the rows of a condition, which it has to match itself."""
         condition = f"({self._spec.replace_where}\n)"
         run(cursor, f"CREATE TEMPORARY TABLE floodmark_stage (LIKE {table.quoted}) ON COMMIT DROP")
@@ -356,7 +363,7 @@ class PostgresSink:
     def _append(
         self,
         cursor: Cursor,
-        table: PgTable,
+        table: TargetTable,
         frame: Any,
         schema: pa.Schema,
         *,
@@ -370,7 +377,9 @@ class PostgresSink:
         place = into or table.quoted
         return copy_rows(cursor, place, columns, sources, record_batches(frame))
 
-    def _staged(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> sql.Merge:
+    def _staged(
+        self, cursor: Cursor, table: TargetTable, frame: Any, schema: pa.Schema
+    ) -> sql.Merge:
         """Copy the frame into the stage, and leave the last change of each key in WINNERS."""
         owners = self._owners(schema)
         merge = self._merge_of(table, schema, has_origins=bool(owners))
@@ -387,7 +396,7 @@ class PostgresSink:
             run(cursor, sql.CREATE_ORIGINS)
             fields = [[getattr(o, name) for o in owners] for name in sql.ORIGIN_FIELDS]
             run(cursor, sql.FILL_ORIGINS, fields)
-        run(cursor, sql.MORE_MEMORY)
+        run(cursor, MORE_MEMORY)
         run(cursor, sql.winners(merge, decides_ties=False))
         if self._ties(cursor, merge)["ties"] != "0":
             run(cursor, f"DROP TABLE {sql.WINNERS}")
@@ -399,10 +408,10 @@ class PostgresSink:
         """Whose each version is, as far as the columns of the frame can tell."""
         is_merge = self._spec.mode == "merge" and CHANGE_COLUMNS[1] in schema.names
         has_time = CHANGE_COLUMNS[2] in schema.names
-        owners = origins(self._windows, self._storage) if is_merge else ()
+        owners = origins_of(self._windows, self._storage) if is_merge else ()
         return [origin for origin in owners if has_time or not origin.needs_time]
 
-    def _merge_of(self, table: PgTable, schema: pa.Schema, *, has_origins: bool) -> sql.Merge:
+    def _merge_of(self, table: TargetTable, schema: pa.Schema, *, has_origins: bool) -> sql.Merge:
         spec = self._spec
         names = {name: _column(table, name).name for name in self._data(schema)}
         sequence = matching(spec.sequence_by, list(names)) if spec.sequence_by else None
@@ -416,13 +425,14 @@ class PostgresSink:
             only_upserts=rules.only_upserts(spec),
             keeps_first=rules.keeps_first(spec),
             has_origins=has_origins,
+            tells_equal_rows=rules.loses_order(spec, self._windows, schema.names),
             absent=tuple(self._absent(table, schema)),
             strategy=spec.strategy,
             created_at=_column(table, spec.created_at).name if spec.created_at else None,
             updated_at=_column(table, spec.updated_at).name if spec.updated_at else None,
         )
 
-    def _merge(self, cursor: Cursor, table: PgTable, frame: Any, schema: pa.Schema) -> Effects:
+    def _merge(self, cursor: Cursor, table: TargetTable, frame: Any, schema: pa.Schema) -> Effects:
         merge = self._staged(cursor, table, frame, schema)
         notes = self._ties(cursor, merge)
         null_keys = bool((run(cursor, sql.has_null_keys(merge)).fetchone() or (False,))[0])
@@ -440,36 +450,25 @@ class PostgresSink:
     def _ties(self, cursor: Cursor, merge: sql.Merge) -> dict[str, str]:
         """How many keys had two last changes, and one of them; raises FM-SINK-036."""
         found = run(cursor, sql.ties(merge)).fetchone() or (0, None, None, None)
-        return rules.tie_notes(self._spec, *found)
+        return rules.tie_notes(self._spec, *found, loses_order=merge.tells_equal_rows)
 
-    def _absent(self, table: PgTable, schema: pa.Schema) -> list[str]:
+    def _absent(self, table: TargetTable, schema: pa.Schema) -> list[str]:
         columns = [column.name for column in table.columns]
         return rules.absent_columns(self._spec, schema.names, columns)
 
     def _commit(self, connection: Connection, receipt: Receipt, stored: Stored) -> None:
         """COMMIT; returns only if the rows are there for good."""
-        import psycopg
-
-        try:
-            connection.commit()
-        except psycopg.Error as error:
-            if not is_lost_connection(error):
-                raise
-            if not self._is_there(receipt, stored, error):
-                raise
+        settle(connection, lambda error: self._is_there(receipt, stored, error))
 
     def _is_there(self, receipt: Receipt, stored: Stored, error: BaseException) -> bool:
-        """Whether our own commit happened although its answer was lost.
-
-        Under the lock of the table: the server may still be at work on that very commit.
-        """
+        """Whether our own commit happened although its answer was lost, under the lock of the table."""
         import psycopg
 
         try:
             connection = self._connect()
             try:
                 cursor = cursor_of(connection)
-                run(cursor, f"SET LOCAL lock_timeout = '{READ_BACK_SECONDS}s'")
+                wait_for_commit(cursor)
                 table = self._target.table(cursor)
                 lock(cursor, table)
                 found = receipt_row(cursor, self._target.table(cursor), receipt)
@@ -480,13 +479,12 @@ class PostgresSink:
         return found is not None and found.write_id == stored.write_id
 
 
-def _column(table: PgTable, name: str) -> PgColumn:
+def _column(table: TargetTable, name: str) -> PgColumn:
     """The column of the table that a name of the frame means; the rules have found one."""
-    by_name = {column.name: column for column in table.columns}
-    found = matching(name, list(by_name))
+    found = table.column(name)
     if found is None:
         raise KeyError(name)
-    return by_name[found]
+    return found
 
 
 def _known_changes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -9,31 +9,27 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from floodmark.errors import SinkError
-from floodmark.model.delta import VersionFacts
-from floodmark.model.receipt import Ledger, Receipt, WriteResult, batch_of
-from floodmark.model.sql_names import name_parts
-from floodmark.model.state import OnLostTarget, SinkDone
-from floodmark.postgres import (
-    Connect,
-    cursor_of,
-    is_refused_login,
-    limit_locks,
-    lock_holders,
-    quoted_table,
-    run,
-    said,
+from floodmark.model import (
+    Ledger,
+    OnLostTarget,
+    Receipt,
+    SinkDone,
+    VersionFacts,
+    WriteResult,
+    batch_of,
 )
-from floodmark.postgres.rows import PgColumn
-from floodmark.sinks import lost
+from floodmark.postgres import Connect, cursor_of, quoted_table, run
+from floodmark.postgres.rows import TABLE_NAMES, NoTableError, PgTable, look_up
+from floodmark.postgres.transactions import is_refused_login, limit_locks, lock_holders, said
+from floodmark.sinks import loss as lost
+from floodmark.sinks.faults import NOTHING_WRITTEN, holds_later, holds_other
 from floodmark.sinks.rules import Target
-from floodmark.sinks.target import NOTHING_WRITTEN, holds_later, holds_other
 
 if TYPE_CHECKING:
     from floodmark.postgres import Cursor
@@ -41,9 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("floodmark")
 
 RECEIPTS = "floodmark_receipts"
-_TABLE_KINDS = {"r": "table", "p": "partitioned table"}
-_NUMERIC_HEADER = 4
-_CONNECTION = re.compile(r"^[A-Za-z0-9_.\-]+:")
 
 _RECEIPTS_DDL = """CREATE TABLE IF NOT EXISTS {receipts} (
   app_id text NOT NULL, seq bigint NOT NULL, table_oid bigint NOT NULL, table_name text NOT NULL,
@@ -51,11 +44,6 @@ _RECEIPTS_DDL = """CREATE TABLE IF NOT EXISTS {receipts} (
   metrics text NOT NULL, user_metadata text NOT NULL, write_id text NOT NULL,
   committed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (table_oid, app_id, seq))"""
-
-_COLUMNS = """SELECT a.attname, t.typname, format_type(a.atttypid, a.atttypmod), a.atttypmod,
-  a.attnotnull, t.typtype = 'd' FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-  WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
-  AND a.attidentity <> 'a' ORDER BY a.attnum"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +60,11 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class PgTable:
-    """The target as one look at the catalog shows it; `oid` is None where there is no table."""
+class TargetTable(PgTable):
+    """The target, and whether there are receipts beside it."""
 
-    schema: str
-    name: str
-    oid: int | None
-    columns: tuple[PgColumn, ...]
     has_receipts: bool
     """Whether the schema has the table of receipts."""
-
-    @property
-    def quoted(self) -> str:
-        return quoted_table(self.schema, self.name)
 
     @property
     def receipts(self) -> str:
@@ -93,6 +73,7 @@ class PgTable:
 
     @property
     def table_id(self) -> str:
+        """By which the table is known again."""
         return f"oid:{self.oid}"
 
 
@@ -132,7 +113,9 @@ class PostgresTarget:
         with self.looking() as cursor:
             return self.committed_in(cursor, self.table(cursor), receipt)
 
-    def committed_in(self, cursor: Cursor, table: PgTable, receipt: Receipt) -> WriteResult | None:
+    def committed_in(
+        self, cursor: Cursor, table: TargetTable, receipt: Receipt
+    ) -> WriteResult | None:
         """The same inside a transaction."""
         self._refuse_lost(cursor, table, receipt)
         stored = newest(cursor, table, receipt.app_id)
@@ -148,7 +131,7 @@ class PostgresTarget:
             self._refuse_emptied(cursor, table, -1, receipt)
         return self.result(table, ours, already_applied=True)
 
-    def result(self, table: PgTable, stored: Stored, *, already_applied: bool) -> WriteResult:
+    def result(self, table: TargetTable, stored: Stored, *, already_applied: bool) -> WriteResult:
         """What a row of the receipts says of its write."""
         return WriteResult(
             target=self.target,
@@ -159,7 +142,7 @@ class PostgresTarget:
             metrics=stored.metrics,
         )
 
-    def seen(self, cursor: Cursor, table: PgTable, receipt: Receipt) -> Target:
+    def seen(self, cursor: Cursor, table: TargetTable, receipt: Receipt) -> Target:
         """What the rules need to know; raises what `loss` gives."""
         self._refuse_lost(cursor, table, receipt)
         if table.oid is None:
@@ -185,7 +168,7 @@ class PostgresTarget:
         with self.looking() as cursor:
             return self._loss(cursor, self.table(cursor), receipt)
 
-    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+    def resolved(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
         """See `Sink.settled`."""
         known = self.previous
         if known is None:
@@ -234,42 +217,22 @@ class PostgresTarget:
             )
             return Ledger(table.table_id, tuple(map(_as_commit, rows)))
 
-    def table(self, cursor: Cursor) -> PgTable:
+    def table(self, cursor: Cursor) -> TargetTable:
         """One look at the catalog; raises FM-SINK-005 for a name or a thing that is no table."""
-        schema, name = self._name(cursor)
-        row = run(
-            cursor,
-            "SELECT c.oid::bigint, c.relkind::text FROM pg_class c"
-            " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2",
-            (schema, name),
-        ).fetchone()
-        if row is not None and row[1] not in _TABLE_KINDS:
-            raise self._no_table(f"a relation of kind {row[1]!r}")
-        oid = None if row is None else int(row[0])
-        columns = tuple(map(_column, run(cursor, _COLUMNS, (oid,)))) if oid is not None else ()
-        there = run(cursor, "SELECT to_regclass($1) IS NOT NULL", (quoted_table(schema, RECEIPTS),))
-        return PgTable(schema, name, oid, columns, bool(_one(there)))
-
-    def _name(self, cursor: Cursor) -> tuple[str, str]:
-        text = _CONNECTION.sub("", self.target)
         try:
-            parts = name_parts("postgres", text)
-        except ValueError as error:
+            table = look_up(cursor, self.target)
+        except NoTableError as error:
             raise self._no_table(str(error)) from None
-        if len(parts) > 2:
-            raise self._no_table(f"{len(parts)} parts; the connection names the database")
-        if any(len(part.encode()) > 63 for part in parts):
-            raise self._no_table("a name longer than 63 bytes, which PostgreSQL cuts off")
-        if len(parts) == 2:
-            return parts[0], parts[1]
-        return str(_one(run(cursor, "SELECT coalesce(current_schema(), 'public')"))), parts[0]
+        receipts = quoted_table(table.schema, RECEIPTS)
+        there = run(cursor, "SELECT to_regclass($1) IS NOT NULL", (receipts,))
+        return TargetTable(table.schema, table.name, table.oid, table.columns, bool(_one(there)))
 
-    def _refuse_lost(self, cursor: Cursor, table: PgTable, receipt: Receipt) -> None:
+    def _refuse_lost(self, cursor: Cursor, table: TargetTable, receipt: Receipt) -> None:
         problem = self._loss(cursor, table, receipt)
         if problem is not None:
             raise problem
 
-    def _loss(self, cursor: Cursor, table: PgTable, receipt: Receipt) -> SinkError | None:
+    def _loss(self, cursor: Cursor, table: TargetTable, receipt: Receipt) -> SinkError | None:
         known = self.previous
         if known is None or (known.settled and not known.table_id):
             return None
@@ -284,7 +247,7 @@ class PostgresTarget:
             return lost.forgotten(known, stored.seq if stored else None, None, receipt)
         return self._copied(cursor, table, receipt)
 
-    def _copied(self, cursor: Cursor, table: PgTable, receipt: Receipt) -> SinkError | None:
+    def _copied(self, cursor: Cursor, table: TargetTable, receipt: Receipt) -> SinkError | None:
         """A copy of the database that went its own way: our last receipt names another batch."""
         known = self.previous
         if known is None or known.seq is None or known.settled:
@@ -304,12 +267,12 @@ class PostgresTarget:
         )
 
     def _refuse_emptied(
-        self, cursor: Cursor, table: PgTable, after_version: int, receipt: Receipt
+        self, cursor: Cursor, table: TargetTable, after_version: int, receipt: Receipt
     ) -> None:
         if self._is_emptied(cursor, table, after_version):
             raise _emptied(self.target, receipt)
 
-    def _is_emptied(self, cursor: Cursor, table: PgTable, after_version: int) -> bool:
+    def _is_emptied(self, cursor: Cursor, table: TargetTable, after_version: int) -> bool:
         """Whether the last write of ours left rows and none is there any more.
 
         One statement, so that a write in between cannot make it look so.
@@ -334,7 +297,9 @@ class PostgresTarget:
         found = f"batch {last.batch_id} is unknown to this control store"
         raise holds_other(f"{self.target} version {last.version}", found)
 
-    def _refuse_foreign_receipts(self, cursor: Cursor, table: PgTable, receipt: Receipt) -> None:
+    def _refuse_foreign_receipts(
+        self, cursor: Cursor, table: TargetTable, receipt: Receipt
+    ) -> None:
         """Receipts of this write for another table of this name: which one has the rows?"""
         if not table.has_receipts or self.previous is not None:
             return
@@ -349,7 +314,7 @@ class PostgresTarget:
         if foreign is not None:
             raise _restored(self.target, table, int(foreign), receipt)
 
-    def _holds_ours(self, cursor: Cursor, table: PgTable, receipt: Receipt) -> bool:
+    def _holds_ours(self, cursor: Cursor, table: TargetTable, receipt: Receipt) -> bool:
         store = "/".join(receipt.app_id.split("/")[:2]) + "/"
         return any(
             app_id.startswith("floodmark/")
@@ -357,7 +322,7 @@ class PostgresTarget:
             for app_id, seq in writers(cursor, table).items()
         )
 
-    def _refuse_shared(self, cursor: Cursor, table: PgTable, app_id: str) -> None:
+    def _refuse_shared(self, cursor: Cursor, table: TargetTable, app_id: str) -> None:
         ours = app_id.rpartition("/")[0] + "/"
         others = sorted(a for a in writers(cursor, table) if not a.startswith(ours))
         if others:
@@ -368,7 +333,7 @@ class PostgresTarget:
                 "drop the table and rebuild each of its pipelines; or --on-lost-target accept",
             )
 
-    def _still_holds(self, cursor: Cursor, table: PgTable, receipt: Receipt) -> bool:
+    def _still_holds(self, cursor: Cursor, table: TargetTable, receipt: Receipt) -> bool:
         ours = receipt_row(cursor, table, receipt)
         is_same = ours is not None and ours.batch_id == batch_of(receipt.user_metadata)
         return is_same and not self._is_emptied(cursor, table, -1)
@@ -379,19 +344,19 @@ class PostgresTarget:
             "the target is not the name of a table",
             where=self.target,
             found=found,
-            allowed='table, schema.table, or "Quoted".names as in SQL',
+            allowed=TABLE_NAMES,
             state=NOTHING_WRITTEN,
             next="correct the target, then: floodmark retry BATCH",
         )
 
 
-def create_receipts(cursor: Cursor, table: PgTable) -> None:
+def create_receipts(cursor: Cursor, table: TargetTable) -> None:
     """The table of receipts, if the schema has none; callers that come together take turns."""
     run(cursor, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (table.receipts,))
     run(cursor, _RECEIPTS_DDL.format(receipts=table.receipts))
 
 
-def lock(cursor: Cursor, table: PgTable) -> None:
+def lock(cursor: Cursor, table: TargetTable) -> None:
     """Keep every other writer of this table out until the transaction ends.
 
     Somebody who has to wait is told for whom. The wait is limited by `limit_locks`.
@@ -405,12 +370,12 @@ def lock(cursor: Cursor, table: PgTable) -> None:
     run(cursor, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (name,))
 
 
-def lock_name(table: PgTable) -> str:
+def lock_name(table: TargetTable) -> str:
     """By which the writers of a table know its lock."""
     return f"floodmark {table.quoted}"
 
 
-def add_receipt(cursor: Cursor, table: PgTable, receipt: Receipt, stored: Stored) -> None:
+def add_receipt(cursor: Cursor, table: TargetTable, receipt: Receipt, stored: Stored) -> None:
     """The receipt of the rows that this transaction wrote."""
     run(
         cursor,
@@ -433,17 +398,17 @@ def add_receipt(cursor: Cursor, table: PgTable, receipt: Receipt, stored: Stored
     )
 
 
-def newest(cursor: Cursor, table: PgTable, app_id: str) -> Stored | None:
+def newest(cursor: Cursor, table: TargetTable, app_id: str) -> Stored | None:
     """The receipt with the highest number of an app id."""
     return _stored(cursor, table, "app_id = $2 ORDER BY seq DESC LIMIT 1", app_id)
 
 
-def receipt_row(cursor: Cursor, table: PgTable, receipt: Receipt) -> Stored | None:
+def receipt_row(cursor: Cursor, table: TargetTable, receipt: Receipt) -> Stored | None:
     """The very receipt."""
     return _stored(cursor, table, "app_id = $2 AND seq = $3", receipt.app_id, receipt.seq)
 
 
-def writers(cursor: Cursor, table: PgTable) -> dict[str, int]:
+def writers(cursor: Cursor, table: TargetTable) -> dict[str, int]:
     """Every app id that wrote here, with its highest number."""
     if table.oid is None or not table.has_receipts:
         return {}
@@ -451,7 +416,7 @@ def writers(cursor: Cursor, table: PgTable) -> dict[str, int]:
     return {str(app): int(seq) for app, seq in run(cursor, statement, (table.oid,))}
 
 
-def latest_version(cursor: Cursor, table: PgTable) -> int:
+def latest_version(cursor: Cursor, table: TargetTable) -> int:
     """How many writes of ours the table had, less one; -1 where it had none."""
     if table.oid is None or not table.has_receipts:
         return -1
@@ -459,11 +424,11 @@ def latest_version(cursor: Cursor, table: PgTable) -> int:
     return int(_one(run(cursor, statement, (table.oid,))))
 
 
-def has_rows(cursor: Cursor, table: PgTable) -> bool:
+def has_rows(cursor: Cursor, table: TargetTable) -> bool:
     return bool(_one(run(cursor, f"SELECT EXISTS (SELECT 1 FROM {table.quoted})")))
 
 
-def _stored(cursor: Cursor, table: PgTable, condition: str, *values: Any) -> Stored | None:
+def _stored(cursor: Cursor, table: TargetTable, condition: str, *values: Any) -> Stored | None:
     if table.oid is None or not table.has_receipts:
         return None
     row = run(
@@ -481,18 +446,6 @@ def _stored(cursor: Cursor, table: PgTable, condition: str, *values: Any) -> Sto
 def _is_recorded(known: SinkDone, stored: Stored) -> bool:
     """Whether a receipt is the one that the control store recorded; older stores have no batch."""
     return known.version == stored.version and known.batch_id in (None, stored.batch_id)
-
-
-def _column(row: tuple[Any, ...]) -> PgColumn:
-    name, kind, shown, modifier, is_required, is_domain = row
-    length = precision = scale = None
-    if kind in ("varchar", "bpchar") and modifier > 0:
-        length = modifier - _NUMERIC_HEADER
-    if kind == "numeric" and modifier > 0:
-        packed = modifier - _NUMERIC_HEADER
-        precision, scale = packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
-    kind = f"domain {kind}" if is_domain else kind
-    return PgColumn(name, kind, shown, length, precision, scale, is_required)
 
 
 def _as_commit(row: tuple[Any, ...]) -> VersionFacts:
@@ -527,7 +480,7 @@ def _unseen(target: str, found: str, *, is_passing: bool = True) -> SinkError:
     )
 
 
-def _not_the_table(known: SinkDone, table: PgTable, receipt: Receipt) -> SinkError:
+def _not_the_table(known: SinkDone, table: TargetTable, receipt: Receipt) -> SinkError:
     return SinkError(
         "FM-SINK-007",
         "the target is not the table that was written before",
@@ -551,7 +504,7 @@ def _emptied(target: str, receipt: Receipt) -> SinkError:
     )
 
 
-def _restored(target: str, table: PgTable, foreign: int, receipt: Receipt) -> SinkError:
+def _restored(target: str, table: TargetTable, foreign: int, receipt: Receipt) -> SinkError:
     condition = f"WHERE table_name = '{table.name}' AND app_id = '{receipt.app_id}'"
     return SinkError(
         "FM-SINK-007",

@@ -9,11 +9,18 @@ import difflib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 
 from floodmark.errors import SinkError
+from floodmark.model import (
+    CHANGE_COLUMNS,
+    DELTA,
+    RESERVED_PREFIX,
+    SOFT_DELETE_COLUMNS,
+    Window,
+    WriteSpec,
+)
 from floodmark.model.names import matching, quoted
-from floodmark.model.window import Window
-from floodmark.model.write import CHANGE_COLUMNS, DELTA, WriteSpec
 from floodmark.model.write_rules import (
     NOT_WRITTEN,
     REPLACING,
@@ -28,11 +35,8 @@ from floodmark.model.write_words import option
 
 log = logging.getLogger("floodmark")
 
-SOFT_DELETE_COLUMNS = ("is_deleted", "deleted_at")
-"""Columns that `deletes="soft"` adds to the target: a boolean and a timestamp."""
 LOG_COLUMNS = ("change_type", "change_version", "change_ts")
 """Columns that `changes="log"` adds to the target, for the three change columns."""
-RESERVED_PREFIX = "__floodmark_"
 
 _CHANGE_TYPE, _COMMIT_VERSION, _ = CHANGE_COLUMNS
 _RETENTION = "delta.setTransactionRetentionDuration"
@@ -233,18 +237,46 @@ def keeps_first(spec: WriteSpec) -> bool:
     return spec.mode == "merge" and spec.strategy == "append_only"
 
 
+def loses_order(spec: WriteSpec, windows: Sequence[Window], columns: Sequence[str]) -> bool:
+    """Whether a merge gets rows of several versions, or upstreams, and nothing that orders them.
+
+    A step has left their versions out. Which row of a key came last would be chance, and another one
+    wherever the changes are cut into batches.
+    """
+    if spec.mode != "merge" or spec.strategy == "delete_match" or spec.sequence_by is not None:
+        return False
+    fresh = [window for window in windows if window.has_news]
+    versions = chain.from_iterable(window.row_versions() for window in fresh)
+    return CHANGE_COLUMNS[1] not in columns and len(list(islice(versions, 2))) > 1
+
+
 def tie_notes(
     spec: WriteSpec,
     ties: int,
     example: str | None,
     mixed: str | None,
     upstreams: Sequence[str] | None,
+    *,
+    loses_order: bool = False,
 ) -> dict[str, str]:
     """What a merge says of keys with two last changes, for its metrics.
 
     `mixed` is a key that comes from two `upstreams` with nothing between its rows that decides:
-    without `sequence_by` that is refused (FM-SINK-036), before anything is written.
+    without `sequence_by` that is refused (FM-SINK-036), before anything is written. So is a tie
+    where `loses_order` holds; rows that are equal in everything are none then.
     """
+    if loses_order and ties:
+        raise SinkError(
+            "FM-SINK-036",
+            "one key comes from several versions, and nothing says which of its rows is the newest",
+            where=write_name(spec),
+            found=f"{_example(spec, str(example))}; the rows have lost their {CHANGE_COLUMNS[1]} in a"
+            " step",
+            allowed=f"{option(spec, 'sequence_by')}, a column that grows with every change; or steps"
+            f" that keep {', '.join(CHANGE_COLUMNS)}: a select may name them",
+            state=NOT_WRITTEN,
+            next=_CHANGE_AND_RETRY,
+        )
     if mixed is not None and spec.sequence_by is None:
         raise SinkError(
             "FM-SINK-036",

@@ -1,57 +1,47 @@
-"""The door of the sources: what is new, and exactly that."""
+"""Sources: what is new in an upstream, and exactly that.
+
+The flow reads through `Source`. Each kind of upstream has a folder with the same file names, as far as
+it has the part: `probe` finds what is new without Spark, `read` gives frozen windows as frames, `cursor`
+says how the kind is read by a cursor column. `kinds` lists the folders.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from floodmark.sources.faults import schema_moved
+from floodmark.sources.frames import with_change_columns
+from floodmark.sources.kinds import Sources
+from floodmark.sources.row_counts import RowCount, other_rows, rows_in, written_with_other_rows
+from floodmark.sources.scratch import Scratch
+from floodmark.sources.source import (
+    KindSource,
+    Looker,
+    LookSpec,
+    Reader,
+    Readers,
+    Resolver,
+    Source,
+    SparkAccess,
+    first_of,
+    reader_of,
+)
 
-from floodmark.model.delta import TableFacts
-from floodmark.model.plan import TimeFacts
-from floodmark.model.window import Settlement, Window
-
-W = TypeVar("W", bound=Window)
-
-
-class KindSource(Protocol[W]):
-    """Reads frozen windows of one kind.
-
-    `Any` stands for the engine's frame: a Spark DataFrame, or an Arrow table without Spark.
-    """
-
-    def check(self, window: W) -> TableFacts:
-        """Prove from the log that the window can be read exactly, before anything is read.
-
-        Raises SourceError (FM-SOURCE-*) if the table is another one, part of the range is gone,
-        the feed does not cover it or the schema moved; the run then fails and writes nothing.
-        """
-
-    def settled(self, window: W, choice: Settlement) -> W | None:
-        """The same range read in another way, if it is lost as it was planned; None if it is not.
-
-        Asks for every data file. snapshot: the whole table at the window's end, FM-SOURCE-010 if
-        that is gone too. accept: what is left at the end of the range, which may be nothing.
-        """
-
-    def read(self, window: W) -> Any:
-        """The rows of the window with the three change columns; empty, with schema, for a NOOP."""
-
-    def table(self, window: W, at_version: int) -> Any:
-        """The whole upstream as of `at_version`, without change columns; -1 gives it empty."""
-
-
-class KindQuerySource(KindSource[W], Protocol[W]):
-    """Reads upstreams without versions, and finds out itself what is new in them."""
-
-    def look(self, window: W, now: datetime, settle_seconds: float | None) -> TimeFacts:
-        """What is new after the start of a window, as far as it is settled; see `TimeFacts`.
-
-        Raises FM-SOURCE-007 if the column is not there or not of the type of its marks.
-        """
-
-
-class Source(KindSource[Window], Protocol):
-    """Reads frozen windows of all kinds: each goes to the source of its own."""
-
-
-class QuerySource(KindQuerySource[Window], Protocol):
-    """The same, and looks for what is new where there are no versions."""
+__all__ = [
+    "KindSource",
+    "LookSpec",
+    "Looker",
+    "Reader",
+    "Readers",
+    "Resolver",
+    "RowCount",
+    "Scratch",
+    "Source",
+    "Sources",
+    "SparkAccess",
+    "first_of",
+    "other_rows",
+    "reader_of",
+    "rows_in",
+    "schema_moved",
+    "with_change_columns",
+    "written_with_other_rows",
+]

@@ -1,89 +1,105 @@
-"""One source for all kinds of windows: each goes to the source of its kind."""
+"""The kinds of sources: which folder reads which windows, and one source over all of them.
+
+A new kind is a folder beside this file, whose `read.py` has a function `source`, and a line in
+`_FOLDERS`.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from typing import Any
 
-from floodmark.errors import SourceError
-from floodmark.model.delta import TableFacts
-from floodmark.model.plan import TimeFacts
-from floodmark.model.window import (
+from floodmark.model import (
     AnswerWindow,
     CursorWindow,
     FilesWindow,
     Settlement,
+    TableFacts,
+    TimeFacts,
     TimeWindow,
     VersionWindow,
     Window,
 )
-from floodmark.sources import KindQuerySource, KindSource
+from floodmark.sources.faults import not_frozen
+from floodmark.sources.source import (
+    KindSource,
+    Looker,
+    LookSpec,
+    Readers,
+    Resolver,
+    SparkAccess,
+    reader_of,
+)
+
+_FOLDERS: Mapping[type[Window], str] = {
+    VersionWindow: "delta",
+    TimeWindow: "time",
+    CursorWindow: "cursor",
+    FilesWindow: "files",
+    AnswerWindow: "http",
+}
+
+Make = Callable[[], Any]
+"""Makes the source of a kind."""
 
 
-class SourceOfAllKinds:
-    """Reads each window by the source of its kind."""
+class Sources:
+    """Reads each window by the source of its kind. See `Source`."""
 
     def __init__(
-        self,
-        versions: KindSource[VersionWindow],
-        times: KindQuerySource[TimeWindow],
-        cursors: KindQuerySource[CursorWindow] | None = None,
-        files: KindQuerySource[FilesWindow] | None = None,
-        answers: KindQuerySource[AnswerWindow] | None = None,
+        self, makes: Mapping[type[Window], Make], readers: Readers | None = None, spark: Any = None
     ) -> None:
-        self._sources: dict[type[Window], Any] = {
-            VersionWindow: versions,
-            TimeWindow: times,
-            CursorWindow: cursors,
-            FilesWindow: files,
-            AnswerWindow: answers,
-        }
+        self._makes = makes
+        self._readers = readers or {}
+        self._spark = spark
+        self._sources: dict[type[Window], KindSource[Any]] = {}
+
+    @classmethod
+    def on_spark(cls, access: SparkAccess) -> Sources:
+        """The sources of all kinds through a Spark session."""
+        makes = {kind: partial(_loaded, folder, access) for kind, folder in _FOLDERS.items()}
+        return cls(makes, access.readers, access.spark)
 
     def check(self, window: Window) -> TableFacts:
-        """See `Source.check`; raises FM-SOURCE-011 for a window whose end is not frozen."""
-        if window.deferred:
-            raise not_frozen(window)
-        facts: TableFacts = self._of(window).check(window)
-        return facts
+        """See `KindSource.check`; raises FM-SOURCE-011 for a window whose end is not frozen."""
+        return self._of_frozen(window).check(window)
 
-    def settled(self, window: Window, choice: Settlement) -> Window | None:
-        """See `Source.settled`."""
-        amended: Window | None = self._of(window).settled(window, choice)
-        return amended
+    def resolved(self, window: Window, choice: Settlement) -> Window | None:
+        """See `Resolver.resolved`."""
+        source = self._of(window)
+        return source.resolved(window, choice) if isinstance(source, Resolver) else None
 
     def read(self, window: Window) -> Any:
-        """See `Source.read`."""
-        if window.deferred:
-            raise not_frozen(window)
-        return self._of(window).read(window)
+        """See `KindSource.read`; raises FM-SOURCE-011 as `check` does."""
+        return self._of_frozen(window).read(window)
 
     def table(self, window: Window, at_version: int) -> Any:
-        """See `Source.table`."""
+        """See `KindSource.table`; raises FM-SOURCE-011 as `check` does."""
+        return self._of_frozen(window).table(window, at_version)
+
+    def look(self, window: Window, spec: LookSpec) -> TimeFacts | None:
+        """See `Looker.look`; the session of these sources is asked where `spec` has none."""
+        source = self._of(window)
+        looker = source if isinstance(source, Looker) else reader_of(self._readers, window.upstream)
+        return looker.look(window, replace(spec, spark=spec.spark or self._spark))
+
+    def _of_frozen(self, window: Window) -> KindSource[Any]:
         if window.deferred:
             raise not_frozen(window)
-        return self._of(window).table(window, at_version)
+        return self._of(window)
 
-    def look(self, window: Window, now: datetime, settle_seconds: float | None) -> TimeFacts:
-        """See `QuerySource.look`."""
-        facts: TimeFacts = self._of(window).look(window, now, settle_seconds)
-        return facts
-
-    def _of(self, window: Window) -> Any:
-        source = self._sources.get(type(window))
-        if source is None:
-            raise ValueError(f"nothing here reads {window.upstream}")
-        return source
+    def _of(self, window: Window) -> KindSource[Any]:
+        kind = type(window)
+        if kind not in self._sources:
+            if kind not in self._makes:
+                raise ValueError(f"nothing here reads {window.upstream}")
+            self._sources[kind] = self._makes[kind]()
+        return self._sources[kind]
 
 
-def not_frozen(window: Window) -> SourceError:
-    """The error for whoever would read a window before its end is fixed."""
-    return SourceError(
-        "FM-SOURCE-011",
-        "the end of a window is not frozen yet",
-        where=window.upstream,
-        found=window.reason,
-        allowed="a window whose end the first run of its batch has frozen",
-        state="nothing was read",
-        next="floodmark run; for a pipeline that runs elsewhere record RUNNING first, then ask for"
-        " its inputs",
-    )
+def _loaded(folder: str, access: SparkAccess) -> Any:
+    """The source of a folder, which is imported when its first window comes."""
+    return import_module(f"floodmark.sources.{folder}.read").source(access)

@@ -11,13 +11,13 @@ from floodmark.config.stream import checked_starting_offsets
 from floodmark.errors import ConfigError
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.access import Access
-from floodmark.streaming.batches import ClaimFacts
-from floodmark.streaming.checkpoint import read_checkpoint
-from floodmark.streaming.holding import facts_of
+from floodmark.streaming.ledger.batches import ClaimFacts
+from floodmark.streaming.ledger.tables import RESET
 from floodmark.streaming.parts import ledger_of, source_of
+from floodmark.streaming.position.checkpoint import read_checkpoint
+from floodmark.streaming.position.decisions import adopted, refuse_state_loss
 from floodmark.streaming.query import active_folder, location_of
-from floodmark.streaming.startup import adopted, refuse_state_loss
-from floodmark.streaming.tables import RESET
+from floodmark.streaming.running.holder import facts_of
 
 
 def moved_to(access: Access, to: str) -> tuple[Offsets | None, Offsets]:

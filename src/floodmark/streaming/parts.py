@@ -12,30 +12,31 @@ from floodmark.config.project import ConnectionModel
 from floodmark.config.stream import Credentials, StreamPipeline
 from floodmark.deltalog import Storage, absolute
 from floodmark.errors import ConfigError
-from floodmark.model.write import WriteMode as DeltaMode
-from floodmark.model.write import WriteSpec
+from floodmark.model import WriteMode as DeltaMode
+from floodmark.model import WriteSpec
 from floodmark.postgres import quoted_table
 from floodmark.streaming.access import Access, table_of
-from floodmark.streaming.delta_ledger import DeltaLedger
-from floodmark.streaming.delta_outbox import DeltaOutbox
-from floodmark.streaming.late import late_rule
-from floodmark.streaming.ledger import PostgresLedger
-from floodmark.streaming.load import PostgresLoad
-from floodmark.streaming.outbox import AnyOutbox, Outbox, Producer, Relay
+from floodmark.streaming.ledger.delta import DeltaLedger
+from floodmark.streaming.ledger.postgres import PostgresLedger
+from floodmark.streaming.ledger.protocol import StreamLedger
+from floodmark.streaming.ledger.tables import TABLES, WriteMode, grants, written_query
+from floodmark.streaming.load.postgres import PostgresWriter
+from floodmark.streaming.load.rows import PostgresLoad
+from floodmark.streaming.load.staging import Staging
+from floodmark.streaming.load.target import TargetSpec
+from floodmark.streaming.outbox.delta import DeltaOutbox
+from floodmark.streaming.outbox.relay import AnyOutbox, Outbox, Producer, Relay
+from floodmark.streaming.position.source import KafkaSource
 from floodmark.streaming.query import StreamQuery
-from floodmark.streaming.runner import Runner, StreamRunner
-from floodmark.streaming.runner_notes import RunnerNotes
-from floodmark.streaming.source import KafkaSource
-from floodmark.streaming.staging import Staging
-from floodmark.streaming.stream_ledger import StreamLedger
-from floodmark.streaming.tables import TABLES, WriteMode, grants, written_query
-from floodmark.streaming.target import TargetSpec
-from floodmark.streaming.watching import Nobody, StreamWatcher
-from floodmark.streaming.writing import PostgresWriter
+from floodmark.streaming.records.late import late_rule
+from floodmark.streaming.runner import Runner
+from floodmark.streaming.running.notes import RunnerNotes
+from floodmark.streaming.running.watching import Nobody, StreamWatcher
+from floodmark.streaming.story import StreamRunner
 
 if TYPE_CHECKING:
-    from floodmark.streaming.delta_writing import DeltaWriter
-    from floodmark.streaming.refused import Originals
+    from floodmark.streaming.load.delta import DeltaWriter
+    from floodmark.streaming.load.refused import Originals
 
 Position = tuple[str, int, int]
 Bytes = tuple[bytes | None, bytes | None]
@@ -209,7 +210,7 @@ def _postgres_writer(access: Access) -> PostgresWriter:
 
 
 def _delta_writer(access: Access) -> DeltaWriter:
-    from floodmark.streaming.delta_writing import DeltaWriter
+    from floodmark.streaming.load.delta import DeltaWriter
 
     stream, (path, _) = access.stream, delta_path(access)
     load, name = stream.settings.load, stream.settings.pipeline_id

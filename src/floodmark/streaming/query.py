@@ -24,8 +24,16 @@ from floodmark.engines.jvm import state_metric
 from floodmark.engines.spark import needing_kafka
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.batches import AlreadyApplied, Applied, Claim, StreamBatch, StreamRow
-from floodmark.streaming.checkpoint import (
+from floodmark.streaming.ledger.batches import (
+    AlreadyApplied,
+    Applied,
+    Claim,
+    StreamBatch,
+    StreamRow,
+)
+from floodmark.streaming.ledger.refusals import not_by_spark
+from floodmark.streaming.load.protocol import Results, counts_of
+from floodmark.streaming.position.checkpoint import (
     INCARNATION,
     Checkpoint,
     batch_offsets,
@@ -37,11 +45,7 @@ from floodmark.streaming.checkpoint import (
     noted_state,
     read_checkpoint,
 )
-from floodmark.streaming.read import Records, batch_records
-from floodmark.streaming.refusals import not_by_spark
-from floodmark.streaming.runner import Runner, Stopped, end_of
-from floodmark.streaming.spark_faults import ended, said_of_query
-from floodmark.streaming.startup import (
+from floodmark.streaming.position.decisions import (
     Start,
     check_offsets,
     decide,
@@ -49,9 +53,11 @@ from floodmark.streaming.startup import (
     refuse_state_loss,
     stored_of,
 )
-from floodmark.streaming.state import DUPLICATES, StateQuery, tallied
-from floodmark.streaming.stream_writer import Results, counts_of
-from floodmark.streaming.watching import BatchDone, RunTotals
+from floodmark.streaming.records.read import Records, batch_records
+from floodmark.streaming.records.spark_faults import ended, said_of_query
+from floodmark.streaming.records.state import DUPLICATES, StateQuery, tallied
+from floodmark.streaming.runner import Runner, Stopped, end_of
+from floodmark.streaming.running.watching import BatchDone, RunTotals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,15 +1,9 @@
-"""A stream whose only memory is its target database, from one batch to the next.
-
-The story of a batch: where the stream stands is what the database says; the offsets behind it are
-planned against the brokers; Spark reads exactly those; rows, dead letters, offsets and the row of
-the tracker are one transaction. Whatever is killed when, the next start finds one of the two.
-"""
+"""What every runner of a stream has and does, whatever keeps its offsets."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,23 +15,23 @@ from floodmark.config import LoadedStream
 from floodmark.config.stream import DEFAULT_DRIVER_COPY_ROWS
 from floodmark.engines.jvm import is_gone
 from floodmark.errors import StreamError
-from floodmark.model.clock import SystemClock
+from floodmark.model import SystemClock
 from floodmark.model.offsets import Offsets
 from floodmark.streaming.access import Access
-from floodmark.streaming.batches import AlreadyApplied, Claim, ClaimFacts, StreamBatch, StreamRow
-from floodmark.streaming.breaker import Breaker
-from floodmark.streaming.holding import facts_of
-from floodmark.streaming.outbox import Relay
-from floodmark.streaming.read import batch_records
-from floodmark.streaming.requests import Listener
-from floodmark.streaming.retry import Retrying, RetryPolicy, Strategy
-from floodmark.streaming.source import KafkaSource, Next, skipped, told
-from floodmark.streaming.stream_ledger import StreamLedger
-from floodmark.streaming.stream_writer import StreamWriter, counts_of
-from floodmark.streaming.watching import BatchDone, Nobody, RunTotals, StreamWatcher
-
-IDLE_SECONDS = 0.5
-"""How often a continuous stream looks for new records when there were none."""
+from floodmark.streaming.ledger.batches import (
+    Claim,
+    ClaimFacts,
+    StreamRow,
+)
+from floodmark.streaming.ledger.protocol import StreamLedger
+from floodmark.streaming.ledger.requests import Listener
+from floodmark.streaming.load.protocol import StreamWriter
+from floodmark.streaming.outbox.relay import Relay
+from floodmark.streaming.position.source import KafkaSource, skipped, told
+from floodmark.streaming.running.breaker import Breaker
+from floodmark.streaming.running.holder import facts_of
+from floodmark.streaming.running.retry import Retrying, RetryPolicy, Strategy
+from floodmark.streaming.running.watching import BatchDone, Nobody, RunTotals, StreamWatcher
 
 HEARD_SECONDS = 1.0
 """How long after Spark a signal reaches the stream itself."""
@@ -192,74 +186,6 @@ class Runner(ABC):
             breaker if settings.enabled else None,
             clock,
             lambda retry: self.watcher.waiting(retry.error, retry.attempt, retry.wait_seconds),
-        )
-
-
-@dataclass
-class StreamRunner(Runner):
-    """Runs one stream with its offsets in the database."""
-
-    def run(self) -> RunTotals:
-        """See Runner: the offsets of each batch are planned here, behind those that are stored."""
-        with suppress(Stopped), self.listening():
-            self.again(self.ledger.ensure)
-            claim = self.again(self.claimed)
-            self.tidied(claim)
-            try:
-                for batch in self.batches(claim):
-                    self.done(batch)
-            except Exception:
-                if not self.lost_spark_by_a_stop():
-                    raise
-        return self.totals
-
-    def claimed(self) -> Claim:
-        """The stream is ours from here on; raises what stands against it."""
-        row = self.ledger.trusted(self.stream.called)
-        ids = self.source.refuse_recreated(row.topic_ids if row is not None else {})
-        claim = self.ledger.claim(self.facts(ids), row)
-        self.taken(claim)
-        claim = claim if claim.end_offsets is not None else self.begun_at_settings(claim)
-        return self.skipped(claim) if self.skips_to_earliest else claim
-
-    def batches(self, claim: Claim) -> Iterator[BatchDone]:
-        """One batch after the other, as the trigger says."""
-        trigger = self.stream.settings.streaming.trigger_mode
-        goal = self.again(self.source.latest) if trigger.kind == "availableNow" else None
-        while not self.stop.is_set():
-            began = time.monotonic()
-            planned = self.again(partial(self.source.next_batch, end_of(claim), self.limit))
-            if planned.records:
-                claim, batch = self.again(partial(self._applied, claim, planned))
-                yield batch
-            else:
-                self.watcher.idle(planned.waiting)
-            is_there = goal is not None and (goal <= planned.end or not planned.records)
-            if trigger.kind == "once" or is_there:
-                return
-            self._wait(trigger.seconds, began, found=bool(planned.records))
-
-    def _wait(self, interval: float, began: float, *, found: bool) -> None:
-        """Until the next batch is due; a stop ends it."""
-        if interval:
-            self.stop.wait(max(0.0, began + interval - time.monotonic()))
-        elif not found:
-            self.stop.wait(IDLE_SECONDS)
-
-    def _applied(self, claim: Claim, planned: Next) -> tuple[Claim, BatchDone]:
-        """Read exactly the planned offsets and commit them."""
-        began = time.monotonic()
-        batch = StreamBatch(claim.next_batch_id, claim.incarnation, planned.start, planned.end)
-        wanted = self.writer.wanted(claim, planned.start, planned.end)
-        records = batch_records(self.spark, self.access.source().spark, wanted)
-        claim, outcome = self.writer.write(claim, batch, records)
-        return claim, BatchDone(
-            outcome.batch_id,
-            counts_of(outcome),
-            planned.waiting - planned.records,
-            time.monotonic() - began,
-            isinstance(outcome, AlreadyApplied),
-            claim.event_watermark,
         )
 
 

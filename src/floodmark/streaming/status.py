@@ -11,12 +11,12 @@ from typing import Any
 from floodmark.errors import FloodmarkError
 from floodmark.model.offsets import records
 from floodmark.streaming.access import Access
-from floodmark.streaming.batches import StreamRow
-from floodmark.streaming.holding import process_of
+from floodmark.streaming.ledger.batches import StreamRow
+from floodmark.streaming.ledger.protocol import History, StreamLedger
+from floodmark.streaming.ledger.requests import SignOfLife
 from floodmark.streaming.parts import ledger_of, notes_of, outbox_of, source_of
-from floodmark.streaming.requests import SignOfLife
+from floodmark.streaming.running.holder import process_of
 from floodmark.streaming.stopping import is_elsewhere, runner_here
-from floodmark.streaming.stream_ledger import History, StreamLedger
 
 
 @dataclass(frozen=True)

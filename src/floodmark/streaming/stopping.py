@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.streaming.access import Access
-from floodmark.streaming.holding import process_of
+from floodmark.streaming.ledger.protocol import StreamLedger
+from floodmark.streaming.ledger.requests import SignOfLife
 from floodmark.streaming.parts import ledger_of
-from floodmark.streaming.requests import SignOfLife
-from floodmark.streaming.stream_ledger import StreamLedger
+from floodmark.streaming.running.holder import process_of
 
 LOOK_SECONDS = 0.5
 ASK_SECONDS = 10.0

@@ -7,9 +7,9 @@ are in memory. See docs/guides/plug-ins.md.
 
 from __future__ import annotations
 
-from floodmark.control.memory import MemoryEventLog
+from floodmark.control.journal import MemoryEventLog
 from floodmark.coordinator import Outside
-from floodmark.model.clock import FrozenClock
+from floodmark.model import FrozenClock
 from floodmark.testing.arrow import ArrowEngine
 from floodmark.testing.contracts import Contract, ContractError, SinkContract, SourceContract
 

@@ -23,7 +23,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from floodmark.model.receipt import Receipt
+from floodmark.model import Receipt
 
 CURSOR_TYPES = (int, Decimal, date, str)
 """What `latest()` may give; a datetime is a date, a bool is no int."""

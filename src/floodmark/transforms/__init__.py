@@ -7,8 +7,8 @@ with `trace` and applied with `apply_steps`.
 
 from __future__ import annotations
 
-from floodmark.transforms.context import Statement, StepContext
-from floodmark.transforms.frames import relation_of
+from floodmark.transforms.context import StepContext
+from floodmark.transforms.faults import without_plan
 from floodmark.transforms.params import Params
 from floodmark.transforms.registry import (
     Example,
@@ -20,7 +20,6 @@ from floodmark.transforms.registry import (
 )
 from floodmark.transforms.relation import Built, Column, Output, Relation
 from floodmark.transforms.steps import (
-    Applied,
     Step,
     Traced,
     apply_steps,
@@ -30,7 +29,6 @@ from floodmark.transforms.steps import (
 )
 
 __all__ = [
-    "Applied",
     "Built",
     "Column",
     "Example",
@@ -38,7 +36,6 @@ __all__ = [
     "Params",
     "Registry",
     "Relation",
-    "Statement",
     "Step",
     "StepContext",
     "Table",
@@ -47,8 +44,8 @@ __all__ = [
     "apply_steps",
     "parse_steps",
     "problems",
-    "relation_of",
     "standard",
     "trace",
     "transform",
+    "without_plan",
 ]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from floodmark.errors import TransformError
-from floodmark.model.write import CHANGE_COLUMNS
+from floodmark.model import CHANGE_COLUMNS
 from floodmark.transforms import faults, sql
 from floodmark.transforms.params import Name, Names, Params
 from floodmark.transforms.registry import Example, Table, transform

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from floodmark.model.lineage import ColumnRef, Lineage
+from floodmark.model import ColumnRef, Lineage
 from floodmark.transforms import faults, sql
 
 INPUT = "input"

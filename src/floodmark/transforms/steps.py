@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.config.plugins import load_function
 from floodmark.errors import ConfigError, TransformError
-from floodmark.model.lineage import Lineage
+from floodmark.model import Lineage
 from floodmark.transforms import faults, frames, sql
 from floodmark.transforms.context import Statement, StepContext
 from floodmark.transforms.registry import Registry, Transform, standard

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Advanced,
     Body,
     Created,
@@ -18,7 +18,7 @@ from floodmark.control.events import (
     SinkWritten,
     Succeeded,
 )
-from floodmark.control.fold import apply
+from floodmark.control.rules.folding import apply
 from floodmark.model.state import Holder, SinkDone, State
 from floodmark.model.window import VersionWindow, Window
 

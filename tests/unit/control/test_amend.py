@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Advanced,
     Amended,
     Failed,
@@ -14,7 +14,7 @@ from floodmark.control.events import (
     SinkWritten,
     Succeeded,
 )
-from floodmark.control.fold import fold
+from floodmark.control.rules.folding import fold
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError
 from floodmark.model.state import SinkDone

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from floodmark.control.columns import table_of
-from floodmark.control.delta import SCHEMA
-from floodmark.control.tables import TABLES
+from floodmark.control.journal.delta import SCHEMA
+from floodmark.control.published.tables import TABLES
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.string(): st.text(max_size=9),

@@ -12,9 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from floodmark.control.delta import FORMAT_PROPERTY, SCHEMA, DeltaEventLog, events_of, table_of
-from floodmark.control.events import Created, Registered
-from floodmark.control.journal import FORMAT_VERSION, Journal
+from floodmark.control.events.bodies import Created, Registered
+from floodmark.control.journal.delta import (
+    FORMAT_PROPERTY,
+    SCHEMA,
+    DeltaEventLog,
+    events_of,
+    table_of,
+)
+from floodmark.control.journal.journal import FORMAT_VERSION, Journal
 from floodmark.deltalog import Storage
 from floodmark.errors import ControlError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Advanced,
     Body,
     Cancelled,
@@ -20,8 +20,8 @@ from floodmark.control.events import (
     Removed,
     Succeeded,
 )
-from floodmark.control.fold import apply, fold
 from floodmark.control.operations import pausing, removing
+from floodmark.control.rules.folding import apply, fold
 from floodmark.control.rules.runs import check_fence
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from floodmark.control.events import Body, Created, Event, Leased, Registered, Succeeded
-from floodmark.control.journal import CommitConflict, CommitUnknown, Journal, Tail
-from floodmark.control.memory import MemoryEventLog
+from floodmark.control.events.bodies import Body, Created, Event, Leased, Registered, Succeeded
+from floodmark.control.journal.journal import CommitConflict, CommitUnknown, Journal, Tail
+from floodmark.control.journal.memory import MemoryEventLog
 from floodmark.errors import ControlError
 from floodmark.finalize import advance_watermarks
 from floodmark.model.clock import FrozenClock

@@ -18,9 +18,9 @@ from tests.support.outsides import ON_ARROW
 
 import floodmark as fm
 from floodmark import failpoints
-from floodmark.control import projections
-from floodmark.control.archive import AGING
-from floodmark.control.reading import read_published
+from floodmark.control.published import projections
+from floodmark.control.published.archive import AGING
+from floodmark.control.published.reading import read_published
 from floodmark.deltalog import Storage
 from floodmark.errors import ControlError
 from floodmark.model.clock import SystemClock

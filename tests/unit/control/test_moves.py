@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from floodmark.control.events import Event, Moved, decode, encode
-from floodmark.control.fold import fold
+from floodmark.control.events.bodies import Event, Moved, decode, encode
+from floodmark.control.rules.folding import fold
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError
 

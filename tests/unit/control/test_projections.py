@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from floodmark.control import projections
-from floodmark.control.events import Created
-from floodmark.control.projections import Projector
-from floodmark.control.reading import read_published
-from floodmark.control.tables import TABLES
+from floodmark.control.events.bodies import Created
+from floodmark.control.published import projections
+from floodmark.control.published.projections import Projector
+from floodmark.control.published.reading import read_published
+from floodmark.control.published.tables import TABLES
 from floodmark.deltalog import Storage
 
 from .conftest import Story, window

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from floodmark.control.events import Body, Reset
-from floodmark.control.fold import fold
+from floodmark.control.events.bodies import Body, Reset
+from floodmark.control.rules.folding import fold
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.control.conftest import HOLDER, Story, window
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Advanced,
     Created,
     Frozen,
@@ -20,7 +20,7 @@ from floodmark.control.events import (
     Reset,
     Succeeded,
 )
-from floodmark.control.fold import fold
+from floodmark.control.rules.folding import fold
 from floodmark.control.rules.plans import check_window
 from floodmark.control.rules.snapshots import snapshot_of
 from floodmark.errors import ControlError

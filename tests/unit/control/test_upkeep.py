@@ -16,13 +16,14 @@ from tests.support import crash
 from tests.support.crash import Story, build_lake, churn_lake, end_state
 
 import floodmark as fm
-from floodmark.control import turns, upkeep
-from floodmark.control.delta import HIDDEN, DeltaEventLog
-from floodmark.control.events import Registered
+from floodmark.control import turns
+from floodmark.control.events.bodies import Registered
 from floodmark.control.heartbeats import FileHeartbeats
-from floodmark.control.journal import Journal
-from floodmark.control.projections import Projector
-from floodmark.control.tables import TABLES
+from floodmark.control.journal.delta import HIDDEN, DeltaEventLog
+from floodmark.control.journal.journal import Journal
+from floodmark.control.published.projections import Projector
+from floodmark.control.published.tables import TABLES
+from floodmark.control.upkeep import upkeep
 from floodmark.deltalog import Storage
 from floodmark.errors import ConfigError, ControlError
 

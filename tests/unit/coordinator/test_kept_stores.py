@@ -10,7 +10,7 @@ from tests.support.crash import Story, churn_lake, end_state
 from tests.support.stores import PLACE, unpack
 
 import floodmark as fm
-from floodmark.control.reading import read_published
+from floodmark.control.published.reading import read_published
 from floodmark.deltalog import Storage
 
 KEPT = sorted((Path(__file__).parents[2] / "fixtures").glob("store-v*/store.zip"))

@@ -18,6 +18,7 @@ from floodmark.errors import SinkError
 from floodmark.failpoints import FailpointReached
 from floodmark.model.receipt import Receipt
 from floodmark.model.state import OnLostTarget
+from floodmark.sinks import RecoverableSink
 from floodmark.testing import ArrowEngine
 
 from .conftest import Append
@@ -151,6 +152,7 @@ class DroppingWhatIsLost(ArrowEngine):
 
     def sink(self, spec: Any, windows: Any, previous: Any) -> Any:
         inner = super().sink(spec, windows, previous)
+        assert isinstance(inner, RecoverableSink)
         look = inner.loss
 
         def loss(receipt: Receipt) -> SinkError | None:
@@ -160,7 +162,11 @@ class DroppingWhatIsLost(ArrowEngine):
             return found
 
         return SimpleNamespace(
-            committed=inner.committed, write=inner.write, settled=inner.settled, loss=loss
+            committed=inner.committed,
+            check=inner.check,
+            write=inner.write,
+            resolved=inner.resolved,
+            loss=loss,
         )
 
 

@@ -15,9 +15,9 @@ from tests.support.crash import armed
 from tests.support.outsides import ON_ARROW
 
 import floodmark as fm
-from floodmark.control.events import Event
-from floodmark.control.journal import CommitConflict
-from floodmark.control.memory import MemoryEventLog
+from floodmark.control.events.bodies import Event
+from floodmark.control.journal.journal import CommitConflict
+from floodmark.control.journal.memory import MemoryEventLog
 from floodmark.coordinator import Outside
 from floodmark.failpoints import FailpointReached
 from floodmark.model.clock import FrozenClock

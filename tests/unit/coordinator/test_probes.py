@@ -15,10 +15,7 @@ import floodmark as fm
 from floodmark.coordinator import Outside
 from floodmark.coordinator.probing import UpstreamProber
 from floodmark.deltalog import Storage
-from floodmark.model.clock import SystemClock
-from floodmark.model.plan import Probe
-from floodmark.model.state import Mark
-from floodmark.model.upstream import UpstreamOptions
+from floodmark.model import Mark, Probe, SystemClock, UpstreamOptions
 
 Append = Callable[..., str]
 WAIT_SECONDS = 20.0

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 import floodmark as fm
-from floodmark.control.reading import read_published
+from floodmark.control.published.reading import read_published
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import MAX_TEXT
 

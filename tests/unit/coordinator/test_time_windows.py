@@ -15,7 +15,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from tests.support.outsides import ON_ARROW, fold_journal
 
 import floodmark as fm
-from floodmark.control.reading import read_published
+from floodmark.control.published.reading import read_published
 from floodmark.coordinator import Outside
 from floodmark.errors import FloodmarkError
 from floodmark.model.clock import FrozenClock

@@ -14,10 +14,10 @@ from deltalake import DeltaTable
 from tests.support.outsides import ON_ARROW, fold_journal
 
 import floodmark as fm
-from floodmark.control import upkeep
-from floodmark.control.delta import DeltaEventLog
-from floodmark.control.journal import CommitConflict
-from floodmark.control.reading import read_published
+from floodmark.control.journal.delta import DeltaEventLog
+from floodmark.control.journal.journal import CommitConflict
+from floodmark.control.published.reading import read_published
+from floodmark.control.upkeep import upkeep
 from floodmark.deltalog import Storage
 
 Append = Callable[..., str]

@@ -18,7 +18,7 @@ from floodmark.errors import PlanError
 from floodmark.model.upstream import UpstreamOptions
 from floodmark.model.window import Method
 from floodmark.plan.windows import next_window
-from floodmark.sources.probe import probe_delta
+from floodmark.sources.delta.probe import probe_delta
 
 Written = Callable[..., Any]
 Make = Callable[..., dict[str, Any]]

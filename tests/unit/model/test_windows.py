@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.control.events import Planned, Reset, decode, encode
+from floodmark.control.events.bodies import Planned, Reset, decode, encode
 from floodmark.model.copying import replace
 from floodmark.model.cursor_marks import ValueMark
 from floodmark.model.file_marks import AnswerMark, AnyMark, FilesMark, any_mark

@@ -15,6 +15,7 @@ from floodmark.model.cursor_marks import ValueMark
 from floodmark.model.delta import TableFacts
 from floodmark.model.plan import TimeFacts
 from floodmark.project import Project
+from floodmark.sources import LookSpec
 
 HEAD = """\
 project: shop
@@ -126,8 +127,11 @@ class NewestValue:
         at = datetime(2026, 1, 1, tzinfo=UTC)
         return TableFacts(ORDERS, ORDERS, -1, at, 0, False, "", "")
 
-    def look(self, *_: Any) -> TimeFacts:
+    def look(self, window: Any, spec: LookSpec) -> TimeFacts:
         return TimeFacts("int", ValueMark("int", self.newest))
+
+    def examine(self, spec: LookSpec) -> None:
+        """Whatever a first run asks, it has an answer."""
 
 
 ORDERS = "sql://erp/orders"

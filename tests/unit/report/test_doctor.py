@@ -14,9 +14,9 @@ from deltalake import DeltaTable, write_deltalake
 from tests.support.crash import Story, build_lake
 
 import floodmark as fm
-from floodmark.control.events import Created, Registered
-from floodmark.control.journal import Journal
-from floodmark.control.memory import MemoryEventLog
+from floodmark.control.events.bodies import Created, Registered
+from floodmark.control.journal.journal import Journal
+from floodmark.control.journal.memory import MemoryEventLog
 from floodmark.deltalog import Storage
 from floodmark.model.results import Lag
 from floodmark.model.state import SinkDone, State

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Advanced,
     Amended,
     Body,

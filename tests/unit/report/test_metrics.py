@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.outsides import fold_journal
 
 import floodmark as fm
-from floodmark.control import upkeep
-from floodmark.control.reading import read_published
+from floodmark.control.published.reading import read_published
+from floodmark.control.upkeep import upkeep
 from floodmark.coordinator import Outside
 from floodmark.deltalog import Storage
 from floodmark.model.clock import FrozenClock

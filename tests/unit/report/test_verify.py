@@ -16,7 +16,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 
 import floodmark as fm
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Advanced,
     Amended,
     Body,
@@ -29,7 +29,7 @@ from floodmark.control.events import (
     SinkWritten,
     Succeeded,
 )
-from floodmark.control.tables import TABLES
+from floodmark.control.published.tables import TABLES
 from floodmark.deltalog import Storage
 from floodmark.model.state import Holder, SinkDone
 from floodmark.model.window import VersionWindow, Window

@@ -13,9 +13,9 @@ import pytest
 from deltalake import write_deltalake
 
 import floodmark as fm
-from floodmark.control.delta import DeltaEventLog
-from floodmark.control.events import Leased
-from floodmark.control.journal import Journal
+from floodmark.control.events.bodies import Leased
+from floodmark.control.journal.delta import DeltaEventLog
+from floodmark.control.journal.journal import Journal
 from floodmark.deltalog import Storage
 from floodmark.model.results import Lag
 from floodmark.report.lag import is_above

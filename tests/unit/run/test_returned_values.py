@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from tests.support.outsides import ON_ARROW
 
 import floodmark as fm
-from floodmark.control.events import Failed, Succeeded, encode
+from floodmark.control.events.bodies import Failed, Succeeded, encode
 from floodmark.errors import ControlError, FloodmarkError
 
 HALF = "\ud800"

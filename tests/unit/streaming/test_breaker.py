@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from floodmark.errors import StreamError
 from floodmark.model.clock import FrozenClock
-from floodmark.streaming.breaker import Breaker, State
+from floodmark.streaming.running.breaker import Breaker, State
 
 THRESHOLD, TIMEOUT = 3, 10.0
 

@@ -8,7 +8,7 @@ import pytest
 
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.checkpoint import batch_offsets, begin_checkpoint, read_checkpoint
+from floodmark.streaming.position.checkpoint import batch_offsets, begin_checkpoint, read_checkpoint
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "checkpoints"
 

@@ -16,9 +16,15 @@ from tests.services.stream_places import letter_table
 
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.batches import Claim, ClaimFacts, DeadLetter, LoadCounts, StreamBatch
-from floodmark.streaming.delta_ledger import BESIDE, REQUESTS, DeltaLedger
-from floodmark.streaming.startup import decide, stored_of
+from floodmark.streaming.ledger.batches import (
+    Claim,
+    ClaimFacts,
+    DeadLetter,
+    LoadCounts,
+    StreamBatch,
+)
+from floodmark.streaming.ledger.delta import BESIDE, REQUESTS, DeltaLedger
+from floodmark.streaming.position.decisions import decide, stored_of
 
 FACTS = ClaimFacts("here", {"events": "id-1"}, "query-1", "checkpoint")
 REACHED = datetime(2026, 1, 1, tzinfo=UTC)

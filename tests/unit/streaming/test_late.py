@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.streaming.late import LateRule
+from floodmark.streaming.records.late import LateRule
 
 RULE = LateRule("at", timedelta(hours=1))
 TIMES = st.datetimes(timezones=st.just(UTC)) | st.none()

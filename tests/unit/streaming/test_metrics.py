@@ -8,10 +8,10 @@ import urllib.request
 from dataclasses import dataclass
 
 from floodmark.errors import StreamError
-from floodmark.streaming.batches import LoadCounts
-from floodmark.streaming.health import health, served
-from floodmark.streaming.metrics import METRICS, StreamNumbers, text_of
-from floodmark.streaming.watching import BatchDone
+from floodmark.streaming.ledger.batches import LoadCounts
+from floodmark.streaming.running.health import health, served
+from floodmark.streaming.running.metrics import METRICS, StreamNumbers, text_of
+from floodmark.streaming.running.watching import BatchDone
 
 NAMES = {
     "etl_batch_processing_lag_seconds",

@@ -11,7 +11,7 @@ import pytest
 
 from floodmark.config.stream.fields import Trigger
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.batches import StreamRow
+from floodmark.streaming.ledger.batches import StreamRow
 from floodmark.streaming.query import active_folder, empty_folder, is_left, spark_trigger
 
 

@@ -7,9 +7,9 @@ import pytest
 from floodmark.config.stream.schemas import from_ddl
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.plain_json import why_not_plain
-from floodmark.streaming.read import Wanted
-from floodmark.streaming.records import RecordReading
+from floodmark.streaming.records.plain_json import why_not_plain
+from floodmark.streaming.records.read import Wanted
+from floodmark.streaming.records.reading import RecordReading
 
 
 def wanted(ddl: str, event_time: str | None = None) -> Wanted:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from floodmark.errors import StreamError
-from floodmark.streaming.outbox import RESTS, Relay, Relayed
+from floodmark.streaming.outbox.relay import RESTS, Relay, Relayed
 
 
 @dataclass

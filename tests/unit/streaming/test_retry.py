@@ -7,9 +7,11 @@ import pytest
 
 from floodmark.errors import StreamError
 from floodmark.model.clock import FrozenClock
-from floodmark.streaming.breaker import Breaker
-from floodmark.streaming.faults import Fault, database_error, fault
-from floodmark.streaming.retry import Retry, Retrying, RetryPolicy
+from floodmark.postgres.transactions import fault
+from floodmark.postgres.transactions.faults import Fault
+from floodmark.streaming.ledger.faults import database_error
+from floodmark.streaming.running.breaker import Breaker
+from floodmark.streaming.running.retry import Retry, Retrying, RetryPolicy
 
 OUTAGE = StreamError("FM-STREAM-005", "away", retryable=True, details={"sqlstate": "57P03"})
 LASTING = StreamError("FM-STREAM-005", "no rights")
@@ -47,7 +49,8 @@ _KNOWN = ("40P01", "40001", "23505")
         *((state, "row") for state in ("22001", "22003", "22008", "22021", "22P02", "23502")),
         *((state, "row") for state in ("23503", "23505", "23514", "44000", "54000", "P0001")),
         *((state, "lasting") for state in ("42501", "42P01", "42703", "28P01", "3D000", "0A000")),
-        ("25P02", "lasting"),
+        *((state, "unclear") for state in ("42601", "42622", "XX000", "38001")),
+        *((state, "lasting") for state in ("25P02", "XX001", "42P10")),
     ],
 )
 def test_an_error_is_classified_by_its_state(state: str, expected: Fault) -> None:

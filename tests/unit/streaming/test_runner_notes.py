@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.streaming.runner_notes import RunnerNotes
+from floodmark.streaming.running.notes import RunnerNotes
 from floodmark.streaming.stopping import runner_here
 
 

@@ -12,7 +12,7 @@ import pytest
 from floodmark.errors import ConfigError, StreamError
 from floodmark.model.offsets import Offsets, TopicPartition
 from floodmark.streaming.moving import moved_to
-from floodmark.streaming.source import KafkaSource, skipped
+from floodmark.streaming.position.source import KafkaSource, skipped
 
 
 @dataclass

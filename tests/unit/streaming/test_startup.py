@@ -6,9 +6,9 @@ import pytest
 
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
-from floodmark.streaming.batches import StreamRow
-from floodmark.streaming.checkpoint import Checkpoint
-from floodmark.streaming.startup import (
+from floodmark.streaming.ledger.batches import StreamRow
+from floodmark.streaming.position.checkpoint import Checkpoint
+from floodmark.streaming.position.decisions import (
     Stored,
     adopted,
     check_offsets,

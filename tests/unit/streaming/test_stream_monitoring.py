@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from floodmark.report import metrics
-from floodmark.streaming.metrics import METRICS
+from floodmark.streaming.running.metrics import METRICS
 
 MONITORING = Path(__file__).resolve().parents[3] / "docs/monitoring"
 RULES: list[dict[str, Any]] = [

@@ -13,8 +13,8 @@ from floodmark.config.checks.findings import Finding
 from floodmark.config.project.nodes import Step
 from floodmark.config.project.resolved import ResolvedNode, ResolvedPipeline
 from floodmark.errors import SinkError
+from floodmark.model import CHANGE_COLUMNS, DELTA, WriteSpec
 from floodmark.model.names import connection_of
-from floodmark.model.write import CHANGE_COLUMNS, DELTA, WriteSpec
 from floodmark.model.write_rules import (
     REPLACING,
     check_options,

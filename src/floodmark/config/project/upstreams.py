@@ -17,9 +17,7 @@ from floodmark.config.text.fields import (
     refused,
 )
 from floodmark.errors import ConfigError
-from floodmark.model.query import Query, query_of
-from floodmark.model.upstream import Upstream
-from floodmark.model.window import Format
+from floodmark.model import Format, Query, Upstream, query_of
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema

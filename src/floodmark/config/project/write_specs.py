@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from floodmark.config.project.writes import MergeSettings, WriteOptions, WriteSettings
-from floodmark.model.write import DELTA, WriteSpec
+from floodmark.model import DELTA, WriteSpec
 
 OPTIMIZE_WRITE = "delta.autoOptimize.optimizeWrite"
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Advanced,
     Event,
     Reset,
 )
 from floodmark.control.rules.parts import with_batch, with_progress
+from floodmark.model import NOTHING_PROCESSED, Advance, Mark, PlannedBatch, State, TimeMark
 from floodmark.model.copying import replace
-from floodmark.model.marks import TimeMark
-from floodmark.model.state import Advance, Mark, PlannedBatch, State
-from floodmark.model.window import NOTHING_PROCESSED
 
 
 def check_advanced(state: State, body: Advanced) -> str | None:

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from floodmark.model import AnyMark, PlannedBatch, Run, State, Window
 from floodmark.model.copying import replace
-from floodmark.model.file_marks import AnyMark
-from floodmark.model.state import PlannedBatch, Run, State
-from floodmark.model.window import Window
 
 
 def with_batch(state: State, batch: PlannedBatch, **more: Any) -> State:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Event,
     Paused,
     Refreshed,
@@ -11,9 +11,8 @@ from floodmark.control.events import (
     Resumed,
 )
 from floodmark.control.rules.parts import is_paused, with_batch
+from floodmark.model import PlannedBatch, SinkDone, State, app_prefix
 from floodmark.model.copying import replace
-from floodmark.model.receipt import app_prefix
-from floodmark.model.state import PlannedBatch, SinkDone, State
 
 
 def unread_without(state: State, pipeline: str, *, for_good: bool) -> dict[str, tuple[str, ...]]:

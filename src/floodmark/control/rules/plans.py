@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Cancelled,
     Event,
     Planned,
 )
 from floodmark.control.rules.parts import located, with_batch
+from floodmark.model import NOTHING_PROCESSED, Mark, PlannedBatch, State, Window
 from floodmark.model.copying import replace
-from floodmark.model.state import Mark, PlannedBatch, State
-from floodmark.model.window import NOTHING_PROCESSED, Window
 
 _OTHER_MARKS = "its marks are not of what is committed"
 

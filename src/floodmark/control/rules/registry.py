@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Created,
     Event,
     Moved,
@@ -10,8 +10,8 @@ from floodmark.control.events import (
     Registered,
 )
 from floodmark.control.rules.parts import located
+from floodmark.model import Pipeline, PlannedBatch, State
 from floodmark.model.copying import replace
-from floodmark.model.state import Pipeline, PlannedBatch, State
 
 
 def check_created(state: State, body: Created) -> str | None:

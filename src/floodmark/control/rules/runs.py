@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Amended,
     Event,
     Failed,
@@ -19,9 +19,8 @@ from floodmark.control.rules.parts import (
     with_progress,
     with_run,
 )
+from floodmark.model import PlannedBatch, Run, State, Window
 from floodmark.model.copying import replace
-from floodmark.model.state import PlannedBatch, Run, State
-from floodmark.model.window import Window
 
 
 def check_leased(state: State, body: Leased) -> str | None:

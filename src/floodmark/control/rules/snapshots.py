@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from floodmark.control.events import (
+from floodmark.control.events.bodies import (
     Event,
     Rebuilt,
     Snapshot,
 )
-from floodmark.model.state import PlannedBatch, State
+from floodmark.model import PlannedBatch, State
 
 
 def snapshot_of(state: State, keep_windows: int, inside: Collection[str] | None = None) -> Snapshot:

@@ -1,19 +1,47 @@
-"""Rows into PostgreSQL: which types go together, and how they are sent."""
+"""Rows into PostgreSQL: the table they go to, which types go together, COPY and upsert."""
 
+from floodmark.postgres.connect import MAX_NAME_BYTES
 from floodmark.postgres.rows.copy import (
     MisfitError,
     PgColumn,
     copy_rows,
-    created_type,
     has_binary_form,
-    wire_type,
 )
+from floodmark.postgres.rows.tables import (
+    EXACT_TYPES,
+    TABLE_NAMES,
+    ColumnError,
+    Field,
+    NoTableError,
+    PgTable,
+    create,
+    definitions,
+    differences,
+    look_up,
+    widen,
+)
+from floodmark.postgres.rows.upsert import ROW, RowTarget, Upsert, listed, upserted
 
 __all__ = (
+    "EXACT_TYPES",
+    "MAX_NAME_BYTES",
+    "ROW",
+    "TABLE_NAMES",
+    "ColumnError",
+    "Field",
     "MisfitError",
+    "NoTableError",
     "PgColumn",
+    "PgTable",
+    "RowTarget",
+    "Upsert",
     "copy_rows",
-    "created_type",
+    "create",
+    "definitions",
+    "differences",
     "has_binary_form",
-    "wire_type",
+    "listed",
+    "look_up",
+    "upserted",
+    "widen",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from floodmark.config import ResolvedPipeline
-from floodmark.model.window import Caution
+from floodmark.model import Caution
 from floodmark.run.nodes.combined import adds_rows
 from floodmark.run.nodes.writes import has_log
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from floodmark.config.project import Expectation
+from floodmark.model import CHANGE_COLUMNS
 from floodmark.model.names import quoted
-from floodmark.model.write import CHANGE_COLUMNS
-from floodmark.sinks.changes import UPSERTS
+from floodmark.sinks import UPSERTS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

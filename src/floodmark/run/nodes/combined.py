@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from floodmark.config.project import NodeSettings, Step
-from floodmark.model.window import Window
+from floodmark.model import Window
 from floodmark.run.nodes.outputs import Output, no_rows_of, rows_only
-from floodmark.transforms import sql
+from floodmark.transforms.sql import tables_adding_rows, words_of
 
 Apply = Callable[[Any, Mapping[str, Any]], Any]
 """The steps of a node: the frame of its own rows and those of others in, the result out."""
@@ -120,7 +120,7 @@ def is_only_unioned(node: NodeSettings, other: str) -> bool:
 
 def _names(step: Step, other: str) -> bool:
     if step.sql is not None:
-        return other.lower() in sql.words_of(step.sql)
+        return other.lower() in words_of(step.sql)
     return other in step.inputs
 
 
@@ -134,10 +134,10 @@ def adds_rows(node: NodeSettings, other: str) -> bool:
 
 def _adds(step: Step, other: str, own: set[str], others: set[str]) -> bool:
     if step.sql is not None:
-        words = sql.words_of(step.sql)
+        words = words_of(step.sql)
         if other.lower() not in words:
             return False
-        adding = sql.tables_adding_rows(step.sql, own, others & words)
+        adding = tables_adding_rows(step.sql, own, others & words)
         if adding is not None:
             return not words & own or other.lower() in adding
         # Spark knows more SQL than sqlglot: what may keep rows of others is taken to keep them.
@@ -155,5 +155,5 @@ def _how(params: Any) -> object:
 
 def names_in_sql(node: NodeSettings, names: Iterable[str]) -> set[str]:
     """Which of these names the statements of a node say."""
-    words = {word for step in node.transform if step.sql for word in sql.words_of(step.sql)}
+    words = {word for step in node.transform if step.sql for word in words_of(step.sql)}
     return {name for name in names if name.lower() in words}

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from floodmark.model import Window
 from floodmark.model.copying import replace
-from floodmark.model.window import Window
 from floodmark.run.context import Pass
-from floodmark.sources.counts import other_rows, rows_in
+from floodmark.sources import other_rows, rows_in
 
 log = logging.getLogger("floodmark")
 
@@ -50,4 +50,4 @@ def _compare(run: Pass, window: Window, frame: Any) -> None:
     if not run.reads.accepts_lost_rows:
         raise error
     log.warning("%s: %s; accepted as they are read", window.upstream, error.found)
-    run.writes.take_as_read(window.upstream, f"{error.found}: accepted as they are read")
+    run.writes.take_as_read(window.upstream, planned, rows)

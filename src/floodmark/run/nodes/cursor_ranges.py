@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from floodmark.model.cursor_marks import CursorMark, is_after
-from floodmark.model.window import CursorWindow
-from floodmark.sources.sql.queries import Beginning, Bounds
+from floodmark.model import CursorMark, CursorWindow
+from floodmark.model.cursor_marks import is_after
+from floodmark.sources.cursor import Beginning, Bounds
 
 
 class Cursor(Protocol):

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 
 from floodmark import failpoints
 from floodmark.errors import SourceError
-from floodmark.model.cursor_marks import CursorMark
+from floodmark.model import CursorMark, CursorWindow, Strategy, Window, WriteResult, WriteSpec
 from floodmark.model.file_marks import cursor_mark
 from floodmark.model.names import short_hash
-from floodmark.model.receipt import WriteResult
-from floodmark.model.window import CursorWindow, Window
-from floodmark.model.write import Strategy, WriteSpec
 from floodmark.run.context import Pass
 from floodmark.run.nodes.cursor_ranges import (
     edge_beginning,
@@ -23,9 +20,7 @@ from floodmark.run.nodes.cursor_ranges import (
     older_bounds,
 )
 from floodmark.run.nodes.outputs import Make, Output, once
-from floodmark.sources.cursors import CursorReader, reader_of
-from floodmark.sources.spark_cursors import compared
-from floodmark.sources.sql.queries import Beginning, Bounds
+from floodmark.sources.cursor import Beginning, Bounds, CursorReader, compared, cursor_reader_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,19 +31,25 @@ FIRST_RUN, LATER_RUN = "first", "later"
 
 
 def read_database(
-    run: Pass, planned: Window, readers: Sequence[WriteSpec], *, first_run: bool
+    run: Pass,
+    planned: Window,
+    readers: Sequence[WriteSpec],
+    *,
+    first_run: bool,
+    keeps_changed: bool = False,
 ) -> Output:
     """The rows of a window that no window before has applied.
 
     1 the rows that the window's bounds give are landed, 2 those that the next window will meet
     again are kept as its edge, 3 only then does anybody read them: a retry finds both as they were.
+    With `keeps_changed` a row comes again that has changed although its cursor has not.
     """
     window = CursorWindow.of(planned)
-    reader = reader_of(run.reads.readers, window.upstream, run.pipeline)
+    reader = cursor_reader_of(run.reads.readers, window.upstream, run.pipeline)
     # Without a query of its own a first run reads what all runs read. Nodes that share the upstream
     # may differ in what their writes replace: they must not differ in how its rows are read.
     by_own_query = first_run and reader.has_first_run_query
-    rows = DatabaseRows(run, reader, window, readers, by_own_query)
+    rows = DatabaseRows(run, reader, window, readers, by_own_query, keeps_changed)
     rows.put_aside()
 
     def output(make: Make, given: CursorWindow) -> Output:
@@ -68,7 +69,7 @@ def read_database(
 
 def look_up_database(run: Pass, window: Window, readers: Sequence[WriteSpec]) -> Output:
     """All rows of a table or query, landed once for the batch before anybody reads them."""
-    reader = reader_of(run.reads.readers, window.upstream, run.pipeline)
+    reader = cursor_reader_of(run.reads.readers, window.upstream, run.pipeline)
 
     def land() -> WriteResult:
         name = f"{short_hash(window.upstream)}.lookup"
@@ -89,7 +90,7 @@ def look_up_database(run: Pass, window: Window, readers: Sequence[WriteSpec]) ->
 
 def began_as_first_run(run: Pass, upstream: str) -> bool:
     """Whether an earlier attempt of the batch has put rows of a `first_run_query` aside."""
-    reader = reader_of(run.reads.readers, upstream, run.pipeline)
+    reader = cursor_reader_of(run.reads.readers, upstream, run.pipeline)
     version = reader.fingerprint(first_run=True)
     landed = run.landings.has_landed(f"{short_hash(upstream)}.window", FIRST_RUN, version)
     return reader.has_first_run_query and landed
@@ -129,6 +130,8 @@ class DatabaseRows:
     readers: Sequence[WriteSpec]
     first_run: bool
     """Whether the `first_run_query` is read: only a node that has the upstream alone has one."""
+    keeps_changed: bool = False
+    """Whether rows that were applied come again if they have changed: a merge may take them twice."""
 
     @property
     def planned(self) -> CursorWindow:
@@ -157,9 +160,10 @@ class DatabaseRows:
             assert window.after_mark is not None  # noqa: S101  (what meets rows again begins somewhere)
             frame = frame.where(compared(cursor, window.after_mark, "after"))
         elif self._meets_again:
-            from floodmark.sources.sql.edge_frames import fresh_rows
+            from floodmark.sources.cursor import fresh_rows
 
-            frame = fresh_rows(frame, self._edge(window.after), self._where)
+            edge = self._edge(window.after)
+            frame = fresh_rows(frame, edge, self._where, keeps_changed=self.keeps_changed)
         return self._shown(frame)
 
     def whole(self, first: CursorWindow) -> DataFrame:
@@ -200,7 +204,7 @@ class DatabaseRows:
 
     def _applied(self, end: CursorMark) -> DataFrame:
         """The rows near the mark that windows before have applied; later ones come later."""
-        from floodmark.sources.sql.edge_frames import applied_rows
+        from floodmark.sources.cursor import applied_rows
 
         def make() -> DataFrame:
             frame = self.reader.frame(self.run.spark, self._near(end))
@@ -218,7 +222,7 @@ class DatabaseRows:
         return self.reader.no_rows(self.run.spark, mark, first_run=has_own)
 
     def _shown(self, frame: DataFrame) -> DataFrame:
-        from floodmark.sources.spark_times import with_change_columns
+        from floodmark.sources import with_change_columns
 
         return with_change_columns(frame, self.window)
 
@@ -269,7 +273,7 @@ class DatabaseRows:
         )
 
     def _edge_beginning(self, step: int) -> Beginning | None:
-        from floodmark.sources.sql.edge_frames import beginning_of
+        from floodmark.sources.cursor import beginning_of
 
         return beginning_of(self._edge(step))
 
@@ -290,7 +294,7 @@ class DatabaseRows:
     def _refuse_unknowable(self, frame: DataFrame) -> None:
         """Before rows are put aside, since they are never read again."""
         if self._meets_again and self.planned.method != "lost":
-            from floodmark.sources.sql.edge_frames import refuse_unknowable
+            from floodmark.sources.cursor import refuse_unknowable
 
             refuse_unknowable(frame, self._edge(self.planned.after), self._where)
 
@@ -311,7 +315,7 @@ class DatabaseRows:
     def _keep_edge(self, landed: WriteResult) -> None:
 
         def make() -> DataFrame:
-            from floodmark.sources.sql.edge_frames import edge_left_by
+            from floodmark.sources.cursor import edge_left_by
 
             frame = self._at(landed)
             identity = self.reader.identity(frame.columns)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark.config.project import Expectation, NodeSettings
 from floodmark.engines.jvm import java_errors
 from floodmark.errors import RunError
-from floodmark.model.write import WriteSpec
+from floodmark.model import WriteSpec
 from floodmark.run.context import Pass
 from floodmark.run.nodes import checks
 from floodmark.run.nodes.outputs import Output, landed, once, without_columns

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from floodmark.engines.jvm import unread_file
 from floodmark.errors import SourceError
 from floodmark.run.context import Pass
-from floodmark.sources.files import FileReader, unreadable
+from floodmark.sources.files import FileReader, FileRows, unreadable
 
 
 def unread(error: Exception, run: Pass, cause: str) -> SourceError | None:
@@ -22,7 +22,7 @@ def unread(error: Exception, run: Pass, cause: str) -> SourceError | None:
     path = _plain(location)
     for reader in _file_readers(run):
         if path.startswith(f"{reader.root}/"):
-            return unreadable(path, reader.misfit(path) or cause or type(error).__name__)
+            return unreadable(path, FileRows(reader).misfit(path) or cause or type(error).__name__)
     return None
 
 

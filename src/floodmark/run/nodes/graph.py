@@ -11,7 +11,7 @@ from floodmark.config import ResolvedPipeline
 from floodmark.config.checks import hides_values
 from floodmark.config.project import NodeSettings
 from floodmark.errors import FloodmarkError, RunError, TransformError
-from floodmark.model.write import HIDDEN_VALUES, WriteSpec
+from floodmark.model import HIDDEN_VALUES, WriteSpec
 from floodmark.postgres.rows import MisfitError
 from floodmark.run.context import Pass
 from floodmark.run.lost_targets import OtherPass
@@ -156,7 +156,7 @@ def hide_values(error: FloodmarkError) -> None:
 def _cause(error: Exception) -> tuple[str, str]:
     """The kind and text of what went wrong first: Spark and py4j wrap it in layers of their own."""
     from floodmark.engines.jvm import java_errors
-    from floodmark.transforms.faults import without_plan
+    from floodmark.transforms import without_plan
 
     *_, (kind, message) = [(type(error).__name__, str(error)), *java_errors(error)]
     return kind.rpartition(".")[2], without_plan(message).strip()

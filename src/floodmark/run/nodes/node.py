@@ -11,9 +11,8 @@ from typing import Any
 from floodmark.config import ResolvedNode
 from floodmark.config.project import NodeSettings
 from floodmark.errors import RunError
+from floodmark.model import WriteResult, WriteSpec
 from floodmark.model.names import connection_of, is_catalog_name
-from floodmark.model.receipt import WriteResult
-from floodmark.model.write import WriteSpec
 from floodmark.model.write_rules import REPLACING
 from floodmark.run.context import Pass
 from floodmark.run.lookups import not_frozen
@@ -41,7 +40,7 @@ from floodmark.run.nodes.outputs import (
     refuse_without_feed,
 )
 from floodmark.run.nodes.writes import has_log, quarantine_of, replaced_anew
-from floodmark.sources.cursors import reader_of
+from floodmark.sources import reader_of
 from floodmark.transforms import Step
 
 
@@ -181,7 +180,13 @@ class NodeRun:
             return self._looked_up(upstream.name)
         window = self.run.reads.window(upstream.name)
         if window.is_landed:
-            return read_database(self.run, window, self.sharers, first_run=self.is_first_run)
+            return read_database(
+                self.run,
+                window,
+                self.sharers,
+                first_run=self.is_first_run,
+                keeps_changed=all(spec.is_upsert for spec in self.readers),
+            )
         read = self.node.settings.read
         is_asked_for = read is not None and read.method == "snapshot"
         is_read_whole = window.is_read_whole(as_asked=is_asked_for)

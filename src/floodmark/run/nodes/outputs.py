@@ -9,14 +9,21 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from floodmark.errors import FloodmarkError, RunError, SourceError
-from floodmark.model.delta import VersionFacts, enable_feed_command
-from floodmark.model.receipt import WriteResult, metadata_of
-from floodmark.model.window import Method, VersionWindow, Window
-from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
+from floodmark.model import (
+    CHANGE_COLUMNS,
+    Method,
+    VersionFacts,
+    VersionWindow,
+    Window,
+    WriteResult,
+    WriteSpec,
+    enable_feed_command,
+    metadata_of,
+)
 from floodmark.run.context import Pass
 from floodmark.run.landed import UNREADABLE, whole_window
 from floodmark.run.nodes.counted import counted
-from floodmark.sources.counts import RowCount
+from floodmark.sources import RowCount
 
 T = TypeVar("T")
 Make = Callable[[], Any]
@@ -309,15 +316,15 @@ def no_rows_of(frame: Any) -> Any:
 
 def rows_only(frame: Any) -> Any:
     """The rows that inserts and updates left behind, without the change columns."""
-    from floodmark.sinks import changes
+    from floodmark.sinks import UPSERTS, upserts
 
     if hasattr(frame, "withColumnsRenamed"):
         has_type = CHANGE_COLUMNS[0] in frame.columns
-        return changes.upserts(frame) if has_type else frame.drop(*CHANGE_COLUMNS)
+        return upserts(frame) if has_type else frame.drop(*CHANGE_COLUMNS)
     if CHANGE_COLUMNS[0] in frame.column_names:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        kinds = pa.array(changes.UPSERTS)
+        kinds = pa.array(UPSERTS)
         frame = frame.filter(pc.is_in(frame[CHANGE_COLUMNS[0]], value_set=kinds))
     return without_columns(frame, CHANGE_COLUMNS)

@@ -10,7 +10,8 @@ from typing import Any
 from floodmark.config.project import NodeSettings
 from floodmark.config.project import Step as Written
 from floodmark.errors import TransformError
-from floodmark.transforms import Registry, Step, parse_steps, problems, sql, standard
+from floodmark.transforms import Registry, Step, parse_steps, problems, standard
+from floodmark.transforms.sql import unread
 
 
 def steps_of(node: NodeSettings, plugins: Sequence[str], root: Path) -> tuple[Step, ...]:
@@ -29,7 +30,7 @@ def step_problems(node: NodeSettings, plugins: Sequence[str], root: Path) -> lis
 def unread_sql(node: NodeSettings) -> Iterator[tuple[int, str]]:
     """The steps whose SQL only Spark can judge, by their position, and where reading it ended."""
     for position, step in enumerate(node.transform):
-        found = sql.unread(step.sql) if step.sql is not None else None
+        found = unread(step.sql) if step.sql is not None else None
         if found is not None:
             yield position, found
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from floodmark.model import DELTA, WriteSpec
 from floodmark.model.names import connection_of
 from floodmark.model.sql_names import name_parts, qualified
-from floodmark.model.write import DELTA, WriteSpec
 
 QUARANTINE = "quarantine"
 

@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from floodmark.model.state import SinkDone
-from floodmark.model.window import Window
-from floodmark.model.write import WriteSpec
+from floodmark.model import SinkDone, TimeWindow, VersionWindow, Window, WriteSpec
 from floodmark.sinks import Sink
-from floodmark.sources import QuerySource
-from floodmark.sources.kinds import SourceOfAllKinds
+from floodmark.sources import Source, Sources
 from floodmark.testing.arrow.steps import applied
 from floodmark.testing.arrow.tables import ArrowSink, ArrowSource
 from floodmark.testing.arrow.times import ArrowTimeSource
@@ -23,9 +20,9 @@ class ArrowEngine:
 
     spark = None
 
-    def source(self) -> QuerySource:
+    def source(self) -> Source:
         """See `Engine.source`."""
-        return SourceOfAllKinds(ArrowSource(), ArrowTimeSource())
+        return arrow_sources()
 
     def sink(self, spec: WriteSpec, windows: Sequence[Window], previous: SinkDone | None) -> Sink:
         """See `Engine.sink`."""
@@ -43,3 +40,13 @@ class ArrowEngine:
 
     def refuse_without_receipts(self, pipeline: str) -> None:
         """See `Engine.refuse_without_receipts`; delta-rs always writes them."""
+
+
+def arrow_sources(storage_options: Mapping[str, str] | None = None) -> Sources:
+    """What reads Delta tables and folders without Spark; upstreams of projects are not read."""
+    return Sources(
+        {
+            VersionWindow: lambda: ArrowSource(storage_options),
+            TimeWindow: lambda: ArrowTimeSource(storage_options),
+        }
+    )

@@ -20,18 +20,33 @@ import pyarrow.compute as pc
 from floodmark import failpoints
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import SinkError
-from floodmark.model.delta import TableFacts
+from floodmark.model import (
+    CHANGE_COLUMNS,
+    NOTHING_PROCESSED,
+    SOFT_DELETE_COLUMNS,
+    OnLostTarget,
+    Receipt,
+    Settlement,
+    SinkDone,
+    TableFacts,
+    VersionWindow,
+    Window,
+    WriteResult,
+    WriteSpec,
+)
 from floodmark.model.names import matching
-from floodmark.model.receipt import Receipt, WriteResult
-from floodmark.model.state import OnLostTarget, SinkDone
-from floodmark.model.window import NOTHING_PROCESSED, Settlement, VersionWindow, Window
-from floodmark.model.write import CHANGE_COLUMNS, WriteSpec
-from floodmark.sinks import rules
-from floodmark.sinks.origins import Origin, origins
-from floodmark.sinks.rules import Target
-from floodmark.sinks.target import DeltaTarget, not_written
-from floodmark.sources import arrow_feed, lost, ranges
-from floodmark.sources.counts import rows_in
+from floodmark.sinks import Origin, Target, origins_of, rules
+from floodmark.sinks.delta import DeltaTarget, not_written
+from floodmark.sources import rows_in
+from floodmark.sources.delta import (
+    CHANGE_FIELDS,
+    prove_readable,
+    read_changes,
+    resolved_count,
+    resolved_loss,
+    schema_text,
+    streamed_version,
+)
 
 ATTEMPTS = 50
 """How often a commit that lost a race is decided anew."""
@@ -51,11 +66,11 @@ class ArrowSource:
         self._storage = Storage(storage_options)
 
     def check(self, window: VersionWindow) -> TableFacts:
-        """See `Source.check`."""
-        return ranges.prove_readable(self._log(window), window)
+        """See `KindSource.check`."""
+        return prove_readable(self._log(window), window)
 
     def read(self, window: VersionWindow) -> pa.Table:
-        """See `Source.read`; raises FM-SOURCE-006 if data files are gone."""
+        """See `KindSource.read`; raises FM-SOURCE-006 if data files are gone."""
         self.check(window)
         at, first = window.snapshot_version, window.feed_start
         parts = []
@@ -66,32 +81,32 @@ class ArrowSource:
             parts.append(self._feed(window))
         return pa.concat_tables(parts) if parts else _with_changes(self._empty(window), -1, None)
 
-    def settled(self, window: VersionWindow, choice: Settlement) -> VersionWindow | None:
-        """See `Source.settled`."""
+    def resolved(self, window: VersionWindow, choice: Settlement) -> VersionWindow | None:
+        """See `Resolver.resolved`."""
         log = self._log(window)
-        amended = lost.settled(log, window, choice)
-        by_count = lost.settled_by_count(
+        amended = resolved_loss(log, window, choice)
+        by_count = resolved_count(
             log, amended or window, choice, lambda given: rows_in(self.read(given))
         )
         return by_count or amended
 
     def table(self, window: VersionWindow, at_version: int) -> pa.Table:
-        """See `Source.table`."""
+        """See `KindSource.table`."""
         self.check(window)
         if at_version == NOTHING_PROCESSED:
             return self._empty(window)
         return self._as_of(window, at_version)
 
     def _feed(self, window: VersionWindow) -> pa.Table:
-        return arrow_feed.read(window, self._storage)
+        return read_changes(window, self._storage)
 
     def _as_of(self, window: VersionWindow, version: int) -> pa.Table:
-        return pa.concat_tables(arrow_feed.streamed_version(window, version, self._storage))
+        return pa.concat_tables(streamed_version(window, version, self._storage))
 
     def _empty(self, window: VersionWindow) -> pa.Table:
         from deltalake import Schema
 
-        text = ranges.schema_text(self._log(window), window, window.end)
+        text = schema_text(self._log(window), window, window.end)
         return pa.schema(Schema.from_json(text).to_arrow()).empty_table()
 
     def _at(self, window: VersionWindow, version: int) -> Any:
@@ -130,12 +145,12 @@ class ArrowSink:
             rules.check_write(self._spec, self._windows, frame.column_names, seen)
 
     def loss(self, receipt: Receipt) -> SinkError | None:
-        """See `Sink.loss`."""
+        """See `RecoverableSink.loss`."""
         return self._target.loss(receipt)
 
-    def settled(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
-        """See `Sink.settled`."""
-        return self._target.settled(choice, receipt, next_app_id)
+    def resolved(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+        """See `RecoverableSink.resolved`."""
+        return self._target.resolved(choice, receipt, next_app_id)
 
     def write(self, frame: pa.Table, receipt: Receipt) -> WriteResult:
         """See `Sink.write`; a commit that lost a race is decided anew, by compare-and-swap."""
@@ -233,7 +248,7 @@ class ArrowSink:
         rows = frame.to_pylist()
         if rules.only_upserts(spec):
             rows = [r for r in rows if r.get(_TYPE, "insert") in ("insert", "update_postimage")]
-        owners = origins(self._windows, self._storage) if spec.mode == "merge" else ()
+        owners = origins_of(self._windows, self._storage) if spec.mode == "merge" else ()
         if _VERSION not in columns:
             owners = ()
         owner = _owner(owners, has_time=_TIMESTAMP in columns)
@@ -242,19 +257,21 @@ class ArrowSink:
         fields = [frame.schema.field(name) for name in data]
         fields += [
             pa.field(_DELETED, pa.bool_()),
-            pa.field(_DELETED_AT, arrow_feed.CHANGE_FIELDS[2].type),
+            pa.field(_DELETED_AT, CHANGE_FIELDS[2].type),
         ]
         chosen = [_with_fate(row, data) for row in last.winners]
-        ties = sorted(json.dumps(key, default=str) for key in last.ties)
+        loses_order = rules.loses_order(spec, self._windows, columns)
+        tied = _keys_of_different_rows(rows, keys) if loses_order else last.ties
+        ties = sorted(json.dumps(key, default=str) for key in tied)
         mixed = sorted((json.dumps(key, default=str), names) for key, names in last.mixed)
         example = ties[0] if ties else None
         key, upstreams = mixed[0] if mixed else (None, None)
-        notes = rules.tie_notes(spec, len(ties), example, key, upstreams)
+        notes = rules.tie_notes(spec, len(ties), example, key, upstreams, loses_order=loses_order)
         return pa.Table.from_pylist(chosen, schema=pa.schema(fields)), notes
 
     def _first_rows(self, winners: pa.Table) -> pa.Table:
         if self._spec.deletes == "soft":
-            renamed = [*winners.column_names[:-2], *rules.SOFT_DELETE_COLUMNS]
+            renamed = [*winners.column_names[:-2], *SOFT_DELETE_COLUMNS]
             return winners.rename_columns(renamed)
         kept = winners.filter(pc.invert(winners[_DELETED]))
         return kept.select(winners.column_names[:-2])
@@ -356,7 +373,7 @@ class ArrowSink:
     def _soft_clauses(
         self, merger: Any, values: Mapping[str, str], gone: str, newer: str, *, missing: bool
     ) -> Any:
-        is_deleted, deleted_at = map(_quoted, rules.SOFT_DELETE_COLUMNS)
+        is_deleted, deleted_at = map(_quoted, SOFT_DELETE_COLUMNS)
         flags = {is_deleted: gone, deleted_at: f"s.{_quoted(_DELETED_AT)}"}
         both = {**values, **flags}
         merger = merger.when_matched_update(both, predicate=newer)
@@ -431,6 +448,17 @@ def last_changes(
     return last
 
 
+def _keys_of_different_rows(rows: Iterable[Row], keys: Sequence[str]) -> list[Row]:
+    """The keys of which two rows differ in anything."""
+    first: dict[str, Row] = {}
+    different: dict[str, Row] = {}
+    for row in rows:
+        key = {name: row[name] for name in keys}
+        if first.setdefault(repr(key), row) != row:
+            different[repr(key)] = key
+    return list(different.values())
+
+
 def _best(rows: Sequence[Row], claim: Callable[[Row], Any]) -> list[Row]:
     """The rows with the highest claim, those of a tie in an order that their values decide."""
     highest = max(map(claim, rows))
@@ -472,7 +500,7 @@ def _with_fate(row: Row, data: Sequence[str]) -> Row:
 
 
 def _with_changes(table: pa.Table, version: int, at: datetime | None) -> pa.Table:
-    for field, value in zip(arrow_feed.CHANGE_FIELDS, ("insert", version, at), strict=True):
+    for field, value in zip(CHANGE_FIELDS, ("insert", version, at), strict=True):
         table = table.append_column(field, pa.array([value] * table.num_rows, field.type))
     return table
 

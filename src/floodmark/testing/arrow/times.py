@@ -1,9 +1,8 @@
-"""Windows of time as Arrow tables: the double of `sources.spark_times`, without Spark."""
+"""Windows of time as Arrow tables: the double of `sources.time.read`, without Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -11,13 +10,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from floodmark.deltalog import Storage
-from floodmark.model.delta import TableFacts
-from floodmark.model.marks import TimeMark, TimeType, numbered, settled_through
+from floodmark.model import (
+    NOTHING_PROCESSED,
+    TableFacts,
+    TimeFacts,
+    TimeMark,
+    TimeType,
+    TimeWindow,
+    numbered,
+    settled_through,
+)
 from floodmark.model.names import matching
-from floodmark.model.plan import TimeFacts
-from floodmark.model.window import NOTHING_PROCESSED, Settlement, TimeWindow
-from floodmark.sources import arrow_feed, ranges, times
-from floodmark.sources.spark_times import planned_facts, refuse_other_type
+from floodmark.sources import LookSpec, schema_moved
+from floodmark.sources.delta import CHANGE_FIELDS, typed
+from floodmark.sources.time import data_files, numbers_of, planned_facts, refuse_other_type
 
 
 class ArrowTimeSource:
@@ -27,18 +33,14 @@ class ArrowTimeSource:
         self._storage = Storage(storage_options)
 
     def check(self, window: TimeWindow) -> TableFacts:
-        """See `Source.check`."""
+        """See `KindSource.check`."""
         facts = planned_facts(window, self._storage)
         _, kind = self._column(window, self._whole(window))
         refuse_other_type(window, kind, window.through_mark)
         return facts
 
-    def settled(self, window: TimeWindow, choice: Settlement) -> TimeWindow | None:  # noqa: ARG002 a door
-        """See `SparkTimeSource.settled`."""
-        return None
-
     def read(self, window: TimeWindow) -> pa.Table:
-        """See `Source.read`."""
+        """See `KindSource.read`."""
         self.check(window)
         rows = self._through(window, window.through_mark)
         if window.after_mark is not None:
@@ -46,20 +48,20 @@ class ArrowTimeSource:
             rows = rows.filter(pc.greater(self._numbers(window, rows), begin))
         rows = rows if window.has_news else rows.slice(0, 0)
         values = ("insert", window.through, window.end_at)
-        for field, value in zip(arrow_feed.CHANGE_FIELDS, values, strict=True):
+        for field, value in zip(CHANGE_FIELDS, values, strict=True):
             rows = rows.append_column(field, pa.array([value] * rows.num_rows, field.type))
         return rows
 
     def table(self, window: TimeWindow, at_version: int) -> pa.Table:
-        """See `Source.table`."""
+        """See `KindSource.table`."""
         self.check(window)
         if at_version == NOTHING_PROCESSED != window.after:
             return self._whole(window).slice(0, 0)
         is_end = at_version == window.through
         return self._through(window, window.through_mark if is_end else window.after_mark)
 
-    def look(self, window: TimeWindow, now: datetime, settle_seconds: float | None) -> TimeFacts:
-        """See `QuerySource.look`."""
+    def look(self, window: TimeWindow, spec: LookSpec) -> TimeFacts:
+        """See `Looker.look`."""
         rows = self._whole(window)
         _, kind = self._column(window, rows)
         start = window.after_mark
@@ -68,7 +70,7 @@ class ArrowTimeSource:
         nulls = numbers.null_count
         news = [n.as_py() for n in numbers.drop_null()]
         news = [n for n in news if start is None or n > start.number]
-        end = settled_through(kind, now, settle_seconds).number
+        end = settled_through(kind, spec.now, spec.settle_seconds).number
         taken = [n for n in news if n <= end]
         return TimeFacts(
             type=kind,
@@ -87,25 +89,25 @@ class ArrowTimeSource:
 
     def _numbers(self, window: TimeWindow, rows: pa.Table) -> pa.ChunkedArray:
         name, kind = self._column(window, rows)
-        return times.numbers_of(rows[name], kind)
+        return numbers_of(rows[name], kind)
 
     def _column(self, window: TimeWindow, rows: pa.Table) -> tuple[str, TimeType]:
         column = window.query.by
         name = matching(column, rows.column_names)
         if name is None:
-            raise ranges.schema_moved(window, f"no column {column}")
+            raise schema_moved(window, f"no column {column}")
         found = rows.schema.field(name).type
         if pa.types.is_date(found):
             return name, "date"
         if not pa.types.is_timestamp(found):
-            raise ranges.schema_moved(window, f"{column} is of type {found}")
+            raise schema_moved(window, f"{column} is of type {found}")
         return name, "timestamp" if found.tz else "timestamp_ntz"
 
     def _whole(self, window: TimeWindow) -> pa.Table:
         form = window.query.form
         if form == "delta":
             return self._delta(window)
-        files = times.data_files(window.place, self._storage)
+        files = data_files(window.place, self._storage)
         tables = [self._file(path, form) for path in files]
         return pa.concat_tables(tables, promote_options="default")
 
@@ -124,4 +126,4 @@ class ArrowTimeSource:
         table = DeltaTable(window.place, storage_options=self._storage.options)
         found = QueryBuilder().register("t", table).execute("SELECT * FROM t")
         rows = pa.table(found.read_all())
-        return arrow_feed.typed(rows, pa.schema(table.schema().to_arrow()))
+        return typed(rows, pa.schema(table.schema().to_arrow()))

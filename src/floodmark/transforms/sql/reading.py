@@ -11,7 +11,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from floodmark.model.lineage import ColumnRef
+from floodmark.model import ColumnRef
 from floodmark.transforms.sql.building import DIALECT, VERBATIM, Expr, NotSqlError
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from tests.support.node_projects import table_rows as rows
 
 from floodmark import failpoints
 from floodmark.errors import FloodmarkError
+from floodmark.model.results import Batch
 from floodmark.model.window import Settlement
 from floodmark.project import Project
 from floodmark.project.outcomes import RunSummary
@@ -149,6 +150,45 @@ def test_a_replay_looks_up_what_its_batch_has_and_a_backfill_what_is_there_now(
     assert sorted(window.through for window in backfill.lookups) == [0, 1]
     raised(project.retry(str(backfill.batch_id)))
     assert rows(lake / "facts") == [(1, "Swiss")]
+
+
+WITHOUT_VERSIONS = """\
+project: shop
+connections:
+  erp: {type: mysql, host: db, database: shop, user: etl, password: "${env:ERP_PASSWORD}"}
+pipelines:
+  - pipeline: orders
+    nodes:
+      - {name: countries, read: {path: "files/*.csv", format: csv, schema: "code LONG", lookup: true}}
+      - {name: rates, read: {connection: erp, table: rates, lookup: true}}
+      - name: facts
+        read: {path: ./orders}
+        transform: [join: {with: countries, on: {customer: code}, how: left}]
+        write: {path: ./facts, merge: {keys: [id]}}
+"""
+
+
+def test_a_replay_takes_the_files_of_its_batch_and_says_of_a_database_that_it_is_read_as_it_is(
+    lake: Path, make_project: MakeProject, caplog: pytest.LogCaptureFixture
+) -> None:
+    (lake / "files").mkdir()
+    (lake / "files/a.csv").write_text("code\n1\n")
+    project = make_project(WITHOUT_VERSIONS)
+    (batch,) = project.freeze()
+    coordinator, batch_id = project.coordinator, str(batch.batch_id)
+    coordinator.record_run("orders", batch_id, status="SUCCESS")
+    coordinator.finalize_batch(batch_id)
+    (lake / "files/b.csv").write_text("code\n2\n")
+
+    replay = coordinator.replay(batch_id, allow_stale=True)
+
+    def marks(batch: Batch) -> dict[str, object]:
+        return {window.upstream: window.through_mark for window in batch.lookups}
+
+    assert marks(replay) == marks(batch)
+    assert marks(replay)["files://./files/*.csv"] is not None
+    (said,) = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
+    assert said == f"batch {batch_id} has not frozen sql://erp/rates: looked up as it is now"
 
 
 def lose(lake: Path) -> None:

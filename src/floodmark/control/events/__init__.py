@@ -1,0 +1,51 @@
+"""The events of the journal: what can happen to a control store."""
+
+from __future__ import annotations
+
+from floodmark.control.events.bodies import (
+    Advanced,
+    Amended,
+    Body,
+    Cancelled,
+    Created,
+    Event,
+    Failed,
+    Frozen,
+    Leased,
+    Moved,
+    Named,
+    Paused,
+    Planned,
+    Rebuilt,
+    Registered,
+    Removed,
+    Reset,
+    SinkWritten,
+    Snapshot,
+    Succeeded,
+    TargetSettled,
+)
+
+__all__ = [
+    "Advanced",
+    "Amended",
+    "Body",
+    "Cancelled",
+    "Created",
+    "Event",
+    "Failed",
+    "Frozen",
+    "Leased",
+    "Moved",
+    "Named",
+    "Paused",
+    "Planned",
+    "Rebuilt",
+    "Registered",
+    "Removed",
+    "Reset",
+    "SinkWritten",
+    "Snapshot",
+    "Succeeded",
+    "TargetSettled",
+]

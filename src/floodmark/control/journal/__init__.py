@@ -1,0 +1,27 @@
+"""The journal: every event, committed by compare-and-swap."""
+
+from __future__ import annotations
+
+from floodmark.control.journal.delta import JOURNAL, DeltaEventLog, unreadable
+from floodmark.control.journal.journal import (
+    Chance,
+    ControlLog,
+    Journal,
+    any_number,
+    number_events,
+    too_busy,
+)
+from floodmark.control.journal.memory import MemoryEventLog
+
+__all__ = [
+    "JOURNAL",
+    "Chance",
+    "ControlLog",
+    "DeltaEventLog",
+    "Journal",
+    "MemoryEventLog",
+    "any_number",
+    "number_events",
+    "too_busy",
+    "unreadable",
+]

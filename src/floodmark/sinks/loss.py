@@ -1,0 +1,261 @@
+"""Targets that lost rows of ours behind our back: what their log shows, and whether a batch is left.
+
+Pure: everything is decided on the commits since our last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from floodmark.errors import SinkError
+from floodmark.model import (
+    Receipt,
+    SinkDone,
+    TableFacts,
+    VersionFacts,
+    app_id_root,
+    batch_of,
+    metadata_of,
+)
+
+RESTORE = "RESTORE"
+_REPLACING = frozenset(
+    (
+        "TRUNCATE",
+        "REPLACE TABLE",
+        "REPLACE TABLE AS SELECT",
+        "CREATE OR REPLACE TABLE",
+        "CREATE OR REPLACE TABLE AS SELECT",
+    )
+)
+_NO_PREDICATE = frozenset(("", "[]", "true", '["true"]', '["(true)"]'))
+_STATE = "nothing was written; the target and the watermark are unchanged"
+
+
+def way_out(receipt: Receipt) -> str:
+    """What an operator can type after a loss, for the batch that found it."""
+    retry = f"floodmark retry {batch_of(receipt.user_metadata)}"
+    said = metadata_of(receipt.user_metadata)
+    if said.get("kind") in ("backfill", "replay"):
+        pipeline = said.get("pipeline")
+        return (
+            f"put the table back as it was, then: {retry}; or go on with what is there: {retry}"
+            f" --on-lost-target accept; then, to load everything anew: floodmark refresh {pipeline},"
+            f" and floodmark run {pipeline} --on-lost-target rebuild"
+        )
+    return (
+        f"put the table back as it was, or: {retry} --on-lost-target rebuild (recreates the"
+        f" table from its inputs as they were for this batch), or: {retry} --on-lost-target accept"
+        " (what is missing there stays missing)"
+    )
+
+
+def target_loss(
+    previous: SinkDone,
+    facts: TableFacts | None,
+    commits: Sequence[VersionFacts],
+    receipt: Receipt,
+) -> SinkError | None:
+    """Why the target cannot be the one that `previous` left behind; None if it can.
+
+    `commits` are those since then, `receipt` is of the write that wants to know. A DELETE with a
+    condition, an UPDATE or rows that somebody else adds are the owner's business: rows of ours
+    were changed by name, not lost. A RESTORE that was taken back by another one lost nothing.
+    """
+    if previous.settled and not previous.table_id:
+        return None  # there was no table, and that was accepted
+    if facts is None or facts.table_id != previous.table_id:
+        return _not_the_table(previous, facts, receipt)
+    if _all_survive(previous, commits):
+        return None
+    for commit in commits:
+        if commit.operation == RESTORE:
+            return _restored(previous, commit, receipt)
+        if removes_all_rows(commit):
+            return _emptied(previous, commit, receipt)
+    return None
+
+
+def _all_survive(previous: SinkDone, commits: Sequence[VersionFacts]) -> bool:
+    """Whether our last write is still there, and each one since that nothing has recorded."""
+    ours = app_id_root(previous.app_id)
+    unrecorded = [
+        commit.version
+        for commit in commits
+        if any(app_id.startswith(ours) for app_id in commit.transactions)
+    ]
+    return all(
+        survives(version, [commit for commit in commits if commit.version > version])
+        for version in (previous.checked_version, *unrecorded)
+    )
+
+
+def removes_all_rows(commit: VersionFacts) -> bool:
+    """Whether somebody else's commit takes every row that was there before away."""
+    if metadata_of(commit.user_metadata):
+        return False  # a write of ours says what it replaces
+    predicate = commit.parameters.get("predicate", "")
+    if commit.operation == "DELETE":
+        return predicate in _NO_PREDICATE
+    if commit.operation == "WRITE":
+        is_dynamic = commit.parameters.get("isDynamicPartitionOverwrite", "").lower() == "true"
+        is_whole = predicate in _NO_PREDICATE and not is_dynamic
+        return commit.parameters.get("mode") == "Overwrite" and is_whole
+    return commit.operation in _REPLACING
+
+
+def survives(version: int, commits: Sequence[VersionFacts]) -> bool | None:
+    """Whether the table still holds what `version` committed; None if the log does not tell.
+
+    `commits` are all those after `version`, oldest first.
+    """
+    by_version = {commit.version: commit for commit in commits}
+    at = commits[-1].version if commits else version
+    while at > version:
+        commit = by_version.get(at)
+        if commit is None:
+            return None
+        if removes_all_rows(commit):
+            return False
+        if commit.operation == RESTORE:
+            back_to = commit.parameters.get("version", "")
+            if not back_to.isdigit():
+                return None
+            at = int(back_to)
+        else:
+            at -= 1
+    return at == version
+
+
+def _not_the_table(previous: SinkDone, found: TableFacts | None, receipt: Receipt) -> SinkError:
+    return _lost(
+        "FM-SINK-007",
+        "the target is not the table that was written before",
+        (previous, receipt),
+        found="no Delta table" if found is None else f"table id {found.table_id}",
+        allowed=f"table id {previous.table_id}, last written at version {previous.version}",
+    )
+
+
+def _restored(previous: SinkDone, commit: VersionFacts, receipt: Receipt) -> SinkError:
+    return _lost(
+        "FM-SINK-009",
+        "the target was restored: its receipts stand although rows may be gone",
+        (previous, receipt),
+        found=f"RESTORE at version {commit.version}, after our commit at {previous.version}",
+        allowed="a target whose history since our last commit has no RESTORE",
+    )
+
+
+def forgotten(
+    previous: SinkDone, stored: int | None, latest_version: int | None, receipt: Receipt
+) -> SinkError:
+    """The error for a target that no longer shows our last write; a backup was put back, say."""
+    shown = "" if latest_version is None else f"; the newest version is {latest_version}"
+    at = "" if latest_version is None else f", written at version {previous.checked_version}"
+    return _lost(
+        "FM-SINK-017",
+        "the target no longer shows the receipt of our last write",
+        (previous, receipt),
+        found=f"{previous.app_id} at {'nothing' if stored is None else stored}{shown}",
+        allowed=f"{previous.app_id} at {previous.seq}{at}",
+    )
+
+
+def copied(previous: SinkDone, commit: VersionFacts, receipt: Receipt) -> SinkError:
+    """The error for a target in which another commit has the version of our last one."""
+    by = batch_of(commit.user_metadata)
+    found = f"batch {by}" if by else f"{commit.operation or 'a commit'} of somebody else"
+    return _lost(
+        "FM-SINK-044",
+        "the target is a copy that went its own way: our last commit is not in it",
+        (previous, receipt),
+        found=f"version {commit.version} is {found}",
+        allowed=f"version {previous.version} is batch {previous.batch_id or previous.seq}",
+    )
+
+
+def untold(previous: SinkDone, earliest: int, receipt: Receipt) -> SinkError:
+    """The error for a target whose log no longer has every commit since our last write."""
+    error = _lost(
+        "FM-SINK-042",
+        "the target's log no longer tells what others did since our last write",
+        (previous, receipt),
+        found=f"commit files from version {earliest} on; older ones were cleaned up",
+        allowed=f"every commit after version {previous.checked_version}: a RESTORE among them would"
+        " have taken rows of ours away",
+    )
+    retry = f"floodmark retry {batch_of(receipt.user_metadata)}"
+    error.next = (
+        f"if nobody restored or emptied the table: {retry} --on-lost-target accept (nothing is"
+        f" written anew); else: {retry} --on-lost-target rebuild"
+    )
+    return error
+
+
+def anonymous(path: str, receipt: Receipt) -> SinkError:
+    """The error for a receipt of the right number that no commit explains any more."""
+    return SinkError(
+        "FM-SINK-043",
+        "the target shows a receipt of this number, and not which batch left it",
+        where=path,
+        found=f"receipt {receipt.seq} of {receipt.app_id}; its commit file was cleaned up",
+        allowed=f"a commit that names batch {batch_of(receipt.user_metadata)}, or a record of it in"
+        " the control store",
+        state=_STATE,
+        next="if an older copy of the control store was put back: put the newest one back; else:"
+        f" floodmark retry {batch_of(receipt.user_metadata)} --on-lost-target rebuild (recreates"
+        " the table from its inputs as they were for this batch)",
+    )
+
+
+def unreadable(path: str, found: str, receipt: Receipt) -> SinkError:
+    """The error for a target whose log has lost files: nobody can read the table."""
+    return SinkError(
+        "FM-SINK-045",
+        "files are missing from the target's log: nobody can read the table",
+        where=f"{path}/_delta_log",
+        found=found,
+        allowed="every commit file, or a checkpoint and every commit file after it",
+        state=_STATE,
+        next="put the files back from a backup; or move the folder away, then: floodmark retry"
+        f" {batch_of(receipt.user_metadata)} --on-lost-target rebuild",
+    )
+
+
+def _emptied(previous: SinkDone, commit: VersionFacts, receipt: Receipt) -> SinkError:
+    return _lost(
+        "FM-SINK-016",
+        "somebody else emptied or replaced the target: its receipts stand, our rows are gone",
+        (previous, receipt),
+        found=f"{commit.operation} of all rows at version {commit.version}",
+        allowed="conditional deletes and updates by others; removing every row has to be settled",
+    )
+
+
+def _lost(
+    code: str, title: str, writes: tuple[SinkDone, Receipt], *, found: str, allowed: str
+) -> SinkError:
+    """The error of a loss; `writes` are our last one and the one that found it."""
+    previous, receipt = writes
+    return SinkError(
+        code,
+        title,
+        where=previous.target,
+        found=found,
+        allowed=allowed,
+        state=_STATE,
+        next=way_out(receipt),
+    )
+
+
+def unsettled(path: str, title: str, found: str, next_step: str) -> SinkError:
+    """The error for a lost target that cannot be settled in the way asked for."""
+    return SinkError(
+        "FM-SINK-018",
+        title,
+        where=path,
+        found=found,
+        state=_STATE,
+        next=next_step,
+    )

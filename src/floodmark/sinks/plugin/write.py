@@ -1,0 +1,116 @@
+"""Rows that plug-ins write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from floodmark import failpoints
+from floodmark.config.plugins import FileFormat, guarded, origin_of
+from floodmark.errors import SinkError
+from floodmark.model import FILES, Receipt, SinkDone, Window, WriteResult, WriteSpec
+from floodmark.sinks import rules
+from floodmark.sinks.changes import rows_to_write
+from floodmark.sinks.files import Save
+from floodmark.sinks.rules import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def saving_with(plugin: FileFormat) -> Save:
+    """What writes files in the format of a plug-in; raises FM-SINK-035 if it has no writer."""
+    function = plugin.write
+    if function is None:
+        raise failed(
+            f"format {plugin.name} has no writer",
+            plugin.origin,
+            "nothing beside its reader",
+            f'@fm.format("{plugin.name}", write=a function)',
+        )
+
+    def save(rows: DataFrame, spec: WriteSpec) -> None:
+        called(function, (rows, spec.target, spec.mode, dict(spec.writer)), spec.target)
+
+    return save
+
+
+def called(function: Any, arguments: tuple[Any, ...], where: str) -> Any:
+    """What a function of a plug-in gives; whatever it raises becomes FM-SINK-035."""
+
+    def failure(found: str) -> SinkError:
+        title = f"{origin_of(function)} raised an error"
+        return failed(title, where, found, "a function that writes the rows")
+
+    return guarded(function, arguments, failure)
+
+
+def failed(title: str, where: str, found: str, allowed: str) -> SinkError:
+    """A plug-in did not write (FM-SINK-035)."""
+    return SinkError(
+        "FM-SINK-035",
+        title,
+        where=where,
+        found=found,
+        allowed=allowed,
+        state="part of the rows may be in the target; the committed watermark stays",
+        next="correct the function, then: floodmark retry BATCH",
+    )
+
+
+class PluginSink:
+    """Writes frames by a sink of a plug-in: at least once, exactly once where it knows its receipts.
+
+    A batch whose write is in the journal is not written again. One that crashed between its rows and
+    the journal is, unless the sink has seen the receipt.
+    """
+
+    def __init__(
+        self,
+        sink: Any,
+        spec: WriteSpec,
+        windows: tuple[Window, ...],
+        previous: SinkDone | None = None,
+    ) -> None:
+        self._sink = sink
+        self._spec = spec
+        self._windows = windows
+        self._previous = previous
+
+    def committed(self, receipt: Receipt) -> WriteResult | None:
+        """What the journal knows of this very write, or what the sink itself has seen."""
+        known = self._previous
+        if known is not None and known.seq == receipt.seq:
+            return self._result(known.version, already_applied=True)
+        seen = getattr(self._sink, "seen", None)
+        if seen is None or not called(seen, (receipt,), self._spec.target):
+            return None
+        return self._result(self._next_version, already_applied=True)
+
+    def check(self, frame: DataFrame, receipt: Receipt) -> None:
+        """See `Sink.check`."""
+        if self.committed(receipt) is None:
+            self._admit(frame)
+
+    def _admit(self, frame: DataFrame) -> None:
+        is_ours = self._previous is not None
+        seen = Target(exists=False, has_rows=is_ours, holds_ours=is_ours)
+        rules.check_write(self._spec, self._windows, frame.columns, seen)
+
+    def write(self, frame: DataFrame, receipt: Receipt) -> WriteResult:
+        """Write the rows; how many the sink does not say."""
+        earlier = self.committed(receipt)
+        if earlier is not None:
+            return earlier
+        self._admit(frame)
+        rows = rows_to_write(frame, self._spec)
+        failpoints.reached("sink.before_commit")
+        called(self._sink.write, (rows, receipt), self._spec.target)
+        failpoints.reached("sink.after_commit")
+        return self._result(self._next_version, already_applied=False)
+
+    @property
+    def _next_version(self) -> int:
+        return self._previous.version + 1 if self._previous else 0
+
+    def _result(self, version: int, *, already_applied: bool) -> WriteResult:
+        return WriteResult(self._spec.target, FILES, version, None, already_applied=already_applied)

@@ -1,0 +1,275 @@
+"""The rows of files as Spark reads them; what it would change or leave out is refused first."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+from floodmark.errors import SourceError
+from floodmark.model import FilesWindow
+from floodmark.model.ddl import columns_of
+from floodmark.sources.faults import out_of_reach
+from floodmark.sources.files import headers
+from floodmark.sources.files.csv import DELIMITED, CsvFile, CsvLook, Dialect, refuse_other_columns
+from floodmark.sources.files.lists import Files, ListGone, split_pattern
+from floodmark.sources.files.probe import FileReader
+from floodmark.sources.files.values import OF_HADOOP, other_characters, second_value
+from floodmark.sources.frames import escaped
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SPARK_FORMATS = {"tsv": "csv", "binary": "binaryFile"}
+_OF_LINES = (*DELIMITED, "json", "text", "xml", "binary")
+"""Formats in which an empty file has no rows; in others it is a file that was not finished."""
+_OWN_COLUMNS = {"text": "value STRING"}
+_MOST_LOOKS = 16
+# Spark's own defaults turn what it cannot read into NULLs and do not say so.
+_DEFAULTS: dict[str, dict[str, str]] = {
+    "json": {"mode": "FAILFAST"},
+    "xml": {"mode": "FAILFAST"},
+    "parquet": {"mergeSchema": "true"},
+    "orc": {"mergeSchema": "true"},
+}
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """Reads files as one upstream describes them."""
+
+    reader: FileReader
+
+    def frame(self, spark: SparkSession, files: Files) -> DataFrame:
+        """The rows of files, of which there is one at least."""
+        if self.reader.read_with is not None:
+            paths = [self.reader.absolute(path) for path in files]
+            return self.reader.read_with(spark, paths, self.reader.options, self.reader.ddl)
+        for path in files:
+            if not files[path].size and self.reader.format not in _OF_LINES:
+                raise self._unreadable(path, f"0 bytes, which is no {self.reader.format}")
+        if self.reader.format in DELIMITED:
+            return self._delimited(spark, files)
+        with_rows = [path for path in files if files[path].size or self.reader.format == "binary"]
+        if not with_rows:
+            return self._nothing(spark, files)
+        if self.reader.format in ("json", "text"):
+            self._refuse_changed_values(list(map(self.reader.absolute, with_rows)))
+        options = {
+            **_DEFAULTS.get(self.reader.format, {}),
+            **self.reader.options,
+            **self._base_of(with_rows),
+        }
+        return self._loaded(
+            spark, list(map(self.reader.absolute, with_rows)), options, self.reader.ddl
+        )
+
+    def _delimited(self, spark: SparkSession, files: Iterable[str]) -> DataFrame:
+        """The rows of CSV files, each looked at first: see `csv`."""
+        dialect, paths = self._dialect, [self.reader.absolute(path) for path in files]
+        with ThreadPoolExecutor(_MOST_LOOKS) as pool:
+            looks = dict(zip(paths, pool.map(self._look, paths), strict=True))
+        looks = {path: look for path, look in looks.items() if look.has_rows}
+        if not looks:
+            return self._nothing(spark, files)
+        base = self._base_of(files)
+
+        def load(some: Sequence[str], ddl: str | None) -> DataFrame:
+            frames = []
+            # Those without line breaks in their values can be read in parts.
+            for spans_lines, group in _by_line_breaks(some, looks, together=bool(base)).items():
+                options = {**dialect.reader_options(spans_lines=spans_lines), **base}
+                frames.append(self._loaded(spark, group, options, ddl))
+            return reduce(lambda one, other: one.union(other), frames)
+
+        if dialect.checks_header:
+            self._refuse_other_columns(looks)
+        if not (self.reader.takes_new_columns and dialect.has_header):
+            return load(list(looks), self.reader.ddl)
+        groups = headers.grouped({path: look.header for path, look in looks.items()})
+        return headers.loaded(load, groups, self.reader.ddl)
+
+    @property
+    def _dialect(self) -> Dialect:
+        return Dialect.of(self.reader.options, is_tabbed=self.reader.format == "tsv")
+
+    def _look(self, path: str) -> CsvLook:
+        try:
+            file = CsvFile(path, self._dialect, self.reader.storage)
+            look = file.look()
+            changes = self.reader.ddl is not None and file.changes_decimals(
+                look, columns_of(self.reader.ddl)
+            )
+        except OSError as error:
+            raise out_of_reach(path, error) from error
+        if changes:
+            raise unreadable(path, self.misfit(path) or "a decimal that Spark would change")
+        return look
+
+    def _refuse_changed_values(self, paths: Sequence[str]) -> None:
+        """Raise FM-SOURCE-059 for values that Spark would change or leave out without a word."""
+        own = {name.lower(): str(value).lower() for name, value in self.reader.options.items()}
+        if not {"encoding", "charset", "linesep"} & own.keys():
+            with ThreadPoolExecutor(_MOST_LOOKS) as pool:
+                look = partial(self._changed_value, spans_lines=own.get("multiline") == "true")
+                for path, fault in zip(paths, pool.map(look, paths), strict=True):
+                    if fault is not None:
+                        raise unreadable(path, fault)
+
+    def _changed_value(self, path: str, *, spans_lines: bool) -> str | None:
+        if path.endswith(OF_HADOOP):
+            return None
+        try:
+            if self.reader.format == "text":
+                return other_characters(path, self.reader.storage)
+            return second_value(path, self.reader.storage, spans_lines=spans_lines)
+        except OSError as error:
+            raise out_of_reach(path, error) from error
+
+    def _refuse_other_columns(self, looks: Mapping[str, CsvLook]) -> None:
+        """Raise FM-SOURCE-057 for the first file whose columns are not those of the node.
+
+        Where every write takes new columns, only a name that the schema does not have is refused.
+        """
+        named = {path: look.header for path, look in looks.items() if look.header is not None}
+        columns: Sequence[str] = next(iter(named.values()), ())
+        if self.reader.ddl is not None:
+            columns = list(columns_of(self.reader.ddl))
+        elif self.reader.takes_new_columns:
+            return
+        for path, header in named.items():
+            in_file = [name for name in columns if f"/{name}=" not in path]
+            if self.reader.takes_new_columns and {n.casefold() for n in header} <= {
+                n.casefold() for n in in_file
+            }:
+                continue
+            refuse_other_columns(path, header, in_file)
+
+    def _base_of(self, files: Iterable[str]) -> dict[str, str]:
+        """The option by which folders named column=value count."""
+        if not any("=" in path.rpartition("/")[0] for path in files):
+            return {}
+        return {"basePath": split_pattern(self.reader.absolute(self.reader.pattern))[0]}
+
+    def _nothing(self, spark: SparkSession, files: Iterable[str]) -> DataFrame:
+        """No rows, of files that have none."""
+        ddl = self.reader.ddl or _OWN_COLUMNS.get(self.reader.format)
+        if ddl is None:
+            raise _no_columns(
+                self.reader.upstream, f"only empty files ({', '.join(list(files)[:3])})"
+            )
+        empty = spark.createDataFrame([], ddl)
+        return (
+            empty if self.reader.file_column is None else _with_text(empty, self.reader.file_column)
+        )
+
+    def _loaded(
+        self,
+        spark: SparkSession,
+        paths: Sequence[str],
+        options: Mapping[str, str],
+        ddl: str | None,
+    ) -> DataFrame:
+        reader = spark.read.format(
+            _SPARK_FORMATS.get(self.reader.format, self.reader.format)
+        ).options(**options)
+        reader = reader if ddl is None else reader.schema(ddl)
+        frame = reader.load([escaped(path) for path in paths])
+        return frame if self.reader.file_column is None else self._named(frame)
+
+    def misfit(self, path: str) -> str | None:
+        """Where and why a file cannot be read, as far as that is found without Spark."""
+        kinds = {} if self.reader.ddl is None else columns_of(self.reader.ddl)
+        try:
+            if self.reader.format in DELIMITED:
+                return CsvFile(path, self._dialect, self.reader.storage).misfit(kinds)
+            if self.reader.format == "json" and "multiline" not in map(
+                str.lower, self.reader.options
+            ):
+                return _broken_line(self.reader.storage.read(path))
+        except (OSError, csv.Error) as error:
+            return f"{type(error).__name__}"
+        return None
+
+    def _unreadable(self, path: str, found: str) -> SourceError:
+        return unreadable(self.reader.absolute(path), found)
+
+    def _named(self, frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as fn
+
+        return frame.select("*", fn.col("_metadata.file_path").alias(str(self.reader.file_column)))
+
+    def no_rows(self, spark: SparkSession, window: FilesWindow) -> DataFrame:
+        """No rows, with the columns of the files; raises FM-SOURCE-042 if there was none yet."""
+        if self.reader.ddl is not None or self.reader.format in _OWN_COLUMNS:
+            return self._nothing(spark, ())
+        try:
+            files = dict(self.reader.on_list(window.through_mark))
+        except ListGone:
+            files = self.reader.files_there()
+        for path in reversed(files):
+            if files[path].size and self.reader.storage.exists(self.reader.absolute(path)):
+                return self.frame(spark, {path: files[path]}).limit(0)
+        raise _no_columns(window.upstream, "no file, and no schema")
+
+
+def _with_text(frame: DataFrame, column: str) -> DataFrame:
+    from pyspark.sql import functions as fn
+
+    return frame.withColumn(column, fn.lit(None).cast("string"))
+
+
+def unreadable(path: str, found: str) -> SourceError:
+    """The error for a file that Spark cannot read as the node says."""
+    return SourceError(
+        "FM-SOURCE-059",
+        "a file cannot be read as the node says",
+        where=path,
+        found=found,
+        allowed="files that fit format, schema and options of the node",
+        state="nothing of this node was written; the committed watermark stays",
+        next="correct the file in its place, then: floodmark retry BATCH --on-lost-range snapshot; or"
+        " correct the node, then: floodmark retry BATCH; or go on without the file: take it away,"
+        " then: floodmark retry BATCH --on-lost-range accept",
+    )
+
+
+def _broken_line(content: bytes) -> str | None:
+    for number, line in enumerate(content.splitlines(), 1):
+        try:
+            if line.strip():
+                json.loads(line.removeprefix(b"\xef\xbb\xbf"))
+        except ValueError:
+            return f"line {number:,} is no JSON"
+    return None
+
+
+def _by_line_breaks(
+    paths: Sequence[str], looks: Mapping[str, CsvLook], *, together: bool
+) -> dict[bool, list[str]]:
+    """The files by whether a value may have a line break. Folders whose names are columns stay
+    together: the types of those are inferred from all of them.
+    """
+    any_spans = any(looks[path].spans_lines for path in paths)
+    groups: dict[bool, list[str]] = {}
+    for path in paths:
+        groups.setdefault(any_spans if together else looks[path].spans_lines, []).append(path)
+    return groups
+
+
+def _no_columns(upstream: str, found: str) -> SourceError:
+    """The error for rows whose columns nothing tells."""
+    return SourceError(
+        "FM-SOURCE-042",
+        "the columns of files are not known before the first one is there",
+        where=upstream,
+        found=found,
+        allowed='a schema in the node: read: {schema: "id LONG, name STRING"}; or one file with rows',
+        state="nothing was read or written",
+        next="say the schema, or put a file there, then run the same command again",
+        retryable=True,
+    )

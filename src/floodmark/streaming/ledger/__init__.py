@@ -1,0 +1,1 @@
+"""The memory of a stream: who may write, what is committed, what commands ask of a runner."""

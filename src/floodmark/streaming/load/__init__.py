@@ -1,0 +1,1 @@
+"""A batch into its target: rows, dead letters and offsets."""

@@ -1,0 +1,1 @@
+"""Dead letters and late records on their way to Kafka."""

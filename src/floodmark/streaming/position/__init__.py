@@ -1,0 +1,1 @@
+"""Where a stream goes on: by its checkpoint, its target and its topics."""

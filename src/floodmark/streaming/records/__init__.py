@@ -1,0 +1,1 @@
+"""Records of Kafka: read, judged, and counted."""
