@@ -380,7 +380,11 @@ def plan_that_was_shown_is_journaled_over_an_end_that_has_moved() -> list[Patch]
 
         return journal.commit(decide), result
 
-    return [(planning, "commit_plan", commit_plan), (plans, "check_window", nothing)]
+    return [
+        (planning, "commit_plan", commit_plan),
+        (plans, "check_window", nothing),
+        (plans, "_check_seeded", nothing),
+    ]
 
 
 @mutant
