@@ -103,7 +103,7 @@ def metadata_of(user_metadata: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-FILES = "files"
+NO_TABLE_ID = "files"
 """The table id of targets that are plain files: nothing in them tells what was written."""
 
 

@@ -8,7 +8,6 @@ from floodmark.errors import PlanError
 from floodmark.model import (
     EVERY_ROW,
     FILE_LIST,
-    FILES,
     WHOLE_ANSWER,
     Caution,
     CursorWindow,
@@ -22,7 +21,7 @@ from floodmark.model import (
     Window,
 )
 from floodmark.model.copying import replace
-from floodmark.model.names import DATABASE
+from floodmark.model.names import DATABASE, FILES
 from floodmark.plan import times
 from floodmark.plan.faults import refuse_unreadable
 from floodmark.plan.seeds import standing_window

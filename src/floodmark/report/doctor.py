@@ -12,7 +12,7 @@ from floodmark.control import ControlReader
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model import (
-    FILES,
+    NO_TABLE_ID,
     Finding,
     Lag,
     Ledger,
@@ -221,7 +221,7 @@ def examine_target(
     root: str | None = None,
 ) -> list[Finding]:
     """Whether a target is there, keeps its receipts and can be read."""
-    if sink.table_id == FILES:
+    if sink.table_id == NO_TABLE_ID:
         return [good(sink.target, "files: written at least once, nothing to look at")]
     try:
         ledger = ledger_of(sink.target)

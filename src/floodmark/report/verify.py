@@ -36,7 +36,7 @@ from floodmark.control.events import (
 from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model import (
-    FILES,
+    NO_TABLE_ID,
     Finding,
     Ledger,
     SinkDone,
@@ -117,7 +117,7 @@ class Evidence:
         return (
             (body, replace(body.sink, target=self.place_of(body.sink.target)))
             for body in kept
-            if body.sink.table_id != FILES
+            if body.sink.table_id != NO_TABLE_ID
         )
 
     def place_of(self, target: str) -> str:

@@ -35,8 +35,8 @@ from floodmark.config.project.upstreams import DeltaReadSettings, UpstreamSettin
 from floodmark.config.project.write_specs import spec_of
 from floodmark.config.project.writes import WriteSettings
 from floodmark.config.text.tables import is_inside, table_name
-from floodmark.model import EVERY_ROW, FILE_LIST, FILES, WHOLE_ANSWER, WriteSpec, cursor_marks
-from floodmark.model.names import DATABASE, SOURCES
+from floodmark.model import EVERY_ROW, FILE_LIST, WHOLE_ANSWER, WriteSpec, cursor_marks
+from floodmark.model.names import DATABASE, FILES, SOURCES
 
 ReadKind = Literal["node", "delta", "files", "database", "source"]
 """What a node reads: another node, a Delta table, files by their list, a database by its cursor, or

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from floodmark import failpoints
-from floodmark.model import FILES, Receipt, SinkDone, Window, WriteResult, WriteSpec
+from floodmark.model import NO_TABLE_ID, Receipt, SinkDone, Window, WriteResult, WriteSpec
 from floodmark.sinks import rules
 from floodmark.sinks.changes import rows_to_write
 from floodmark.sinks.rules import Target
@@ -87,4 +87,6 @@ class FileSink:
             raise rules.misfit(spec, f"columns of {', '.join(kinds)}", "one column of text", _STEP)
 
     def _result(self, version: int, *, already_applied: bool) -> WriteResult:
-        return WriteResult(self._spec.target, FILES, version, None, already_applied=already_applied)
+        return WriteResult(
+            self._spec.target, NO_TABLE_ID, version, None, already_applied=already_applied
+        )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark import failpoints
 from floodmark.config.plugins import FileFormat, guarded, origin_of
 from floodmark.errors import SinkError
-from floodmark.model import FILES, Receipt, SinkDone, Window, WriteResult, WriteSpec
+from floodmark.model import NO_TABLE_ID, Receipt, SinkDone, Window, WriteResult, WriteSpec
 from floodmark.sinks import rules
 from floodmark.sinks.changes import rows_to_write
 from floodmark.sinks.files import Save
@@ -113,4 +113,6 @@ class PluginSink:
         return self._previous.version + 1 if self._previous else 0
 
     def _result(self, version: int, *, already_applied: bool) -> WriteResult:
-        return WriteResult(self._spec.target, FILES, version, None, already_applied=already_applied)
+        return WriteResult(
+            self._spec.target, NO_TABLE_ID, version, None, already_applied=already_applied
+        )
