@@ -134,10 +134,10 @@ def totals(inputs, run):
     run.write(inputs["sales.report"], "sales.totals", mode="merge", keys=["id"])
 """
 PREPARE = """\
+import floodmark as fm
 from floodmark.cli.main import main
-from floodmark.project import Project
 
-spark = Project.load(".")._session()
+spark = fm.local_session(fm.Project.load(".").settings.spark)
 spark.sql("CREATE SCHEMA sales")
 spark.sql("CREATE TABLE sales.orders (id INT) USING delta"
           " TBLPROPERTIES (delta.enableChangeDataFeed = true)")
