@@ -156,8 +156,8 @@ def advance_twice(root: Path) -> None:
     """The journal itself takes no event twice, so it is the reading of it that repeats one."""
     history = Look.history
 
-    def repeated(look: Look) -> list[Event]:
-        events = history(look)
+    def repeated(look: Look, limit: int | None = None) -> list[Event]:
+        events = history(look, limit)
         return [*events, *(e for e in events if isinstance(e.body, Advanced))]
 
     Look.history = repeated  # type: ignore[method-assign, assignment]
