@@ -194,7 +194,8 @@ class Truth:
         ensure(replaces or seq not in sink.there, f"G3 {where}: applied twice")
         given_up = plan.cancelled and plan.is_ordered
         ensure(not given_up, f"G2 {where}: the batch was cancelled")
-        if sink.rebuilds and plan.is_ordered:
+        # A rebuild replaces also where a runner that was left behind has come before it.
+        if (sink.rebuilds or replaces) and plan.is_ordered:
             is_alone = replaces or not sink.holds_rows()
             is_right = is_alone and plan.is_first_run(pipeline, ways)
             ensure(is_right, f"G3 {where}: rebuilt with {ways}, which is not everything")
