@@ -324,8 +324,7 @@ def test_a_value_that_the_table_refuses_is_not_shown(
     code, document = run("run", path)
 
     assert code == 0, document
-    assert ids(spark, place) == [1]
-    assert [offset for _, offset, _ in letters(spark, place)] == [1]
+    assert (ids(spark, place), len(letters(spark, place))) == ([1], 1)
     assert "4711" not in json.dumps(document)
 
 

@@ -22,7 +22,7 @@ LIMITED_BY = {
         "run/nodes/*.py agg.collect",
         "run/nodes/side_by_side.py _changed.wait",
         "run/limits.py call.wait",
-        "run/context.py with _turn",
+        "run/landings.py with _turn",
         "run/nodes/counted.py with guard",
         "run/nodes/outputs.py with guard",
         "run/nodes/side_by_side.py with _changed",
@@ -103,7 +103,8 @@ LIMITED_BY = {
         "postgres/open_connections.py with _guard",
         "failpoints.py with _guard",
         "observe/stages.py with _guard",
-        "run/context.py with _guard",
+        "run/landings.py with _guard",
+        "run/writes.py with _guard",
         "sources/row_counts.py with _guard",
         "streaming/running/breaker.py with _guard",
         "streaming/running/metrics.py with _guard",
@@ -137,7 +138,7 @@ LIMITED_BY = {
     "MAKE_TIMEOUT_SECONDS of the process that it runs in": ("engines/class_archive.py *",),
     "SPARK_LAUNCHER: Spark's own start of a JVM, told on the screen": (
         "engines/spark.py builder.getOrCreate",
-        "project/__init__.py with _starting",
+        "project/session.py with _starting",
         "streaming/together.py with _guard",
     ),
     "the user's own code, in a template": ("templates/*.py *",),
@@ -146,7 +147,7 @@ LIMITED_BY = {
 
 NO_WAIT = (
     # A thread begins, or a position, a text, a value of a dictionary: nothing is waited for.
-    "* project.select", "* frame.select", "* *thread.start", "* waiting.start", "* helper.start", "* timer.start", "* _timer.start", "* Thread.start",
+    "* project.select", "* definitions.select", "* report.take", "* frame.select", "* *thread.start", "* waiting.start", "* helper.start", "* timer.start", "* _timer.start", "* Thread.start",
     "* _thread.start", "* match.start", "* end.start", "* token.start", "* number.start", "* stdout.flush",
     "* _LOOKED_AT.get", "* get.get", "* search.*", "* tally.take", "* table.take", "* course.take",
     "* self.result", "* _target.result", "* folder.json", "* folder.text", "* pickle.load",
