@@ -235,8 +235,13 @@ def test_a_stream_is_not_run_over_spark_connect(shop: Path, server: str) -> None
             "schemaName": "event",
             "connectionParams": {"kafka.bootstrap.servers": "127.0.0.1:9"},
         },
-        "load": {"table": str(shop / "lake/events"), "format": "delta", "createTable": True},
-        "streamingConfigJson": {"offsetStore": "database", "triggerMode": "once"},
+        "load": {
+            "sinkType": "delta",
+            "table": "events",
+            "path": "lake/events",
+            "createTable": True,
+        },
+        "streamingConfigJson": {"checkpointLocation": "checkpoint", "triggerMode": "availableNow"},
     }
     (shop / "events.json").write_text(json.dumps(stream))
 
