@@ -26,12 +26,17 @@ ARCHIVE = ROOT / "tests/fixtures/version-0.1/floodmark.zip"
 
 Version = Literal["old", "new"]
 
+IMPORTS: dict[Version, str] = {
+    "old": "from floodmark.control import upkeep\nfrom floodmark.testing import crash",
+    "new": "from floodmark.control.upkeep import upkeep\nfrom tests.support import crash",
+}
+"""Where each version has what its story is told with."""
 TELL = """
 import sys
 from pathlib import Path
-from floodmark.control.upkeep import upkeep
-from tests.support import crash
-assert Path(crash.__file__).is_relative_to(sys.argv[1]), crash.__file__
+import floodmark
+{imports}
+assert Path(floodmark.__file__).is_relative_to(sys.argv[1]), floodmark.__file__
 upkeep.COMPACT_AFTER_FILES = crash.COMPACT_AFTER_FILES
 crash.tell(sys.argv[2], sys.argv[3])
 """
@@ -57,12 +62,20 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[Version, Path]:
     return {"old": folder / "src", "new": ROOT / "src"}
 
 
-def tell(source: Path, root: Path, mode: WriteMode, failpoint: str | None = None) -> int:
+def tell(
+    sources: dict[Version, Path],
+    version: Version,
+    root: Path,
+    mode: WriteMode,
+    failpoint: str | None = None,
+) -> int:
     """The story by one version in a process of its own; its exit code."""
-    environment = {**os.environ, "PYTHONPATH": str(source)}
+    source = sources[version]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(source), str(ROOT)))}
     if failpoint:
         environment["FLOODMARK_FAILPOINT"] = failpoint
-    command = [sys.executable, "-c", TELL, str(source), str(root), mode]
+    story = TELL.format(imports=IMPORTS[version])
+    command = [sys.executable, "-c", story, str(source), str(root), mode]
     with (root / "log").open("a") as log:
         return subprocess.run(
             command, env=environment, stdout=log, stderr=log, timeout=120, check=False
@@ -90,9 +103,9 @@ def test_one_version_goes_on_where_the_other_was_killed(
     second: Version = "new" if first == "old" else "old"
     crash.build_lake(tmp_path)
 
-    killed = tell(sources[first], tmp_path, "append", point)
-    finished = tell(sources[second], tmp_path, "append")
-    repeated = tell(sources[first], tmp_path, "append")
+    killed = tell(sources, first, tmp_path, "append", point)
+    finished = tell(sources, second, tmp_path, "append")
+    repeated = tell(sources, first, tmp_path, "append")
 
     log = (tmp_path / "log").read_text()
     assert (killed, finished, repeated) == (-signal.SIGKILL, 0, 0), log

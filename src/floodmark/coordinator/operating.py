@@ -118,8 +118,9 @@ class Operating:
     ) -> Batch:
         batch_id = self.store.new_batch_id()
 
-        def plan(state: State, probes: Probes) -> tuple[None, list[Body]]:
+        def plan(state: State, probes: Probes) -> tuple[list[str], list[Body]]:
             drafted = draft(state, probes)
+            frozen, newer = self._lookups_again(state, drafted.required, repeats, probes)
             planned = Planned(
                 batch_id=batch_id,
                 batch_seq=state.batch_seq + 1,
@@ -128,32 +129,32 @@ class Operating:
                 required=drafted.required,
                 batch_kind=kind,
                 allows=allows,
-                lookups=self._lookups_again(state, drafted.required, repeats, probes),
+                lookups=frozen,
             )
             self._refuse_harm(state, planned)
-            return None, [planned]
+            return newer, [planned]
 
         probes = Probes(self.store.prober())
-        state, _ = commit_plan(self.store.writer(), plan, probes)
+        state, newer = commit_plan(self.store.writer(), plan, probes)
+        if newer and repeats is not None:
+            text = "batch %s has not frozen %s: looked up as it is now"
+            log.warning(text, repeats.batch_id, ", ".join(newer))
         self.store.publish()
         return batch_view(state.batches[batch_id], reused=False)
 
     def _lookups_again(
         self, state: State, pipelines: Iterable[str], repeats: PlannedBatch | None, probes: Probes
-    ) -> tuple[Window, ...]:
-        """The lookups as they are now; of a replay as the batch that it repeats has frozen them."""
+    ) -> tuple[tuple[Window, ...], list[str]]:
+        """The lookups as they are now; of a replay as the batch that it repeats has frozen them, and
+        the names of those that it has not.
+        """
         if repeats is None:
-            return frozen_lookups(state, pipelines, probes)
+            return frozen_lookups(state, pipelines, probes), []
         chosen = [state.pipelines[name] for name in pipelines if name in state.pipelines]
         names = dict.fromkeys(name for each in chosen for name in each.lookups)
         frozen = lookups.as_frozen_by(repeats, [each.name for each in chosen], names)
         newer = [name for name in names if name not in frozen]
-        if newer:
-            text = ", ".join(newer)
-            log.warning(
-                "batch %s has not frozen %s: looked up as it is now", repeats.batch_id, text
-            )
-        return tuple(frozen.get(name) or probes.frozen_lookup(name) for name in names)
+        return tuple(frozen.get(name) or probes.frozen_lookup(name) for name in names), newer
 
     def _refuse_harm(self, state: State, planned: Planned) -> None:
         """Raise FM-SINK-021 or -022 for writes that are known; a run would refuse them later."""

@@ -1,7 +1,7 @@
 """One log event per stage of the work, from the library itself.
 
 A notebook, a scheduler or a service sees what happens without any set-up: where nobody has given
-the root logger a handler, floodmark writes to standard error through a handler of its own logger.
+the root logger a handler, the library writes to standard error through a handler of its own logger.
 The root logger is never touched. `FLOODMARK_LOG` is `text` (the default), `json` or `off`.
 """
 
