@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from tests.support.mutants import MUTANTS, mutated
 from tests.support.rows import SinkTruth
 from tests.support.simulator import Schedule, campaign, first_failure, play
+from tests.support.truth import Truth, Violation
+
+from floodmark.control.events.bodies import Body, Created, Event, Planned, Registered
+from floodmark.model.window import VersionWindow
 
 SCHEDULES = 20_000
 SCHEDULES_FULL = 1_000_000
@@ -62,6 +68,45 @@ def test_the_judge_asks_for_a_rebuild_only_where_a_restore_took_rows(
     sink.lose_since(moment=4, kept=kept)
 
     assert (sink.rebuilds, bool(sink.losses), sink.lacks()) == (is_lost, is_lost, is_lost)
+
+
+def test_the_judge_knows_a_rebuild_behind_the_write_of_a_runner_that_was_left_behind() -> None:
+    """It replaces what that one wrote; twice without replacing, or replacing less, stays wrong."""
+    whole = {"/u/a": ((0, 1), "snapshot", None)}
+    truth = _planned("/u/a", through=1)
+    truth.sinks["P", "out"].rebuilds = True
+
+    truth.written("P", "out", 1, whole, 1)  # by the runner that was left behind
+    truth.written("P", "out", 1, whole, 2, replaces=True)
+
+    with pytest.raises(Violation, match="applied twice"):
+        truth.written("P", "out", 1, whole, 3)
+    with pytest.raises(Violation, match="not everything"):
+        truth.written("P", "out", 1, {"/u/a": ((1, 1), "feed", 0)}, 3, replaces=True)
+
+
+def _planned(upstream: str, through: int) -> Truth:
+    """The judge of a store in which P writes to one target, with the first batch planned."""
+    truth = Truth({"P": {"out": "/t/1"}}, {upstream: through}, {}, lambda *_: 0)
+    window = VersionWindow(
+        upstream=upstream,
+        method="snapshot",
+        after=-1,
+        through=through,
+        reason="",
+        table_id="id",
+        feed_enabled=True,
+        schema_fingerprint="f",
+        latest_version=through,
+    )
+    bodies: tuple[Body, ...] = (
+        Created("store"),
+        Registered("P", "default", (upstream,), "hash"),
+        Planned("batch", 1, "default", (window,), {"P": (upstream,)}),
+    )
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    truth.committed_events([Event(n, body, f"op{n}", "me", at) for n, body in enumerate(bodies)])
+    return truth
 
 
 def _story(seed: int) -> list[tuple[str, str]]:
