@@ -71,9 +71,11 @@ class OwnServer(PostgresServer):
     def start(self) -> None:
         """Start it and wait until it serves; raises SetupError FM-SETUP-006.
 
-        What a killed one has left running holds its memory for a moment: then it is tried for a
-        while.
+        After a kill it is tried for a while. What the killed one has left running holds its memory
+        for a moment, and the first recovery fails if an unlogged table was dropped shortly before:
+        the second one mends that (BUG #17731 of PostgreSQL, decision 0060).
         """
+        was_killed = self._pid_file.is_file()
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -81,7 +83,6 @@ class OwnServer(PostgresServer):
                     "start", "-l", str(self.folder / "log"), "-w", "-t", str(START_SECONDS)
                 )
             except SetupError:
-                was_killed = self._pid_file.is_file()
                 if not was_killed or time.monotonic() > deadline:
                     raise
                 time.sleep(POLL_SECONDS)
