@@ -138,6 +138,32 @@ class StreamLedgerContract:
         assert len(claims) + len(codes) == 3
         assert set(codes) <= {"FM-STREAM-011"}
 
+    def test_of_runners_that_find_no_ledger_at_one_moment_one_has_the_stream(
+        self, place: LedgerPlace
+    ) -> None:
+        """All of them make it; some databases and delta-rs let more than one of them succeed."""
+        gate, claims, codes = threading.Barrier(4), list[Claim](), list[str]()
+
+        def take() -> None:
+            mine = place.ledger()
+            gate.wait()
+            mine.ensure()
+            try:
+                claims.append(begun(mine))
+            except StreamError as error:
+                codes.append(error.code)
+            mine.close()
+
+        side_by_side([take] * 4)
+
+        ledger = place.ledger()
+        held = [each for each in claims if not is_fenced(ledger, each)]
+        assert len(held) == 1
+        assert len(claims) + len(codes) == 4
+        assert set(codes) <= {"FM-STREAM-001", "FM-STREAM-011"}
+        assert isinstance(committed(place, ledger, held[0], 3), Applied)
+        ledger.close()
+
     # Batches ------------------------------------------------------------------------------------
 
     def test_a_batch_is_there_with_its_offsets(

@@ -6,6 +6,7 @@ import multiprocessing
 import shutil
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -137,6 +138,26 @@ def test_two_processes_lose_no_commit(tmp_path: Path) -> None:
     journal = Journal(delta_log(tmp_path), actor="main")
     assert len(journal.state().pipelines) == 40
     assert seqs(journal.events()) == list(range(1, 42))
+
+
+def test_threads_that_create_one_log_at_once_lose_no_commit(tmp_path: Path) -> None:
+    """delta-rs commits the second creation behind the first one, and behind commits of others too."""
+    names, rounds = "abcd", 6
+    for number in range(rounds):
+        folder, gate = tmp_path / str(number), threading.Barrier(len(names))
+
+        def begin(name: str, folder: Path = folder, gate: threading.Barrier = gate) -> None:
+            log = delta_log(folder)
+            gate.wait()
+            log.create()
+            created = Created("c")
+            Journal(log, actor=name).commit(lambda state: [] if state.seq else [created])
+            register_many(log, name, 2)
+
+        with ThreadPoolExecutor(len(names)) as pool:
+            list(pool.map(begin, names))
+
+        assert len(Journal(delta_log(folder), actor="main").state().pipelines) == 2 * len(names)
 
 
 def in_process(folder: Path, name: str) -> None:

@@ -6,6 +6,7 @@ the door to files, on local disk or in an object store.
 
 from __future__ import annotations
 
+from floodmark.deltalog.creation import create_table
 from floodmark.deltalog.files import file_location
 from floodmark.deltalog.log import DeltaLog, is_delta_table
 from floodmark.deltalog.obstacles import (
@@ -33,6 +34,7 @@ __all__ = [
     "Obstacle",
     "Storage",
     "absolute",
+    "create_table",
     "file_location",
     "files_below",
     "fingerprint",

@@ -194,11 +194,17 @@ class KafkaAdmin:
         answers = self._settled(
             lambda: self._client.list_offsets(
                 wanted, isolation_level=level, request_timeout=self._seconds
-            )
+            ),
+            # While a broker starts, the client may say that there is no offset, and no error.
+            is_answer=lambda said: said.offset >= 0,
         )
         return Offsets.of({(p.topic, p.partition): said.offset for p, said in answers.items()})
 
-    def _settled(self, ask: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
+    def _settled(
+        self,
+        ask: Callable[[], Mapping[Any, Future[Any]]],
+        is_answer: Callable[[Any], bool] = lambda _: True,
+    ) -> dict[Any, Any]:
         """Ask again while leaders move: the client then looks for them anew."""
         from confluent_kafka import KafkaException
 
@@ -207,14 +213,19 @@ class KafkaAdmin:
         while time.monotonic() < deadline:
             asked = ask()
             try:
-                return {name: self._answer(future) for name, future in asked.items()}
+                answers = {name: self._answer(future) for name, future in asked.items()}
+                if all(map(is_answer, answers.values())):
+                    return answers
             except TimeoutError:
                 break
             except KafkaException as error:
                 if error.args[0].code() not in _moving():
                     break
             time.sleep(POLL_SECONDS)
-        return self._answers(asked)
+        answers = self._answers(asked)
+        if not all(map(is_answer, answers.values())):
+            raise _late(self._brokers)
+        return answers
 
     def _wait(self, asked: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
         self._complaints.forget()

@@ -10,6 +10,7 @@ from typing import Any
 
 from floodmark import failpoints
 from floodmark.model import Receipt, Window, WriteMode, WriteResult, WriteSpec, metadata_of
+from floodmark.run.claims import Claims
 from floodmark.run.edges import Edges
 from floodmark.run.engine import Engine
 from floodmark.run.landed import ROWS_CHANGED, Landed, landed_before, rows_gone, whole_window
@@ -96,6 +97,39 @@ class Landings:
             landed = once.write(make)
         failpoints.reached("landing.after_write")
         return landed
+
+    def land_together(
+        self,
+        name: str,
+        way: str,
+        version: str,
+        make: Callable[[], Any],
+        *,
+        readers: Sequence[WriteSpec],
+    ) -> WriteResult:
+        """As `land_once`, and all pipelines of the batch read the same rows: those of the first.
+
+        Each lands by itself, under its own lease; then the first one claims.
+        """
+        claims = Claims(self._landing, self._reads.batch.batch_id, name)
+
+        def may_be_taken() -> bool:
+            runs = self._lease.ensure_held().batches[self._reads.batch.batch_id].runs
+            others = [run for name, run in runs.items() if name != self._reads.pipeline]
+            return any(run.sinks or run.status == "RUNNING" for run in others) or any(
+                self._writes.is_committed(spec) for spec in readers
+            )
+
+        with self._turn(f"{name} together"):
+            claimed = {attempt: claims.claimed(attempt) for attempt in claims.attempts()}
+            chosen = attempt_in_force(list(claimed), way, version, may_be_taken)
+            if chosen is not None:
+                rows = claimed[chosen]
+                if self._serves(Landed(rows.target, rows), may_be_taken):
+                    return rows
+            last = max((attempt.number for attempt in claimed), default=0)
+            landed = self.land_once(name, way, version, make, readers=readers)
+            return claims.claim(Attempt(last + 1, way, version), landed)
 
     def landed_version(self, landed: WriteResult) -> int:
         """The version at which landed rows are read: others may have put them together since."""

@@ -30,6 +30,7 @@ from floodmark.control.owners import refuse_obstacles
 from floodmark.deltalog import (
     DeltaLog,
     Storage,
+    create_table,
     file_location,
     is_local,
     make_private,
@@ -97,7 +98,6 @@ class DeltaEventLog:
 
     def create(self) -> None:
         """Make the empty journal; if somebody else just made it, theirs is used."""
-        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
         problem = write_problem(self.path) if is_local(self.path) else None
@@ -107,21 +107,20 @@ class DeltaEventLog:
             if is_local(self.path):
                 # Landed rows, answers and errors of everybody's data are below it.
                 make_private(self.control)
-            DeltaTable.create(
+            create_table(
                 self.path,
                 SCHEMA,
+                self._storage,
                 name="floodmark journal",
                 configuration={
                     FORMAT_PROPERTY: str(FORMAT_VERSION),
                     # Whoever opens the journal reads every commit since, about 1 ms each.
                     "delta.checkpointInterval": "20",
                 },
-                storage_options=self._storage.options,
                 raise_if_key_not_exists=False,
             )
         except (DeltaError, OSError) as error:
-            if not self.exists():
-                raise unreadable(self.path, error) from error
+            raise unreadable(self.path, error) from error
 
     def read(self, after: int | None) -> Tail:
         """See EventLog.read."""

@@ -30,7 +30,7 @@ from floodmark.control.owners import refuse_obstacles
 from floodmark.control.published.projections import CHECKPOINTS, IsArchived, Projector
 from floodmark.control.published.reading import MARKER, read_published
 from floodmark.control.published.tables import TABLES, PublishedTable
-from floodmark.deltalog import DeltaLog, Storage, restore_command
+from floodmark.deltalog import DeltaLog, Storage, create_table, restore_command
 from floodmark.errors import ControlError
 from floodmark.model import State, epoch_micros
 
@@ -330,16 +330,13 @@ def _open(path: str, storage: Storage) -> Any:
 
 
 def _create(path: str, storage: Storage, table: PublishedTable, control_id: str) -> Any:
-    from deltalake import DeltaTable
-
-    DeltaTable.create(
+    create_table(
         path,
         table.schema,
-        mode="ignore",
+        storage,
         name=_name(control_id),
         partition_by=list(table.partition_by) or None,
         configuration=CHECKPOINTS,
-        storage_options=storage.options,
     )
     return _open(path, storage)
 

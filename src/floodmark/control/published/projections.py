@@ -27,7 +27,7 @@ from floodmark.control.owners import changed_by_others, refuse_obstacles
 from floodmark.control.published import tables
 from floodmark.control.published.reading import MARKER, read_published
 from floodmark.control.published.tables import PublishedTable
-from floodmark.deltalog import DeltaLog, Storage, is_local, write_problem
+from floodmark.deltalog import DeltaLog, Storage, create_table, is_local, write_problem
 from floodmark.errors import ControlError
 from floodmark.model import State
 
@@ -357,18 +357,15 @@ class Projector:
                 raise lagging(path, problem)
 
     def _create(self, table: PublishedTable) -> Any:
-        from deltalake import DeltaTable
-
         self._refuse_unwritable(table)
         self._write(
-            lambda: DeltaTable.create(
+            lambda: create_table(
                 self._path(table),
                 table.schema,
-                mode="ignore",
+                self.storage,
                 name=f"floodmark {table.name}",
                 partition_by=list(table.partition_by) or None,
                 configuration=CHECKPOINTS,
-                storage_options=self.storage.options,
             )
         )
         return self._open(table)

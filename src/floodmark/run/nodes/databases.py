@@ -75,7 +75,7 @@ def look_up_database(run: Pass, window: Window, readers: Sequence[WriteSpec]) ->
         name = f"{short_hash(window.upstream)}.lookup"
         version = reader.fingerprint(first_run=False)
         everything = partial(reader.frame, run.spark, None)
-        return run.landings.land_once(name, LATER_RUN, version, everything, readers=readers)
+        return run.landings.land_together(name, LATER_RUN, version, everything, readers=readers)
 
     written = once(land)
 

@@ -18,7 +18,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from floodmark import failpoints
-from floodmark.deltalog import DeltaLog, Obstacle, Storage, is_delta_table, obstacle
+from floodmark.deltalog import (
+    DeltaLog,
+    Obstacle,
+    Storage,
+    create_table,
+    is_delta_table,
+    obstacle,
+)
 from floodmark.errors import SourceError, StreamError
 from floodmark.model import Receipt, TableFacts, VersionFacts, commit_metadata, metadata_of
 from floodmark.model.offsets import Offsets, breaks
@@ -164,21 +171,15 @@ class DeltaLedger:
         """See that the table beside the target is there; raises FM-STREAM-004 if it cannot be."""
         if is_delta_table(self._beside, self.storage):
             return
-        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
+        # Its commits are what is read: none of them may be cleaned up.
+        kept = {"delta.logRetentionDuration": "interval 5200 weeks"}
         try:
             if creates:
-                DeltaTable.create(
-                    self._beside,
-                    _ROWS,
-                    # Its commits are what is read: none of them may be cleaned up.
-                    configuration={"delta.logRetentionDuration": "interval 5200 weeks"},
-                    storage_options=self.storage.options,
-                )
+                create_table(self._beside, _ROWS, self.storage, configuration=kept)
         except (DeltaError, OSError) as error:
-            if not is_delta_table(self._beside, self.storage):
-                raise self._unwritable(error) from error
+            raise self._unwritable(error) from error
 
     def stored(self) -> StreamRow | None:
         """Where the stream stands: the last batch in the target, or a decision behind it."""
