@@ -304,9 +304,11 @@ class DatabaseRows:
         name = f"{short_hash(self.window.upstream)}.{part}"
         way = FIRST_RUN if self._by_first_query else LATER_RUN
         version = self.reader.fingerprint(first_run=self._by_first_query)
-        return self.run.landings.land_once(
-            name, way, version, make, readers=self.readers, bounds=bounds
-        )
+        landings, readers = self.run.landings, self.readers
+        if not self._has_cursor:
+            # Nothing in the plan says which rows these are: all pipelines take those of the first.
+            return landings.land_together(name, way, version, make, readers=readers)
+        return landings.land_once(name, way, version, make, readers=readers, bounds=bounds)
 
     def _at(self, written: WriteResult) -> DataFrame:
         frame: DataFrame = self.run.landings.landed_rows(written)
