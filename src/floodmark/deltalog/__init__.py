@@ -6,6 +6,7 @@ the door to files, on local disk or in an object store.
 
 from __future__ import annotations
 
+from floodmark.deltalog.delta_rs import breaks_predicate, without_stack
 from floodmark.deltalog.files import file_location
 from floodmark.deltalog.log import DeltaLog, is_delta_table
 from floodmark.deltalog.obstacles import (
@@ -33,6 +34,7 @@ __all__ = [
     "Obstacle",
     "Storage",
     "absolute",
+    "breaks_predicate",
     "file_location",
     "files_below",
     "fingerprint",
@@ -42,5 +44,6 @@ __all__ = [
     "may_hinder",
     "obstacle",
     "restore_command",
+    "without_stack",
     "write_problem",
 ]

@@ -24,6 +24,7 @@ from floodmark.control.rules import check_fence, earlier_unfinished, is_paused, 
 from floodmark.errors import ControlError, FencedError, UnknownNameError
 from floodmark.model import Clock, Holder, PlannedBatch, Run, State
 from floodmark.model.names import choices, nearest
+from floodmark.next_steps import command
 
 DEFAULT_TTL_SECONDS = 60.0
 ASK_SECONDS = 10.0
@@ -207,7 +208,7 @@ def batch_for_run(state: State, batch_id: str, pipeline: str) -> PlannedBatch:
             "FM-CONTROL-012",
             f"batch {batch_id} was cancelled",
             state="its ranges are free and will be planned again",
-            next="floodmark plan",
+            next=command("plan"),
         )
     if not batch.upstreams_of(pipeline):
         raise _not_in_batch(batch, pipeline)
@@ -223,7 +224,7 @@ def batch_for_run(state: State, batch_id: str, pipeline: str) -> PlannedBatch:
             f"pipeline {pipeline} has to finish batch {earlier.batch_id} first",
             where=f"batch {batch_id}",
             state="nothing was read or written; batches of a pipeline apply in order",
-            next=f"floodmark retry {earlier.batch_id}",
+            next=command("retry", earlier.batch_id),
         )
     return batch
 
@@ -240,7 +241,7 @@ def known_batch(state: State, batch_id: str) -> PlannedBatch:
         found=f"the newest batches are {', '.join(newest)}" if newest else "there is no batch yet",
         allowed=f"a batch of this store; nearest: {close}" if close else None,
         state="nothing was read or written",
-        next="floodmark status",
+        next=command("status"),
     )
 
 
@@ -259,7 +260,7 @@ def paused(pipeline: str) -> ControlError:
         "FM-CONTROL-018",
         f"pipeline {pipeline} is paused",
         state="nothing was read or written; what it misses is planned for it once it is resumed",
-        next=f"floodmark resume {pipeline}",
+        next=command("resume", pipeline),
     )
 
 
@@ -271,21 +272,22 @@ def _ours(run: Run, run_id: str) -> Run:
 
 
 def _lease_held(run: Run) -> ControlError:
-    return ControlError(
+    who = (
+        "the run that was recorded as RUNNING"
+        if run.is_external
+        else f"process {run.holder.pid} on {run.holder.host}"
+    )
+    error = ControlError(
         "FM-CONTROL-006",
         f"another runner holds the lease of pipeline {run.pipeline}",
         where=f"batch {run.batch_id}, run {run.run_id}, epoch {run.epoch}",
-        found=_living(run),
+        found=f"{who}, {'and has not ended' if run.is_external else 'which shows signs of life'}",
         state="nothing was read or written by this call",
         next="wait for it, or stop that process and run the same command again",
         retryable=True,
     )
-
-
-def _living(run: Run) -> str:
-    if run.is_external:
-        return "the run that was recorded as RUNNING, and has not ended"
-    return f"process {run.holder.pid} on {run.holder.host}, which shows signs of life"
+    error.held_by = who
+    return error
 
 
 def fenced(run: Run, problem: str) -> FencedError:
@@ -295,7 +297,7 @@ def fenced(run: Run, problem: str) -> FencedError:
         where=f"batch {run.batch_id}, epoch {run.epoch}",
         found=problem,
         state="the run that took over decides; receipts keep every row exactly once",
-        next="floodmark status",
+        next=command("status"),
     )
 
 

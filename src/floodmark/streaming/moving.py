@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from floodmark.config.stream import checked_starting_offsets
 from floodmark.errors import ConfigError
 from floodmark.model.offsets import Offsets
+from floodmark.next_steps import command
 from floodmark.streaming.access import Access
 from floodmark.streaming.ledger.batches import ClaimFacts
 from floodmark.streaming.ledger.tables import RESET
@@ -53,7 +54,7 @@ def rewound(access: Access, *, accepts_state_loss: bool = False) -> Offsets:
         if row is None or row.end_offsets is None:
             raise _not_done(access, "the target has no position of this stream", ledger.place)
         if access.stream.settings.streaming.is_stateful and not accepts_state_loss:
-            refuse_state_loss(f"floodmark stream rewind {access.stream.called}", row)
+            refuse_state_loss(command("stream", "rewind", access.stream.called), row)
         ledger.ensure()
         claim = ledger.claim(_facts(access, dict(row.topic_ids), "rewind"), row)
         ledger.move(claim, row.end_offsets, f"rewind by {_person()}", begins_incarnation=False)
@@ -99,9 +100,10 @@ def _not_done(access: Access, found: str, where: str) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         found,
-        where=f"stream {access.stream.called}, {where}",
+        stream=access.stream.called,
+        where=where,
         state="nothing was changed",
-        next=f"floodmark stream run {access.stream.called}",
+        next=command("stream", "run", access.stream.called),
     )
 
 

@@ -14,6 +14,7 @@ from floodmark.control.rules.folding import Apply, apply, fold
 from floodmark.control.store import Decide
 from floodmark.errors import ControlError
 from floodmark.model import NOTHING_KNOWN, Clock, RandomIds, State, SystemClock
+from floodmark.next_steps import command
 
 FORMAT_VERSION = 1
 """The format of a store; a store with a higher one is refused, never guessed at."""
@@ -200,8 +201,8 @@ class Journal:
             allowed="commits by floodmark only",
             state="nothing was written; what the lost operation said is as if the process had been"
             " killed before it, and targets still hold their receipts",
-            next="let nobody but floodmark write to that table; then run the same command again, and"
-            " after it: floodmark state rebuild",
+            next="let nobody but floodmark write to that table; then run the same command"
+            " again, and after it: " + command("state", "rebuild"),
             retryable=True,
         )
 
