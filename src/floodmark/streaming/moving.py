@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from dataclasses import replace
 
 from pydantic_core import PydanticCustomError
@@ -19,6 +18,7 @@ from floodmark.streaming.position.checkpoint import read_checkpoint
 from floodmark.streaming.position.decisions import adopted, refuse_state_loss
 from floodmark.streaming.query import active_folder, location_of
 from floodmark.streaming.running.holder import facts_of
+from floodmark.work import user_name
 
 
 def moved_to(access: Access, to: str) -> tuple[Offsets | None, Offsets]:
@@ -35,7 +35,7 @@ def moved_to(access: Access, to: str) -> tuple[Offsets | None, Offsets]:
         # Before the claim, which fences every runner: what is refused disturbs nobody.
         after = source.begin(to)
         claim = ledger.claim(_facts(access, source.topic_ids(), "reset"), row)
-        ledger.move(claim, after, f"{RESET} {to[:100]} by {_person()}")
+        ledger.move(claim, after, f"{RESET} {to[:100]} by {user_name('somebody')}")
         return (row.end_offsets if row else None), after
     finally:
         ledger.close()
@@ -57,7 +57,9 @@ def rewound(access: Access, *, accepts_state_loss: bool = False) -> Offsets:
             refuse_state_loss(command("stream", "rewind", access.stream.called), row)
         ledger.ensure()
         claim = ledger.claim(_facts(access, dict(row.topic_ids), "rewind"), row)
-        ledger.move(claim, row.end_offsets, f"rewind by {_person()}", begins_incarnation=False)
+        ledger.move(
+            claim, row.end_offsets, f"rewind by {user_name('somebody')}", begins_incarnation=False
+        )
         return row.end_offsets
     finally:
         ledger.close()
@@ -83,7 +85,7 @@ def adopted_checkpoint(access: Access) -> Offsets:
         ids = source.topic_ids()
         known, end = adopted(checkpoint, ids), checkpoint.ends[checkpoint.last_commit]
         facts = replace(_facts(access, ids, "adopt"), query_id=known.query_id, checkpoint=location)
-        note = f"adopted batch {known.spark_batch_id} of {location} by {_person()}"
+        note = f"adopted batch {known.spark_batch_id} of {location} by {user_name('somebody')}"
         ledger.move(
             ledger.claim(facts, row),
             end,
@@ -123,10 +125,3 @@ def _check(to: str) -> None:
             state="nothing was changed",
             next="correct the option",
         ) from error
-
-
-def _person() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "somebody"
