@@ -25,6 +25,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from floodmark.next_steps import Next
 from floodmark.secrecy import masked
 
 AGAIN = "again"
@@ -297,6 +298,7 @@ class FloodmarkError(Exception):
         code: str,
         title: str,
         *,
+        stream: str | None = None,
         where: str | None = None,
         found: str | None = None,
         allowed: str | None = None,
@@ -309,7 +311,11 @@ class FloodmarkError(Exception):
             raise ValueError(f"error code {code} is not in CODES")
         self.code = code
         self.title = _bounded(_plain(title))
+        self.stream: str | None = None
+        """Which stream it is of; `where` begins with it."""
         self.where = _plain(where) if where else where
+        if stream is not None:
+            self.name_stream(stream)
         self.found = _plain(found) if found else found
         self.allowed = allowed
         self.state = state
@@ -317,6 +323,12 @@ class FloodmarkError(Exception):
         self.retryable = retryable
         self.details = {name: _plain(text) for name, text in (details or {}).items()}
         super().__init__(self.title)
+
+    def name_stream(self, stream: str) -> None:
+        """Let `where` say which stream the error is of, unless it does."""
+        if self.stream is None:
+            self.stream = stream
+            self.where = ", ".join(filter(None, (f"stream {stream}", self.where)))
 
     def fields(self) -> list[tuple[str, str]]:
         """The labelled lines below the title, in the order they are printed."""
@@ -330,6 +342,11 @@ class FloodmarkError(Exception):
             *lines,
             (AGAIN, "safe to retry now" if self.retryable else NO_USE),
         ]
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The commands that `next` names, each as a process is started with it."""
+        return self.next.commands if isinstance(self.next, Next) else []
 
     def _masked(self, part: str) -> str | None:
         text = getattr(self, part)
@@ -416,6 +433,9 @@ class TransformError(FloodmarkError):
 
 class ControlError(FloodmarkError):
     """The control store cannot be read, written, or would break a guarantee."""
+
+    held_by: str | None = None
+    """Who holds the lease that was asked for."""
 
 
 class UnknownNameError(ControlError):

@@ -12,6 +12,7 @@ from floodmark.config import LoadedStream, load_stream, stream_of, streams_of
 from floodmark.errors import ConfigError
 from floodmark.model.arguments import checks_arguments
 from floodmark.model.names import choices
+from floodmark.next_steps import command
 
 if TYPE_CHECKING:
     from floodmark.config.project import ConnectionModel
@@ -70,7 +71,7 @@ class Stream:
                 f"there is no file {name}",
                 where=str(name),
                 state=_UNTOUCHED,
-                next="name a file that is there: floodmark stream validate FILE",
+                next="name a file that is there: " + command("stream", "validate", "FILE"),
             )
         return _named(str(name), project, env)
 
@@ -103,7 +104,7 @@ class Stream:
                 "the project has no streams",
                 allowed="a file, or streams in the project",
                 state=_UNTOUCHED,
-                next="floodmark stream run FILE",
+                next=command("stream", "run", "FILE"),
             )
         return [cls(loaded, opened.settings.connections) for loaded in streams]
 
@@ -338,5 +339,5 @@ def _no_stream(name: str, allowed: str) -> ConfigError:
         f"there is no stream {name}",
         allowed=allowed,
         state=_UNTOUCHED,
-        next="floodmark stream validate FILE",
+        next=command("stream", "validate", "FILE"),
     )

@@ -345,7 +345,7 @@ def test_waits_double_from_one_attempt_to_the_next(shop: Path) -> None:
     policy = project.pipelines["a"].retry
 
     assert policy is not None
-    assert [policy.delay_seconds(n) for n in (1, 2, 3, 30)] == [30, 60, 120, 86_400]
+    assert [policy.policy.wait_seconds(n) for n in (1, 2, 3, 30)] == [30, 60, 120, 86_400]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from floodmark.cli import screens
 from floodmark.cli.call import Call
 from floodmark.cli.screen import Screen
 from floodmark.model.results import Lag, bad
+from floodmark.next_steps import command, statement
 
 LONG = "sql://warehouse_production/sales_department.order_lines"
 MARK = '{"type":"timestamp","value":"2026-03-01T08:12:00.000001Z"}'
@@ -41,18 +42,23 @@ def test_lag_of_long_names_and_scopes_fits(call: Call) -> None:
 
 
 def test_advice_is_wrapped_and_its_commands_stay_whole(call: Call) -> None:
-    again = "floodmark run --full-refresh order_lines_of_the_shop"
-    advice = f"put new rows into a new file; or load every file again: {again}; or something else"
-    backfill = "floodmark backfill sql://erp/order_lines --from VALUE --to VALUE"
-    shows = "floodmark verify shows which of the two control stores wrote the rows of that target"
-    statement = f"ALTER TABLE delta.`/{'x' * 90}` SET TBLPROPERTIES ('a' = 'b')"
+    again = command("run", "--full-refresh", "order_lines_of_the_shop")
+    advice = "put new rows into a new file; or load every file again: " + again + "; or else"
+    upstream = "sql://erp/order_lines"
+    backfill = command("backfill", upstream, "--from", "VALUE", "--to", "VALUE")
+    shows = command("verify") + " shows which of the two control stores wrote those rows of it"
+    altered = f"ALTER TABLE delta.`/{'x' * 90}` SET TBLPROPERTIES ('a' = 'b')"
     shown = io.StringIO()
 
-    found = [bad(LONG, "t", advice), bad("b", "t", statement), bad("c", "t", f"read: {shows}")]
-    screens.findings(Screen(shown), call, [*found, bad("d", "t", f"read it again: {backfill}")])
+    found = [
+        bad(LONG, "t", advice),
+        bad("b", "t", statement(altered)),
+        bad("c", "t", "read: " + shows),
+    ]
+    screens.findings(Screen(shown), call, [*found, bad("d", "t", "read it again: " + backfill)])
 
     lines = shown.getvalue().splitlines()
     for whole in (again, backfill):
         assert sum(whole in line for line in lines) == 1
     assert max(len(line) for line in lines if "ALTER" not in line) <= 80
-    assert f"         next: {statement}" in lines
+    assert f"         next: {altered}" in lines

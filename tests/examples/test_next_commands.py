@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 import typer.main
@@ -32,19 +32,41 @@ PROSE = {"itself", "journal", "function", "expectation", "creates", "staging", "
 """Words that follow the name where it is no command."""
 
 
-def text_of(node: ast.expr) -> str:
-    """A string as it is written, with X for what is filled in."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(text_of(part) for part in node.values)
-    if isinstance(node, ast.FormattedValue):
-        return "X"
-    if isinstance(node, ast.BinOp):
-        return text_of(node.left) + text_of(node.right)
-    if isinstance(node, ast.IfExp):
-        return f"{text_of(node.body)}; {text_of(node.orelse)}"
-    return "X"
+NAMED = {
+    "BATCH": "X",
+    "STREAM": "X",
+    "RETRY": "floodmark retry X",
+    "THEN_RETRY": "then: floodmark retry X",
+}
+"""Parts of next steps that have names."""
+MAKERS = {"command": "floodmark", "then_retry": "then: floodmark retry"}
+"""What makes a part of a next step, and what the text of the part begins with."""
+
+
+def text_of(node: ast.AST) -> str:
+    """A string, or a next step, as it is written, with X for what is filled in."""
+    if is_made(node):
+        return " ".join([MAKERS[node.func.id], *map(text_of, node.args)])
+    match node:
+        case ast.Constant(value=str() as text):
+            written = text
+        case ast.JoinedStr(values=values):
+            written = "".join(map(text_of, values))
+        case ast.BinOp(left=left, right=right):
+            written = text_of(left) + text_of(right)
+        case ast.IfExp(body=body, orelse=orelse):
+            written = f"{text_of(body)}; {text_of(orelse)}"
+        case ast.Name(id=name):
+            written = NAMED.get(name, "X")
+        case _:
+            written = "X"
+    return written
+
+
+def is_made(node: ast.AST) -> TypeGuard[Any]:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+        return False
+    return node.func.id in MAKERS
 
 
 def said_by_errors() -> Iterator[tuple[str, str]]:
@@ -55,9 +77,9 @@ def said_by_errors() -> Iterator[tuple[str, str]]:
                 yield f"{path.name}:{node.lineno}", text_of(node)
 
 
-def whole_texts(node: ast.AST) -> Iterator[ast.expr]:
+def whole_texts(node: ast.AST) -> Iterator[Any]:
     """The strings in a tree, not the pieces that they are put together from."""
-    if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp):
+    if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp) or is_made(node):
         yield node
         return
     for child in ast.iter_child_nodes(node):

@@ -9,7 +9,7 @@ import pytest
 from tests.support.jvm import gateway, java
 
 from floodmark.errors import StreamError
-from floodmark.streaming.ledger.limits import jobs_within
+from floodmark.streaming.ledger.limits import WriteLimit, jobs_within
 from floodmark.streaming.records.spark_faults import may_pass, unread
 
 if TYPE_CHECKING:
@@ -105,10 +105,10 @@ def test_jobs_that_do_not_end_are_cancelled_and_no_others(spark: SparkSession) -
         yield from batches
 
     began = time.monotonic()
-    with pytest.raises(StreamError) as caught, jobs_within(spark, "stream s", 1.0):
+    with pytest.raises(StreamError) as caught, jobs_within(spark, WriteLimit("s", "batch 1", 1.0)):
         spark.range(1_000).repartition(20).mapInArrow(sleeps, "id bigint").toArrow()
 
     assert (caught.value.code, caught.value.retryable) == ("FM-STREAM-055", True)
     assert time.monotonic() - began < 40
-    with jobs_within(spark, "stream s", 60.0):
+    with jobs_within(spark, WriteLimit("s", "batch 1", 60.0)):
         assert spark.range(3).count() == 3

@@ -10,8 +10,8 @@ from floodmark.control.upkeep.upkeep import KEEP_WINDOWS, compact
 from floodmark.coordinator import Outside
 from floodmark.deltalog import Storage
 from floodmark.model.state import Holder
-from floodmark.run.leases import ThisProcess, this_process
 from floodmark.testing import ArrowEngine
+from floodmark.work import ThisProcess, this_process
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from floodmark.cli import beside
 from floodmark.cli.screen import Screen
 from floodmark.engines import gateway
 from floodmark.errors import ConfigError, ConfigErrors, FloodmarkError
+from floodmark.next_steps import command
 from floodmark.observe import configure_logging, visible
 from floodmark.secrecy import masked
 
@@ -187,8 +188,8 @@ class Call:
                 where=_last_place(error),
                 state="what was journaled stands; the journal and the receipts keep data and "
                 "progress together",
-                next="floodmark verify; please report this with the output of the same command "
-                "with --verbose",
+                next=command("verify")
+                + "; please report this with the output of the same command with --verbose",
             )
         )
         return INTERNAL

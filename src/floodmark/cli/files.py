@@ -14,6 +14,7 @@ from floodmark.cli.call import Call
 from floodmark.cli.screen import Screen
 from floodmark.cli.verb import verb
 from floodmark.errors import ConfigError
+from floodmark.next_steps import command
 
 if TYPE_CHECKING:
     from floodmark.config import Origin, ResolvedPipeline
@@ -47,7 +48,7 @@ def init(
     ] = None,
 ) -> int:
     """Begin a project from a template that runs as it is."""
-    from floodmark.templates import create
+    from floodmark.templates import FIRST_STEPS, create
 
     place = folder or Path()
     found = create(template, place)
@@ -61,18 +62,12 @@ def init(
         screen.line(
             "next: ",
             ("" if folder is None else f"cd {shlex.quote(str(folder))}; ", "bold"),
-            *_next(place),
+            (FIRST_STEPS[template], "bold"),
+            "  (README.md has the rest)",
         )
 
     call.show(document, draw)
     return 0
-
-
-def _next(folder: Path) -> list[str | tuple[str, str]]:
-    """The first command of the template's README."""
-    lines = (folder / "README.md").read_text("utf-8").splitlines()
-    command = lines[lines.index("```") + 1].partition("#")[0].strip()
-    return [(command, "bold"), "  (README.md has the rest)"]
 
 
 def config(call: Call) -> int:
@@ -142,7 +137,7 @@ def _write(path: Path, text: str) -> None:
             f"the schema cannot be written to {path}",
             found=error.strerror or type(error).__name__,
             state="nothing was written",
-            next="floodmark schema --out FILE, in a folder that can be written",
+            next=command("schema", "--out", "FILE") + ", in a folder that can be written",
         ) from error
 
 

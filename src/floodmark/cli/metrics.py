@@ -15,6 +15,7 @@ from floodmark.cli.look import StuckAfter
 from floodmark.cli.screen import Screen
 from floodmark.cli.verb import seconds, verb
 from floodmark.errors import ConfigError, ControlError, FloodmarkError
+from floodmark.next_steps import command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +87,7 @@ def _write_file(out: Path, text: str) -> None:
             where=str(out),
             found=error.strerror or str(error),
             state="what was there before is still there",
-            next="floodmark metrics --out FILE, in a folder that can be written",
+            next=command("metrics", "--out", "FILE") + ", in a folder that can be written",
         ) from error
 
 
@@ -103,7 +104,7 @@ def _serve(call: Call, host: str, port: int, after: float) -> int:
             where=f"{host}:{port}",
             found=error.strerror or str(error),
             state="nothing was changed",
-            next="floodmark metrics --serve PORT, with a port that is free",
+            next=command("metrics", "--serve", "PORT") + ", with a port that is free",
         ) from error
     try:
         _announce(call, host, server.server_port)

@@ -11,6 +11,7 @@ from floodmark.cli.progress import Progress
 from floodmark.cli.verb import at_least, verb
 from floodmark.cli.work import BatchId, Jobs, Pipelines, finish
 from floodmark.errors import ConfigError
+from floodmark.next_steps import command
 
 Pipeline = Annotated[str, typer.Argument(metavar="PIPELINE")]
 AllowDuplicates = Annotated[
@@ -90,7 +91,8 @@ def _edges(
         or "none",
         allowed="--start N --end N, or for an upstream without versions --from VALUE --to VALUE",
         state="nothing was planned",
-        next=f"floodmark backfill {upstream} --start 0 --end 1; or --from 2026-01-01 --to 2026-01-31",
+        next=command("backfill", upstream, "--start", "0", "--end", "1")
+        + "; or --from 2026-01-01 --to 2026-01-31",
     )
 
 
@@ -124,21 +126,21 @@ def pause(call: Call, pipeline: Pipeline) -> int:
     """Take a pipeline out for a while: nothing waits for it."""
     _ = call.project.look.state()  # looks first: operating must not create a store
     call.project.coordinator.pause(pipeline)
-    return _done(call, pipeline, "PAUSED", f"floodmark resume {pipeline}")
+    return _done(call, pipeline, "PAUSED", command("resume", pipeline))
 
 
 def resume(call: Call, pipeline: Pipeline) -> int:
     """Let a paused pipeline take part again; the next run catches it up."""
     _ = call.project.look.state()
     call.project.coordinator.resume(pipeline)
-    return _done(call, pipeline, "ACTIVE", f"floodmark run {pipeline}")
+    return _done(call, pipeline, "ACTIVE", command("run", pipeline))
 
 
 def refresh(call: Call, pipeline: Pipeline) -> int:
     """Let one pipeline load everything again with its next batch."""
     _ = call.project.look.state()
     call.project.coordinator.admin.refresh(pipeline)
-    return _done(call, pipeline, "REFRESH", f"floodmark run {pipeline}")
+    return _done(call, pipeline, "REFRESH", command("run", pipeline))
 
 
 def rename(
@@ -150,7 +152,7 @@ def rename(
     is_known = new_name in call.project.pipelines
     scope = call.project.look.state().pipelines[new_name].scope
     file = f"in floodmark.yaml name it {new_name} too, with scope: {scope}"
-    after = f"floodmark run {new_name}" if is_known else file
+    after = command("run", new_name) if is_known else file
     return _done(call, new_name, "RENAMED", after)
 
 
@@ -162,12 +164,14 @@ def remove(call: Call, pipeline: Pipeline) -> int:
             f"pipeline {pipeline} is still in floodmark.yaml",
             found="the next run would register it again, and load everything into its targets",
             state="nothing was changed",
-            next=f"take it out of floodmark.yaml, then: floodmark remove {pipeline}; or for a "
-            f"while: floodmark pause {pipeline}",
+            next="take it out of floodmark.yaml, then: "
+            + command("remove", pipeline)
+            + "; or for a while: "
+            + command("pause", pipeline),
         )
     call.project.look.refuse_unknown(pipeline)
     call.project.coordinator.unregister(pipeline)
-    return _done(call, pipeline, "REMOVED", "floodmark run")
+    return _done(call, pipeline, "REMOVED", command("run"))
 
 
 def _done(call: Call, pipeline: str, status: str, after: str) -> int:

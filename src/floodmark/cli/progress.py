@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from floodmark.cli.beside import STOP_SECONDS
 from floodmark.cli.screen import STYLES, Screen, number
 from floodmark.model import durations
+from floodmark.next_steps import BATCH, command
 
 if TYPE_CHECKING:
     from floodmark.cli.call import Call
@@ -51,7 +52,9 @@ class Progress:
                 "that have succeeded stay done, writes that committed are not repeated"
             )
             self._call.stop_seconds = STOP_SECONDS
-            self._call.next = f"floodmark retry {batch.batch_id}" if is_first else "floodmark run"
+            self._call.next = (
+                command("retry", batch.batch_id or BATCH) if is_first else command("run")
+            )
             word = "finishing the open batch" if batch.reused else "planned"
             self._say(f"scope {batch.scope}: {word} {batch.batch_id}")
 

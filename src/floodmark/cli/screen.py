@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
+from floodmark.next_steps import Command, Next, Part, Repeat, Statement, parts_of
 from floodmark.observe import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-Part = str | tuple[str, str]
+Words = str | tuple[str, str]
 """Text, or text with a rich style."""
 
 PLAIN_WIDTH = 80
-_COMMAND = re.compile(
-    r"\bfloodmark(?: (?!(?:and|or|then|which|with|shows|lists|tells)\b)[^\s;,()]*[^\s;,:()])+"
-)
-"""Its arguments too, up to the sentence that goes on."""
 _GLUE = "\N{WORD JOINER}"
 """Stands for a space at which no line may end."""
 
@@ -76,7 +72,7 @@ class Screen:
             self._console = Console(file=self._stream, highlight=False, markup=False)
         return self._console
 
-    def line(self, *parts: Part) -> None:
+    def line(self, *parts: Words) -> None:
         """One line; control characters in it are written as escapes."""
         pairs = [(part, "") if isinstance(part, str) else part for part in parts]
         safe = [(visible(text), style) for text, style in pairs]
@@ -90,7 +86,7 @@ class Screen:
     def paragraph(self, text: str, *, indent: int = 0, style: str = "") -> None:
         """Text wrapped to the width; commands and long words (paths, ids) stay whole."""
         wrapped = textwrap.wrap(
-            _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE), visible(text)),
+            "".join(map(_glued, parts_of(text))),
             max(self.width - indent, 20),
             break_long_words=False,
             break_on_hyphens=False,
@@ -114,10 +110,12 @@ class Screen:
 
     def _note(self, text: str, indent: int) -> None:
         """A remark; a statement to be copied stands on one line of its own."""
-        words, command, statement = text.partition("; ALTER TABLE ")
-        self.paragraph(words, indent=indent, style="dim")
-        if command:
-            self.line(" " * indent, f"ALTER TABLE {statement}")
+        *sentence, last = parts_of(text)
+        if not isinstance(last, Statement):
+            sentence.append(last)
+        self.paragraph(Next(*sentence), indent=indent, style="dim")
+        if isinstance(last, Statement):
+            self.line(" " * indent, last.text)
 
     def _cells(
         self,
@@ -127,7 +125,7 @@ class Screen:
         indent: int,
         style: str | None,
     ) -> None:
-        first, parts = cells[0], list[Part]()
+        first, parts = cells[0], list[Words]()
         if len(first) > widths[0]:
             self.line(" " * indent, first)
             first = ""
@@ -135,6 +133,12 @@ class Screen:
             padded = text.rjust(width) if right else text.ljust(width)
             parts += [(padded, STYLES.get(text, "") if style is None else style), "  "]
         self.line(" " * indent, *parts[:-1])
+
+
+def _glued(part: Part) -> str:
+    """A part of a paragraph; no line ends inside of a command."""
+    text = visible(str(part))
+    return text.replace(" ", _GLUE) if isinstance(part, Command | Repeat) else text
 
 
 def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from floodmark.cli.call import Call, print_error
 from floodmark.cli.screen import STYLES, Row, Screen, number, size
+from floodmark.errors import ControlError
 from floodmark.model import AnyMark, TimeMark, durations, numbered
 from floodmark.model.names import NOT_RESOLVED, is_of_project
+from floodmark.next_steps import Next
 
 if TYPE_CHECKING:
     from floodmark.control.events import Event
@@ -85,7 +87,7 @@ def _cautions(screen: Screen, seen: Mapping[str, Caution], *, indent: int = 0) -
     for upstream, each in seen.items():
         screen.line(" " * indent, ("warning", "yellow"), f"  {upstream}")
         screen.paragraph(each.text, indent=indent + 2)
-        screen.paragraph(f"next: {each.next}", indent=indent + 2)
+        screen.paragraph("next: " + each.next, indent=indent + 2)
 
 
 def _plan_title(batch: Batch) -> str:
@@ -199,9 +201,8 @@ def _way_forward(call: Call, outcome: BatchOutcome) -> str:
     resting = sorted(name for name in waiting if name in known and known[name].is_paused)
     if resting:
         return f"floodmark resume {resting[0]}"
-    busy = [o.error for o in outcome.pipelines if o.error and o.error.code == "FM-CONTROL-006"]
-    if busy:
-        who = str(busy[0].found).partition(",")[0]
+    holders = [o.error.held_by for o in outcome.pipelines if isinstance(o.error, ControlError)]
+    for who in filter(None, holders):
         return f"wait for {who}; to look: floodmark status {outcome.batch.batch_id}"
     return f"floodmark retry {outcome.batch.batch_id}"
 
@@ -409,8 +410,6 @@ def history(screen: Screen, events: Sequence[Event]) -> None:
     screen.table(["seq", "at", "what", "pipeline", "batch"], rows)
 
 
-_COMMANDS = ("floodmark ", "ALTER TABLE ")
-"""How something begins that is to be copied: it stands on one line, however long."""
 SHORT_FINDING = 62
 """A finding that fits into one line of 80 columns takes one."""
 
@@ -426,10 +425,10 @@ def findings(screen: Screen, call: Call, found: Sequence[Finding]) -> None:
         else:
             screen.line((f"{word:<8}", STYLES[word]), f" {name}")
             screen.paragraph(finding.text, indent=9)
-        if finding.next and finding.next.startswith(_COMMANDS):
+        if isinstance(finding.next, Next) and finding.next.is_to_be_copied:
             screen.line(f"         next: {finding.next}")
         elif finding.next:
-            screen.paragraph(f"next: {finding.next}", indent=9)
+            screen.paragraph("next: " + finding.next, indent=9)
     problems = sum(not finding.ok for finding in found)
     screen.line(f"{len(found)} checks, {problems} {'problem' if problems == 1 else 'problems'}")
 

@@ -14,6 +14,7 @@ from floodmark.cli.verb import group, seconds, verb
 from floodmark.errors import ConfigError, UnknownNameError
 from floodmark.model import AnyMark, TimeMark
 from floodmark.model.names import choices
+from floodmark.next_steps import command
 
 if TYPE_CHECKING:
     from floodmark.model import Mark, State, StoreContent, Upkeep
@@ -237,7 +238,7 @@ def _only_scope(state: State, upstream: str) -> str:
             f"no pipeline reads {upstream}",
             allowed=choices(known, upstream) or "none yet",
             state="nothing was changed",
-            next="name one of them; floodmark state show lists them",
+            next="name one of them; " + command("state", "show") + " lists them",
         )
     raise ConfigError(
         "FM-CONFIG-007",
@@ -261,8 +262,9 @@ def _effect_on_values(before: TimeMark | None, after: TimeMark) -> str:
         return f"the next batch starts after {after.text}"
     if after.number > before.number:
         return (
-            f"rows after {before.text} through {after.text} will never be processed; floodmark gaps"
-            " shows them"
+            f"rows after {before.text} through {after.text} will never be processed; "
+            + command("gaps")
+            + " shows them"
         )
     return (
         f"rows after {after.text} through {before.text} will be processed again; targets keep the"
@@ -272,7 +274,11 @@ def _effect_on_values(before: TimeMark | None, after: TimeMark) -> str:
 
 def _effect_on_versions(before: int, after: int) -> str:
     if after > before >= 0:
-        return f"versions {before + 1}-{after} will never be processed; floodmark gaps shows them"
+        return (
+            f"versions {before + 1}-{after} will never be processed; "
+            + command("gaps")
+            + " shows them"
+        )
     if after < before:
         start = "the whole table" if after < 0 else f"versions {after + 1}-{before}"
         return f"{start} will be processed again; targets keep the rows they have"

@@ -17,6 +17,7 @@ from floodmark.cli.screen import Row, Screen, number
 from floodmark.cli.verb import at_least, group, seconds, verb
 from floodmark.errors import ConfigError, StreamError
 from floodmark.model import durations
+from floodmark.next_steps import STREAM, command
 
 if TYPE_CHECKING:
     from floodmark.config import LoadedStream
@@ -121,7 +122,7 @@ def run(
     from floodmark.streaming import StreamNumbers, served
 
     named = streams_named(call, streams)
-    call.what_stays, call.next = _STATES, " ".join(("floodmark stream run", *(streams or ())))
+    call.what_stays, call.next = _STATES, command("stream", "run", *(streams or ()))
     numbers = [StreamNumbers(stream.id) for stream in named]
     with ExitStack() as stack:
         if serve is not None:
@@ -151,7 +152,8 @@ def _served(serve: Any, numbers: Sequence[StreamNumbers], host: str, port: int) 
                 where=f"{host}:{port}",
                 found=error.strerror or str(error),
                 state="nothing was started",
-                next="floodmark stream run --serve PORT, with a port that is free",
+                next=command("stream", "run", STREAM, "--serve", "PORT")
+                + ", with a port that is free",
             ) from error
         yield taken
 
@@ -422,7 +424,7 @@ def reset(
             "a reset may write records again, or skip some",
             allowed="--yes",
             state="nothing was changed",
-            next=f"floodmark stream reset {stream} --to {to} --yes",
+            next=command("stream", "reset", stream, "--to", to, "--yes"),
         )
     before, after = each.reset(to)
     document = {

@@ -11,6 +11,7 @@ from floodmark.cli.call import Call
 from floodmark.cli.screen import Row, Screen, size
 from floodmark.cli.verb import group, verb
 from floodmark.errors import ConfigError
+from floodmark.next_steps import command
 
 Group = Annotated[
     str | None,
@@ -108,7 +109,7 @@ def _groups(group: str | None, unnamed: Iterable[str]) -> list[str]:
             f"there is no group of jars {group}",
             allowed=", ".join(known),
             state="nothing was fetched",
-            next="floodmark jars list",
+            next=command("jars", "list"),
         )
     return [name for name in unnamed if name in known] if group is None else [group]
 

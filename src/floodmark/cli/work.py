@@ -15,6 +15,7 @@ from floodmark.cli.call import Call
 from floodmark.cli.progress import Progress
 from floodmark.cli.verb import at_least, verb
 from floodmark.errors import ConfigError
+from floodmark.next_steps import command
 
 if TYPE_CHECKING:
     from floodmark.project import RunSummary, ScopePlan
@@ -205,7 +206,7 @@ def _plan_says_it_all() -> ConfigError:
         "--plan goes with no pipeline and no other choice of what is read",
         allowed="the plan file alone: it names its batches, and a batch its ranges",
         state="nothing was read or written",
-        next="floodmark run --plan FILE",
+        next=command("run", "--plan", "FILE"),
     )
 
 
@@ -280,7 +281,7 @@ def metrics_of(words: Sequence[str]) -> dict[str, str]:
                 f'--metric "{word}" has no key or no value',
                 allowed="--metric key=value",
                 state="nothing was recorded",
-                next="floodmark record --help",
+                next=command("record", "--help"),
             )
     return {word.partition("=")[0]: word.partition("=")[2] for word in words}
 

@@ -7,6 +7,7 @@ from floodmark.control.rules.pipelines import unread_without
 from floodmark.errors import ControlError, UnknownNameError
 from floodmark.model import Pipeline, Run, State
 from floodmark.model.names import choices
+from floodmark.next_steps import command
 
 
 def pausing(state: State, pipeline: str, seen_dead: str | None) -> list[Body]:
@@ -62,7 +63,7 @@ def known(state: State, pipeline: str) -> Pipeline:
         f"pipeline {pipeline} is not registered",
         allowed=choices(list(state.pipelines), pipeline) or "none is registered yet",
         state="nothing was changed",
-        next="name one of them; floodmark run registers those of floodmark.yaml",
+        next="name one of them; " + command("run") + " registers those of floodmark.yaml",
     )
 
 
@@ -75,7 +76,7 @@ def refuse_debts(state: State, pipeline: str) -> None:
             f"batch {owed[0].batch_id}, in which pipeline {pipeline} has a part, is open",
             allowed="a pipeline whose batches are all finished and finalized",
             state="nothing was changed",
-            next=f"floodmark retry {owed[0].batch_id}",
+            next=command("retry", owed[0].batch_id),
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from floodmark.deltalog import DeltaLog, Obstacle, obstacle
 from floodmark.errors import ControlError
+from floodmark.next_steps import Next
 
 
 def refuse_obstacles(
@@ -39,11 +40,11 @@ def refuse_obstacles(
     ) from error
 
 
-def _remedy(found: Obstacle, otherwise: str) -> str:
-    if not found.remedy:
-        return f"Delta does not take that back: {otherwise}"
-    order = ", in this order" if ";" in found.remedy else ""
-    return f"with Spark{order}: {found.remedy}; then run the same command again"
+def _remedy(found: Obstacle, otherwise: str) -> Next:
+    if not found.statements:
+        return found.next_step(otherwise)
+    order = ", in this order" if len(found.statements) > 1 else ""
+    return f"with Spark{order}: " + found.remedy + "; then run the same command again"
 
 
 def changed_by_others(log: DeltaLog, version: int, marker: str) -> str | None:

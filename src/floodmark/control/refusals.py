@@ -6,6 +6,7 @@ import re
 
 from floodmark.errors import ControlError
 from floodmark.model import PlannedBatch
+from floodmark.next_steps import command
 
 
 def no_store(control: str) -> ControlError:
@@ -14,8 +15,9 @@ def no_store(control: str) -> ControlError:
         "there is no control store",
         where=control,
         state="nothing was read or written",
-        next="floodmark run creates one with the first batch; if there was one, check the path; if it"
-        " was lost: floodmark state rebuild --from-targets TARGET...",
+        next=command("run")
+        + " creates one with the first batch; if there was one, check the path; if it"
+        " was lost: " + command("state", "rebuild", "--from-targets", "TARGET..."),
     )
 
 
@@ -25,7 +27,7 @@ def cannot_cancel(batch: PlannedBatch) -> ControlError:
         f"batch {batch.batch_id} can no longer be cancelled",
         found=f"leased by {', '.join(batch.runs)}",
         state="nothing was changed; a batch that somebody may be running only goes forward",
-        next=f"floodmark retry {batch.batch_id}",
+        next=command("retry", batch.batch_id),
     )
 
 

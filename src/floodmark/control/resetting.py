@@ -20,6 +20,7 @@ from floodmark.model import (
     marks,
 )
 from floodmark.model.names import choices, is_of_project
+from floodmark.next_steps import command
 
 
 class TableLog(Protocol):
@@ -79,7 +80,9 @@ def reset_to_value(
             found=found,
             allowed=f"an ISO value of a {latest.type}, not after {latest.text}",
             state="nothing was changed",
-            next=f"floodmark state reset --scope {scope} --upstream {upstream} --to {latest.text}",
+            next=command(
+                "state", "reset", "--scope", scope, "--upstream", upstream, "--to", latest.text
+            ),
         )
     return Reset(
         scope=scope,
@@ -108,7 +111,9 @@ def time_options(state: State, upstream: str, scope: str, version: int | None) -
         found="a value and a version" if version is not None else "no time_column is said for it",
         allowed="a value, of an upstream that is read by a time column",
         state="nothing was changed",
-        next=f"floodmark state reset --scope {scope} --upstream {upstream} --to-version N",
+        next=command(
+            "state", "reset", "--scope", scope, "--upstream", upstream, "--to-version", "N"
+        ),
     )
 
 
@@ -128,8 +133,16 @@ def refuse_version(state: State, upstream: str, scope: str, version: int | None)
             allowed="a value of its column; nothing: all is processed again, or what follows its"
             " baseline",
             state="nothing was changed",
-            next=f"floodmark state reset --scope {scope} --upstream {upstream} --to"
-            f" {mark.mark.text if mark and mark.mark else '2026-01-01T00:00:00Z'}",
+            next=command(
+                "state",
+                "reset",
+                "--scope",
+                scope,
+                "--upstream",
+                upstream,
+                "--to",
+                mark.mark.text if mark and mark.mark else "2026-01-01T00:00:00Z",
+            ),
         )
 
 
@@ -138,7 +151,7 @@ def _only_to_the_beginning(
 ) -> ConfigError:
     """The error for databases and files: which rows near a mark were applied is kept beside it."""
     has_values = options.has_cursor
-    again = f"floodmark backfill {upstream} --from VALUE --to VALUE"
+    again = command("backfill", upstream, "--from", "VALUE", "--to", "VALUE")
     return ConfigError(
         "FM-CONFIG-007",
         f"{upstream} is reset to its beginning, or not at all",
@@ -147,8 +160,9 @@ def _only_to_the_beginning(
         " rows there would come twice or never",
         allowed="neither --to nor --to-version: everything is processed again",
         state="nothing was changed",
-        next=f"{again if has_values else 'floodmark replay BATCH'}; or, to load"
-        " everything anew: floodmark run --full-refresh PIPELINE",
+        next=(again if has_values else command("replay", "BATCH"))
+        + "; or, to load everything anew: "
+        + command("run", "--full-refresh", "PIPELINE"),
     )
 
 
@@ -180,7 +194,7 @@ def _held(body: Reset, batch: PlannedBatch) -> ControlError:
         where=f"scope {body.scope}",
         found=f"the batch is {batch.status}",
         state="nothing was changed; the watermark stays",
-        next=f"floodmark {way} {batch.batch_id}, then run the same command again",
+        next=command(way, batch.batch_id) + ", then run the same command again",
     )
 
 
@@ -197,5 +211,5 @@ def refuse_unknown(state: State, upstream: str, scope: str) -> None:
         f"no pipeline of scope {scope} reads {upstream}" if there else f"there is no scope {scope}",
         allowed=choices(there[:10], upstream) if there else choices(scopes, scope) or "none yet",
         state="nothing was changed",
-        next="name one of them; floodmark state show lists them",
+        next="name one of them; " + command("state", "show") + " lists them",
     )

@@ -20,6 +20,7 @@ from floodmark.control.rules.folding import fold
 from floodmark.deltalog import Storage
 from floodmark.errors import ConfigError, ControlError
 from floodmark.model import State, StoreContent
+from floodmark.next_steps import command
 
 EXPORT = "floodmark_export"
 CARRIED = ("edges", "files")
@@ -166,8 +167,9 @@ def store_exists(control: str) -> ControlError:
 def not_carried(batch_id: str) -> str:
     """What an export says about an open batch that has put rows aside."""
     return (
-        f"the rows that the open batch {batch_id} has put aside; floodmark retry {batch_id} first, then"
-        " export into another file"
+        f"the rows that the open batch {batch_id} has put aside; "
+        + command("retry", batch_id)
+        + " first, then export into another file"
     )
 
 
@@ -192,7 +194,7 @@ def _not_written(path: str, found: str) -> ConfigError:
         found=found,
         allowed="a new file in a folder that can be written",
         state="nothing was changed",
-        next="floodmark state export ANOTHER_FILE",
+        next=command("state", "export", "ANOTHER_FILE"),
     )
 
 
@@ -204,5 +206,5 @@ def _unusable(where: str, error: BaseException) -> ControlError:
         found=f"{type(error).__name__}: {error}",
         allowed="a file that floodmark state export wrote",
         state="nothing was changed",
-        next="floodmark state export FILE, on the store, then import that",
+        next=command("state", "export", "FILE") + ", on the store, then import that",
     )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from floodmark.control import Publisher, SignsOfLife
-from floodmark.control.journal import Chance, ControlLog, any_number
+from floodmark.control.journal import ControlLog
 from floodmark.control.rules import Apply, apply
 from floodmark.coordinator.probing import Prober
 from floodmark.deltalog import Storage
 from floodmark.model import Clock, Ids, RandomIds, SystemClock
 from floodmark.observe import Tell, stage
 from floodmark.run.engine import Engine
-from floodmark.run.leases import Process, ThisProcess
+from floodmark.work import Chance, Process, ThisProcess, any_number
 
 
 @dataclass(frozen=True)

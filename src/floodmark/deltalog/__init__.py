@@ -7,6 +7,7 @@ the door to files, on local disk or in an object store.
 from __future__ import annotations
 
 from floodmark.deltalog.creation import create_table
+from floodmark.deltalog.delta_rs import breaks_predicate, without_stack
 from floodmark.deltalog.files import file_location
 from floodmark.deltalog.log import DeltaLog, is_delta_table
 from floodmark.deltalog.obstacles import (
@@ -34,6 +35,7 @@ __all__ = [
     "Obstacle",
     "Storage",
     "absolute",
+    "breaks_predicate",
     "create_table",
     "file_location",
     "files_below",
@@ -44,5 +46,6 @@ __all__ = [
     "may_hinder",
     "obstacle",
     "restore_command",
+    "without_stack",
     "write_problem",
 ]

@@ -18,6 +18,7 @@ from floodmark.deltalog.schema import fingerprint, schema_of
 from floodmark.deltalog.storage import Storage, absolute
 from floodmark.errors import PlanError, SourceError
 from floodmark.model import SnapshotSize, TableFacts, VersionFacts
+from floodmark.next_steps import command
 
 T = TypeVar("T")
 
@@ -320,7 +321,7 @@ class DeltaLog:
             found=f"commit files from version {listing.earliest} through {listing.latest}",
             allowed=f"every commit file from {first} through {last}",
             state="nothing was read or written; the committed watermark stays",
-            next="floodmark lag shows what is left; restore the files or take a new baseline",
+            next=command("lag") + " shows what is left; restore the files or take a new baseline",
             details={"missing": _ranges(missing)},
         )
 

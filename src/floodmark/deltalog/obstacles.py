@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from floodmark.deltalog.delta_rs import is_lost_race
 from floodmark.deltalog.log import DeltaLog
 from floodmark.deltalog.storage import Storage
+from floodmark.next_steps import Next, joined, statement
 
 RETENTION_RULE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 """Whether Delta refuses versions by age, to read and to restore; what does not know it ignores it."""
@@ -31,14 +33,19 @@ class Obstacle:
     """Else the protocol was raised."""
     found: str
     allowed: str
-    remedy: str
-    """Statements for Spark, in their order; empty where none helps."""
+    statements: tuple[Next, ...]
+    """What helps, for Spark, in this order; empty where nothing does."""
 
-    def next_step(self, otherwise: str) -> str:
+    @property
+    def remedy(self) -> Next:
+        """The statements in one line."""
+        return joined(self.statements, "; ")
+
+    def next_step(self, otherwise: str) -> Next:
         """What to do, as an error says it; `otherwise` where Delta does not take it back."""
-        if self.remedy:
-            return f"with Spark: {self.remedy}"
-        return f"Delta does not take that back: {otherwise}"
+        if self.statements:
+            return "with Spark: " + self.remedy
+        return Next("Delta does not take that back: ", otherwise)
 
 
 def restore_command(path: str, storage: Storage, version: int) -> str:
@@ -63,14 +70,16 @@ def obstacle(table: Any, path: str, error: BaseException, *, rewrites: bool) -> 
 
     `table` is a handle of delta-rs, `rewrites` whether rows were to be replaced or removed.
     """
-    if _is_lost_race(error):
+    if is_lost_race(error):
         return None
     if rewrites and table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
         return Obstacle(
             is_append_only=True,
             found="delta.appendOnly = true",
             allowed="a table whose rows may be put together and replaced",
-            remedy=f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('delta.appendOnly')",
+            statements=(
+                statement(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('delta.appendOnly')"),
+            ),
         )
     protocol = table.protocol()
     if protocol.min_writer_version <= OUR_WRITER_VERSION:
@@ -79,18 +88,11 @@ def obstacle(table: Any, path: str, error: BaseException, *, rewrites: bool) -> 
     # Others depend on domainMetadata, so it can only be dropped behind them.
     features = sorted(every - _OURS, key=lambda name: (name == "domainMetadata", name))
     stays = bool(_STAYS.union(protocol.reader_features or ()) & {*features})
-    drop = "; ".join(f"ALTER TABLE delta.`{path}` DROP FEATURE {name}" for name in features)
+    drops = (statement(f"ALTER TABLE delta.`{path}` DROP FEATURE {name}") for name in features)
     return Obstacle(
         is_append_only=False,
         found=f"writer version {protocol.min_writer_version}, {', '.join(features) or 'no features'};"
         f" {str(error)[:300]}",
         allowed=f"writer version {OUR_WRITER_VERSION}, as floodmark creates its tables",
-        remedy="" if stays else drop,
+        statements=() if stays else tuple(drops),
     )
-
-
-def _is_lost_race(error: BaseException) -> bool:
-    from deltalake.exceptions import CommitFailedError
-
-    # Of a commit that lost its race delta-rs says only the version; an obstacle is told in words.
-    return isinstance(error, CommitFailedError) and str(error).rpartition(": ")[2].isdigit()

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from floodmark.engines import jars, java
 from floodmark.errors import SetupError
 from floodmark.model import Finding, bad, good
+from floodmark.next_steps import command
 
 
 def examine_machine() -> list[Finding]:
@@ -37,5 +38,5 @@ def _examine_jars() -> Finding:
         return bad("jars", f"the cache cannot be read: {error}", "mend its permissions")
     if absent:
         names = ", ".join(jar.filename for jar in absent)
-        return bad("jars", f"not fetched yet: {names}", "floodmark jars fetch")
+        return bad("jars", f"not fetched yet: {names}", command("jars", "fetch"))
     return good("jars", f"Delta jars in {jars.jars_dir()}")

@@ -22,6 +22,7 @@ from pathlib import Path
 from floodmark.engines import java
 from floodmark.engines.cache import cache_dir
 from floodmark.errors import SetupError
+from floodmark.next_steps import command
 
 FETCH_TIMEOUT_SECONDS = 600
 
@@ -198,7 +199,7 @@ def _check(group: str, jar: Jar, path: Path) -> None:
             found=f"sha256 {seen}, {path.stat().st_size} bytes",
             allowed=f"sha256 {jar.sha256}, {jar.bytes} bytes",
             state="the jar was not given to Spark",
-            next=f"rm '{path}', then: floodmark jars fetch {group}",
+            next=f"rm '{path}', then: " + command("jars", "fetch", group),
         )
 
 
@@ -209,7 +210,8 @@ def _unfetched(found: str, group: str) -> SetupError:
         where=str(jars_dir()),
         found=found,
         state="nothing was started; what had been fetched before is unchanged",
-        next=f"floodmark jars fetch {group} (a site without a network: FLOODMARK_JARS=<folder>)",
+        next=command("jars", "fetch", group)
+        + " (a site without a network: FLOODMARK_JARS=<folder>)",
         retryable=True,
     )
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from floodmark.engines import jars, java
 from floodmark.errors import SetupError
+from floodmark.next_steps import command
 
 START_SECONDS = 120
 STOP_SECONDS = 60
@@ -295,5 +296,5 @@ def _failed(found: str) -> SetupError:
         "a Kafka broker could not be started",
         found=found,
         state="nothing is left running",
-        next="floodmark jars fetch kafka-broker",
+        next=command("jars", "fetch", "kafka-broker"),
     )

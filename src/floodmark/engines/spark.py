@@ -19,6 +19,7 @@ from floodmark.engines.jvm import other_session, spark_condition
 from floodmark.errors import ConfigError, SetupError
 from floodmark.model.arguments import checks_call
 from floodmark.model.names import choices
+from floodmark.next_steps import command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,7 +127,7 @@ def needing_kafka() -> Iterator[None]:
             found=condition,
             allowed="jars of the group kafka in spark.jars, or the package spark-sql-kafka-0-10",
             state="nothing was read",
-            next="floodmark jars fetch kafka, then start the session again",
+            next=command("jars", "fetch", "kafka") + ", then start the session again",
         ) from error
 
 

@@ -137,8 +137,8 @@ class _CallRules:
         return self.signature.bind(*arguments, **keywords).arguments
 
     def annotation(self, name: str) -> str:
-        """The types of a parameter as the code writes them."""
-        return inspect.formatannotation(self.signature.parameters[name].annotation)
+        """The types of a parameter as the code writes them, without quotes."""
+        return inspect.formatannotation(self.signature.parameters[name].annotation).replace("'", "")
 
 
 @cache
@@ -253,7 +253,7 @@ def _wrong(call: str, what: str, allowed: str, state: str) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         f"{call}: {what}",
-        allowed=allowed.replace("'", ""),
+        allowed=allowed,
         state=state,
         next="correct the call",
     )

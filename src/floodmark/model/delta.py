@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from floodmark.next_steps import Next, statement
+
 ChangeKind = Literal["insert", "update", "delete"]
 
 HIDDEN_COMMITS = frozenset(("catalogManaged", "catalogOwned-preview", "catalogOwned"))
@@ -108,7 +110,9 @@ def unreadable_features(facts: TableFacts) -> set[str]:
     return unknown
 
 
-def enable_feed_command(path: str) -> str:
+def enable_feed_command(path: str) -> Next:
     """The statement that switches a table's change feed on."""
     escaped = path.replace("`", "``")
-    return f"ALTER TABLE delta.`{escaped}` SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    return statement(
+        f"ALTER TABLE delta.`{escaped}` SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from floodmark.model.delta import ChangeKind
+from floodmark.model.delta import ChangeKind, enable_feed_command
 from floodmark.model.file_marks import AnyMark
 from floodmark.model.query import Query, QueryFormat, WindowKind, query_of
 from floodmark.model.state import Mark
 from floodmark.model.window import Caution, Method, VersionWindow, Window, window_of
+from floodmark.next_steps import aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def read_window(stored: StoredWindow) -> Window:
         "method": stored.method,
         "after": stored.after_version,
         "through": stored.through_version,
-        "reason": stored.reason,
+        "reason": _reason(stored),
         "table_id": stored.table_id,
         "schema_fingerprint": stored.schema_fingerprint,
         "start_at": stored.start_at,
@@ -138,6 +139,14 @@ def read_window(stored: StoredWindow) -> Window:
         through_mark=stored.end_mark,
         deferred=stored.deferred,
     )
+
+
+def _reason(stored: StoredWindow) -> str:
+    """The reason; a statement behind it is a part of its own again."""
+    offered = aside(enable_feed_command(stored.location or stored.upstream))
+    if not stored.reason.endswith(offered):
+        return stored.reason
+    return stored.reason.removesuffix(offered) + offered
 
 
 def stored_mark(mark: Mark) -> StoredMark:

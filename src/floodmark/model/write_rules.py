@@ -19,6 +19,7 @@ from floodmark.model.write import (
     WriteSpec,
 )
 from floodmark.model.write_words import option
+from floodmark.next_steps import THEN_RETRY
 
 REPLACING = ("overwrite", "replace_where")
 """Modes that take away rows which the frame does not have."""
@@ -160,7 +161,7 @@ def _one_of(option: str, value: object, allowed: Sequence[str | None]) -> None:
         f"unknown {option} {value!r}",
         allowed=", ".join(names) + (f"; nearest: {near[0]}" if near else ""),
         state=NOT_WRITTEN,
-        next="correct the write, then: floodmark retry BATCH",
+        next="correct the write, " + THEN_RETRY,
     )
 
 
@@ -172,7 +173,7 @@ def bad_option(title: str, spec: WriteSpec, allowed: str, found: str | None = No
         found=found,
         allowed=allowed,
         state=NOT_WRITTEN,
-        next="correct the write, then: floodmark retry BATCH",
+        next="correct the write, " + THEN_RETRY,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 
 from floodmark.errors import PlanError
@@ -14,6 +13,7 @@ from floodmark.model import (
     has_columns,
     unreadable_features,
 )
+from floodmark.next_steps import command
 
 
 def refuse_unreadable(upstream: str, facts: TableFacts) -> None:
@@ -69,9 +69,9 @@ def recreated(upstream: str, facts: TableFacts, mark: Mark) -> PlanError:
         found=f"table id {facts.table_id}, version {facts.latest_version}",
         allowed=f"table id {mark.table_id}",
         state=_stays(mark.version),
-        next="restore the old table; or load the new one from its beginning, once: floodmark state"
-        f" reset --scope {mark.scope} --upstream {shlex.quote(upstream)} --yes; or always:"
-        " on_recreated: reload",
+        next="restore the old table; or load the new one from its beginning, once: "
+        + command("state", "reset", "--scope", mark.scope, "--upstream", upstream, "--yes")
+        + "; or always: on_recreated: reload",
     )
 
 
@@ -82,8 +82,10 @@ def older_than_processed(upstream: str, facts: TableFacts, mark: Mark) -> PlanEr
         found=f"newest version {facts.latest_version}",
         allowed=f"version {mark.version} or newer",
         state=_stays(mark.version),
-        next="bring the table's log back to where it was, then: floodmark run; or load it from its"
-        f" beginning: floodmark state reset --scope {mark.scope} --upstream {upstream} --yes",
+        next="bring the table's log back to where it was, then: "
+        + command("run")
+        + "; or load it from its beginning: "
+        + command("state", "reset", "--scope", mark.scope, "--upstream", upstream, "--yes"),
     )
 
 
@@ -116,8 +118,9 @@ def history_gone(upstream: str, facts: TableFacts, after: int) -> PlanError:
         found=f"oldest commit {facts.earliest_version}",
         allowed=f"every commit from {after + 1}",
         state=_stays(after),
-        next="floodmark run --on-lost-range snapshot reads the whole table as it is now;"
-        " --on-lost-range accept declares the missing versions lost and reads the rest",
+        next=command("run", "--on-lost-range", "snapshot")
+        + " reads the whole table as it is now; --on-lost-range accept declares the"
+        " missing versions lost and reads the rest",
     )
 
 
@@ -128,8 +131,8 @@ def feed_gap(upstream: str, after: int, gap: str) -> PlanError:
         found=gap,
         allowed="the feed on from the next version on (on_feed_gap: fail)",
         state=_stays(after),
-        next="say on_feed_gap: snapshot for the upstream (the whole table is read once, then the"
-        " feed), then: floodmark run",
+        next="say on_feed_gap: snapshot for the upstream (the whole table is read once,"
+        " then the feed), then: " + command("run"),
     )
 
 
@@ -141,8 +144,8 @@ def schema_changes(upstream: str, after: int, version: int | None) -> PlanError:
         found=f"{found} has another schema than version {after}",
         allowed="the schema as it was (on_schema_change: fail)",
         state=_stays(after),
-        next="adapt the pipelines, then say on_schema_change: evolve (go on with the new columns)"
-        " or reload (read the whole table once) for the upstream, then: floodmark run",
+        next="adapt the pipelines, then say on_schema_change: evolve (go on with the new"
+        " columns) or reload (read the whole table once) for the upstream, then: " + command("run"),
     )
 
 

@@ -6,6 +6,7 @@ from typing import get_args
 
 from floodmark.errors import ConfigError, PlanError
 from floodmark.model import Settlement
+from floodmark.next_steps import command
 
 
 def nothing_to_plan(scope: str) -> PlanError:
@@ -36,7 +37,7 @@ def type_unknown(upstream: str) -> PlanError:
         found="nothing of it is processed yet, and only Spark looks into its format",
         allowed="a coordinator with a Spark session; or a baseline in floodmark.yaml",
         state="nothing was changed",
-        next="say where to begin as baseline of the upstream, then: floodmark run",
+        next="say where to begin as baseline of the upstream, then: " + command("run"),
     )
 
 

@@ -26,8 +26,9 @@ from floodmark.model import (
     cursor_marks,
 )
 from floodmark.model.cursor_marks import is_after
+from floodmark.next_steps import command
 from floodmark.plan import times
-from floodmark.plan.seeds import seed_window, standing_window
+from floodmark.plan.seeds import feed_gap, seed_window, standing_window
 
 Edge = int | str | date
 """A version; of an upstream without versions a value of its column: text, a number, date or datetime."""
@@ -89,7 +90,7 @@ class Backfill:
             f"{self.start} to {self.end}",
             "no versions" if mark is not None else "the watermark is not set",
             f"versions 0 to {mark.version}" if mark else "what is committed",
-            f"--start 0 --end {mark.version}" if mark else None,
+            ("--start", "0", "--end", str(mark.version)) if mark else (),
         )
 
     def values(self, mark: Mark) -> tuple[CursorMark, CursorMark]:
@@ -113,9 +114,11 @@ class Backfill:
             f"{self.start} to {self.end}",
             "it goes by whole files or answers" if mark.kind == "files" else by_value,
             "an upstream by versions, times or numbers",
-            None,
-            "what a batch read once more: floodmark replay BATCH; everything: floodmark run"
-            " --full-refresh PIPELINE",
+            (),
+            "what a batch read once more: "
+            + command("replay", "BATCH")
+            + "; everything: "
+            + command("run", "--full-refresh", "PIPELINE"),
         )
 
     def _outside(self, mark: Mark | None) -> PlanError:
@@ -123,7 +126,7 @@ class Backfill:
             f"versions {self.start} to {self.end}",
             f"the watermark of scope {self.scope} is {mark.version if mark else 'not set'}",
             f"0 <= start <= end <= {mark.version}" if mark else "what is committed",
-            None,
+            (),
         )
 
     def _no_such_values(self, committed: CursorMark, found: str) -> PlanError:
@@ -132,20 +135,20 @@ class Backfill:
             f"{self.start} to {self.end}",
             f"{found}; committed is what goes through {committed.text}",
             f"from <= to <= {committed.text}, {form} {committed.type}",
-            f"--from {_example(committed)} --to {committed.text}",
+            ("--from", _example(committed), "--to", committed.text),
         )
 
     def _refused(
-        self, what: str, found: str, allowed: str, options: str | None, way: str | None = None
+        self, what: str, found: str, allowed: str, options: Sequence[str], way: str | None = None
     ) -> PlanError:
-        way = f"floodmark backfill {self.upstream} {options}" if options else way
+        way = command("backfill", self.upstream, *options) if options else way
         return PlanError(
             "FM-PLAN-014",
             f"{what} of {self.upstream} cannot be backfilled",
             found=found,
             allowed=allowed or None,
             state="nothing was planned; what is not committed yet comes with the next batch",
-            next=way or "choose a range up to the watermark, or: floodmark run",
+            next=way or "choose a range up to the watermark, or: " + command("run"),
         )
 
 
@@ -163,8 +166,8 @@ def range_gone(error: SourceError) -> SourceError:
         found=error.found,
         allowed=error.allowed,
         state="nothing was planned; the watermark stays",
-        next="backfill a range that the log still has, or put its files back; to load the whole table"
-        " as it is now: floodmark refresh PIPELINE, then floodmark run",
+        next="backfill a range that the log still has, or put its files back; to load the"
+        " whole table as it is now: " + command("refresh", "PIPELINE") + ", then " + command("run"),
         details=error.details,
     )
 
@@ -190,17 +193,17 @@ def _range_window(state: State, request: Backfill, probe: Probe) -> Window:
     if not mark.has_versions:
         return times.chosen(request.upstream, probe, mark, *request.values(mark))
     after = request.after(mark)
-    window = seed_window(request.upstream, probe, after, mark)
+    window = seed_window(request.upstream, probe, after, mark, "backfill")
     if window.method != "feed" and after != NOTHING_PROCESSED:
         raise PlanError(
             "FM-PLAN-006",
             f"versions {request.start} to {request.end} of {request.upstream} cannot be read",
-            found=window.reason.partition("because ")[2] or window.reason,
+            found=feed_gap(probe, after, mark),
             allowed="a range that the change feed covers, or one from version 0 on",
             state="nothing was planned; the watermark stays",
             next=f"backfill from 0: the whole table as it was at version {request.end}",
         )
-    return replace(window, reason=window.reason.replace("seed:", "backfill:"))
+    return window
 
 
 def replaying(state: State, batch: PlannedBatch, pipelines: Sequence[str]) -> Draft:
@@ -225,5 +228,5 @@ def _not_replayable(batch: PlannedBatch, pipelines: Sequence[str]) -> PlanError:
         found=found,
         allowed="a completed forward batch, for pipelines that ran in it",
         state="nothing was planned",
-        next=f"floodmark status {batch.batch_id}",
+        next=command("status", batch.batch_id),
     )

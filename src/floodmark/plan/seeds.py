@@ -62,7 +62,9 @@ def draft_seed(state: State, pipeline: Pipeline, probes: Mapping[str, Probe]) ->
     return Seed(pipeline.name, pipeline.scope, pipeline.upstreams, tuple(windows))
 
 
-def seed_window(upstream: str, probe: Probe, after: int, mark: Mark | None) -> VersionWindow:
+def seed_window(
+    upstream: str, probe: Probe, after: int, mark: Mark | None, purpose: str = "seed"
+) -> VersionWindow:
     """From where a pipeline stands to the watermark; by the feed if that covers it."""
     if mark is None:
         return standing_window(upstream, probe, after)
@@ -71,16 +73,18 @@ def seed_window(upstream: str, probe: Probe, after: int, mark: Mark | None) -> V
     if after >= mark.version:
         return standing_window(upstream, probe, mark.version)
     if after == NOTHING_PROCESSED:
-        reason = f"seed: the whole table at the committed version {mark.version}"
+        reason = f"{purpose}: the whole table at the committed version {mark.version}"
         return _snapshot(upstream, probe, after, mark, reason)
-    why_not = _feed_gap(probe, after, mark)
+    why_not = feed_gap(probe, after, mark)
     if why_not:
-        reason = f"seed: the whole table at the committed version {mark.version}, because {why_not}"
+        reason = (
+            f"{purpose}: the whole table at the committed version {mark.version}, because {why_not}"
+        )
         return _snapshot(upstream, probe, after, mark, reason)
-    return _feed(upstream, probe, after, mark)
+    return _feed(upstream, probe, after, mark, purpose)
 
 
-def _feed_gap(probe: Probe, after: int, mark: Mark) -> str | None:
+def feed_gap(probe: Probe, after: int, mark: Mark) -> str | None:
     """Why one read of the change feed cannot give the range; None if it can."""
     if len(probe.versions) != mark.version - after:
         return f"the log no longer has every version from {after + 1}"
@@ -126,14 +130,14 @@ def _snapshot(upstream: str, probe: Probe, after: int, mark: Mark, reason: str) 
     )
 
 
-def _feed(upstream: str, probe: Probe, after: int, mark: Mark) -> VersionWindow:
+def _feed(upstream: str, probe: Probe, after: int, mark: Mark, purpose: str) -> VersionWindow:
     rows = [version.rows for version in probe.versions]
     return VersionWindow(
         upstream=upstream,
         method="feed",
         after=after,
         through=mark.version,
-        reason="seed: change feed from where the pipeline stands",
+        reason=f"{purpose}: change feed from where the pipeline stands",
         table_id=mark.table_id,
         feed_enabled=True,
         schema_fingerprint=probe.facts.schema_fingerprint,

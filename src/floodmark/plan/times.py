@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 from floodmark.errors import PlanError
 from floodmark.model import (
     NOTHING_PROCESSED,
@@ -23,6 +21,7 @@ from floodmark.model import (
 )
 from floodmark.model.copying import replace
 from floodmark.model.cursor_marks import just_before
+from floodmark.next_steps import command
 from floodmark.plan import faults
 
 
@@ -117,8 +116,8 @@ def refuse_other_way(upstream: str, mark: Mark | None, query: Query | None) -> N
         found=f"now {_way(query)}; the watermark was reached {_way(mark.query)}",
         allowed=f"as before: {_way(mark.query)}",
         state="nothing was planned; the committed watermark stays",
-        next="put the options of the upstream back; or begin anew: floodmark state reset --scope"
-        f" {mark.scope} --upstream {shlex.quote(upstream)} --yes",
+        next="put the options of the upstream back; or begin anew: "
+        + command("state", "reset", "--scope", mark.scope, "--upstream", upstream, "--yes"),
     )
 
 

@@ -22,6 +22,7 @@ from floodmark.model import (
     overtaken_columns,
     retyped_columns,
 )
+from floodmark.next_steps import aside
 from floodmark.plan import faults, times
 
 _WIDENING = {"typeWidening", "typeWidening-preview"}
@@ -129,7 +130,7 @@ def _first_window(place: _Place) -> Window:
     facts = place.facts
     reason = f"first run: the whole table at version {facts.latest_version}"
     if not facts.feed_enabled and place.options.method is None:
-        reason += f"; {_feed_off_reason(place)}"
+        reason += "; " + _feed_off_reason(place)
     return _snapshot_window(place, reason)
 
 
@@ -410,8 +411,9 @@ def _changed_later(place: _Place, versions: Sequence[VersionFacts]) -> list[str]
 def _feed_off_reason(place: _Place) -> str:
     facts = place.facts
     if not facts.feed_enabled:
-        command = enable_feed_command(facts.path)
-        return f"the change feed is off: each batch reads the whole table; {command}"
+        return "the change feed is off: each batch reads the whole table" + aside(
+            enable_feed_command(facts.path)
+        )
     on = [v.version for v in place.probe.versions if v.feed_enabled]
     since = f"is on only since version {on[0]}" if on else "was off at the beginning of the range"
     return (

@@ -145,12 +145,12 @@ class Execution:
     def _delay(self, outcome: PipelineOutcome) -> float | None:
         """How long to wait before the next attempt; None if there is none."""
         settings = self.definitions.pipelines.get(outcome.name)
-        policy = self.terms.retry or (settings.retry if settings else None)
+        retry = self.terms.retry or (settings.retry if settings else None)
         error = outcome.error
-        if policy is None or error is None or outcome.attempts >= policy.attempts:
+        if retry is None or error is None or not retry.policy.allows(outcome.attempts):
             return None
         # While another runner lives it does the work: nothing is gained by waiting for its lease.
         is_worth_it = error.retryable or error.code in USERS_FAILURES
         if not is_worth_it or error.code == LEASE_HELD:
             return None
-        return policy.delay_seconds(outcome.attempts)
+        return retry.policy.wait_seconds(outcome.attempts)

@@ -6,6 +6,7 @@ import traceback
 from pathlib import Path
 
 from floodmark.errors import FloodmarkError, RunError
+from floodmark.next_steps import then_retry
 
 _OWN_CODE = str(Path(__file__).parent.parent)
 _MAX_FOUND = 800
@@ -23,7 +24,7 @@ def failure_of(error: Exception, pipeline: str, batch_id: str, root: Path) -> Ru
         found=f"{kind}: {str(error).strip()}"[:_MAX_FOUND],
         state="the run is recorded as FAILED; writes that committed stand and are not repeated; "
         "the watermarks of its upstreams stay",
-        next=f"correct the cause, then: floodmark retry {batch_id}",
+        next="correct the cause, " + then_retry(batch_id),
         details={"batch": batch_id, **({"called": "\n".join(lines[:-1])} if lines[1:] else {})},
     )
 

@@ -9,6 +9,7 @@ from floodmark.control import operations
 from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError
 from floodmark.model import NOTHING_PROCESSED, State, WriteSpec
+from floodmark.next_steps import command
 from floodmark.run.nodes.writes import replaced_anew
 
 
@@ -36,7 +37,7 @@ def _with_first_run(pipelines: Sequence[PipelineSettings]) -> list[PipelineSetti
         found=", ".join(pipeline.pipeline for pipeline in pipelines) or "no pipeline",
         allowed="pipelines with write.first_run_query; --full-refresh for all others",
         state="nothing was read or written",
-        next="floodmark run --full-refresh, or name another pipeline",
+        next=command("run", "--full-refresh") + ", or name another pipeline",
     )
 
 
@@ -64,7 +65,8 @@ def _shared(target: str, pipeline: str, nodes: Sequence[str]) -> ConfigError:
         found=f"nodes {', '.join(nodes)}",
         allowed="targets that one node fills; or mode replace_where, or merge with missing: keep",
         state="nothing was read or written",
-        next=f"change the writes; or leave it out: floodmark run --full-refresh --exclude {pipeline}",
+        next="change the writes; or leave it out: "
+        + command("run", "--full-refresh", "--exclude", pipeline),
     )
 
 

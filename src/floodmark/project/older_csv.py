@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from floodmark.config import Finding, LoadedProject, ResolvedNode
 from floodmark.config.checks import OLDER_CSV
 from floodmark.model import FilesMark, State
+from floodmark.next_steps import command
 from floodmark.sources.files import DEFAULTS_VERSION, DELIMITED
 
 _CHANGED = ({"escape"}, {"multiline"}, {"nullvalue", "emptyvalue"})
@@ -29,9 +30,12 @@ def read_by_older_rules(file: LoadedProject, state: State | None) -> Iterator[Fi
                     OLDER_CSV,
                     "rows of CSV files were loaded by the rules of an older version",
                     f"{mark.text} in {target}",
-                    "files loaded again: floodmark state reset --upstream UPSTREAM --yes, then"
-                    " floodmark run --full-refresh PIPELINE; or the older rules for good: options:"
-                    ' {escape: "\\", nullValue: "", multiLine: false}',
+                    "files loaded again: "
+                    + command("state", "reset", "--upstream", "UPSTREAM", "--yes")
+                    + ", then "
+                    + command("run", "--full-refresh", "PIPELINE")
+                    + '; or the older rules for good: options: {escape: "\\", nullValue: "",'
+                    " multiLine: false}",
                 )
 
 

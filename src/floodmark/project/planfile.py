@@ -11,6 +11,7 @@ from typing import Any
 
 from floodmark.errors import ConfigError, PlanError
 from floodmark.model import PlannedBatch
+from floodmark.next_steps import command
 from floodmark.storage import write_whole
 
 KIND = "floodmark plan"
@@ -85,7 +86,7 @@ def _refused(plan: PlanFile, what: str, found: str) -> PlanError:
         where=plan.path,
         found=found,
         state="nothing was read or written",
-        next=f"floodmark plan --out {plan.path}",
+        next=command("plan", "--out", plan.path),
     )
 
 
@@ -97,5 +98,5 @@ def _unusable(path: Path, done: str, found: str) -> ConfigError:
         found=found,
         allowed="a file of floodmark plan --out",
         state="nothing was run or frozen",
-        next="floodmark plan --out FILE",
+        next=command("plan", "--out", "FILE"),
     )

@@ -14,6 +14,7 @@ from floodmark.config.project import MAX_JOBS
 from floodmark.config.text import choices
 from floodmark.errors import ControlError, UnknownNameError
 from floodmark.model import Batch, OnLostTarget, PlannedBatch, Settlement, batch_view, durations
+from floodmark.next_steps import command
 from floodmark.plan.rerun import Edge
 from floodmark.project import planfile
 from floodmark.project.definitions import Definitions, wrong_argument
@@ -274,5 +275,5 @@ def _not_in_batch(name: str, batch: PlannedBatch) -> ControlError:
         f"pipeline {name} is not part of batch {batch.batch_id}",
         allowed=choices(list(batch.required), name) or "the batch was planned for no pipeline",
         state="nothing was read or written; a plan keeps the registry of its moment",
-        next=f"floodmark status {batch.batch_id}",
+        next=command("status", batch.batch_id),
     )

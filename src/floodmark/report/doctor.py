@@ -27,6 +27,7 @@ from floodmark.model import (
     unreadable_features,
 )
 from floodmark.model.names import ASK_CATALOG, is_catalog_name, is_of_project, is_of_source
+from floodmark.next_steps import Next, command, statement
 from floodmark.report.places import located
 
 HOUR, DAY = 3_600.0, 86_400.0
@@ -67,7 +68,7 @@ def examine_store(reader: ControlReader, control: str, storage: Storage) -> list
     findings += _writable(control, storage)
     if unfolded > UNFOLDED_EVENTS:
         text = f"{unfolded} events were not folded: every command reads all of them"
-        findings.append(bad("journal", text, "floodmark upkeep"))
+        findings.append(bad("journal", text, command("upkeep")))
     return [*findings, *_open_batches(state)]
 
 
@@ -75,10 +76,10 @@ def _way_out(error: FloodmarkError, control: str) -> str:
     if error.code != "FM-CONTROL-002":
         return error.next or ""
     if error.retryable:
-        return "mend what the text names, then: floodmark doctor"
+        return "mend what the text names, then: " + command("doctor")
     return (
-        f"put {control}/_journal back from the newest copy; without one move {control} away, then:"
-        " floodmark state rebuild --from-targets TARGET..."
+        f"put {control}/_journal back from the newest copy; without one move {control} away, then: "
+        + command("state", "rebuild", "--from-targets", "TARGET...")
     )
 
 
@@ -90,7 +91,7 @@ def _writable(control: str, storage: Storage) -> Iterator[Finding]:
         storage.delete(probe)
     except OSError as error:
         text = f"cannot be written: {type(error).__name__}: {error.strerror or error}"
-        yield bad("control store", text, f"make {control} writable, then: floodmark doctor")
+        yield bad("control store", text, f"make {control} writable, then: " + command("doctor"))
 
 
 def _open_batches(state: State) -> Iterator[Finding]:
@@ -98,7 +99,7 @@ def _open_batches(state: State) -> Iterator[Finding]:
         waiting = ", ".join(batch.unfinished_pipelines()) or "finalize"
         text = f"{batch.batch_id} is {batch.status}, waiting for {waiting}"
         is_fine = batch.status != "FAILED"
-        yield Finding("open batch", is_fine, text, f"floodmark retry {batch.batch_id}")
+        yield Finding("open batch", is_fine, text, command("retry", batch.batch_id))
 
 
 # Upstreams ----------------------------------------------------------------------------------------
@@ -134,8 +135,8 @@ def examine_upstream(
     for mark in marks:
         if mark.table_id != facts.table_id:
             text = f"recreated: table id {facts.table_id} is not {mark.table_id} (FM-PLAN-005)"
-            command = f"floodmark state reset --scope {mark.scope} --upstream {upstream} --yes"
-            findings.append(bad(upstream, text, command))
+            way = command("state", "reset", "--scope", mark.scope, "--upstream", upstream, "--yes")
+            findings.append(bad(upstream, text, way))
         elif facts.earliest_version > mark.version + 1:
             text = f"versions {mark.version + 1}-{facts.earliest_version - 1} are gone from its log"
             findings.append(bad(upstream, text, _read_anew(upstream, mark.scope, state)))
@@ -156,7 +157,7 @@ def _examine_by_marks(upstream: str, lags: Sequence[Lag]) -> list[Finding]:
     if seen:
         return [bad(upstream, caution.text, caution.next) for caution in seen]
     if not lags:
-        return [good(upstream, "no plan has looked at it yet; to look: floodmark plan")]
+        return [good(upstream, "no plan has looked at it yet; to look: " + command("plan"))]
     text = _BY_MARKS.get(lags[0].kind, "new rows are found by a column")
     if any(lag.is_known for lag in lags):
         return [good(upstream, text)]
@@ -167,9 +168,9 @@ def _read_anew(upstream: str, scope: str, state: State) -> str:
     """The command that gets over versions that the log no longer has."""
     held = state.open_windows.get((scope, upstream))
     if held is not None:
-        return f"floodmark retry {held} --on-lost-range snapshot"
+        return command("retry", held, "--on-lost-range", "snapshot")
     readers = [p.name for p in state.active_in(scope) if upstream in p.upstreams]
-    return f"floodmark run {' '.join(readers)} --on-lost-range snapshot"
+    return command("run", *readers, "--on-lost-range", "snapshot")
 
 
 def _feed(upstream: str, facts: TableFacts) -> Finding:
@@ -202,8 +203,8 @@ def _retention(facts: TableFacts, lag: float, interval: float | None) -> Iterato
         if kept < needed:
             why = f"it is {_span(lag)} behind" if lag > kept else _pace(interval)
             days = int(2 * needed // DAY) + 1
-            command = _set_property(facts.path, name, f"interval {days} days")
-            yield bad(facts.path, f"{what}: kept for {_span(kept)}, but {why}", command)
+            way = _set_property(facts.path, name, f"interval {days} days")
+            yield bad(facts.path, f"{what}: kept for {_span(kept)}, but {why}", way)
 
 
 def _pace(interval: float | None) -> str:
@@ -239,8 +240,8 @@ def examine_target(
     if _RECEIPTS in facts.properties:
         text = f"{_RECEIPTS} is set: the target forgets its receipts, rows could come twice"
         path = sink.target.replace("`", "``")
-        command = f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{_RECEIPTS}')"
-        findings.append(bad(sink.target, text, command))
+        way = statement(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{_RECEIPTS}')")
+        findings.append(bad(sink.target, text, way))
     return findings or [good(sink.target, f"version {facts.latest_version}, keeps its receipts")]
 
 
@@ -253,14 +254,18 @@ def _write_anew(sink: SinkDone, state: State) -> str:
     pipeline = pipeline_of(sink.app_id)
     owed = state.open_batches_of(pipeline)
     if owed:
-        return f"floodmark retry {owed[0].batch_id} {pipeline} --on-lost-target rebuild"
-    return f"floodmark refresh {pipeline} && floodmark run {pipeline} --on-lost-target rebuild"
+        return command("retry", owed[0].batch_id, pipeline, "--on-lost-target", "rebuild")
+    return (
+        command("refresh", pipeline)
+        + " && "
+        + command("run", pipeline, "--on-lost-target", "rebuild")
+    )
 
 
 def _examine_ledger(sink: SinkDone, ledger: Ledger) -> Finding:
     if sink.table_id and ledger.table_id != sink.table_id:
         text = f"a target of {sink.write_name}: {ledger.table_id}, not {sink.table_id} as written"
-        return bad(sink.target, text, "floodmark verify")
+        return bad(sink.target, text, command("verify"))
     return good(sink.target, f"{len(ledger.commits)} receipts")
 
 
@@ -268,8 +273,7 @@ def _unknown_features(path: str, facts: TableFacts) -> Iterator[Finding]:
     unknown = sorted(unreadable_features(facts))
     if unknown:
         text = f"has features that this version cannot read: {', '.join(unknown)}"
-        command = f"ALTER TABLE delta.`{path}` DROP FEATURE {unknown[0]}"
-        yield bad(path, text, command)
+        yield bad(path, text, statement(f"ALTER TABLE delta.`{path}` DROP FEATURE {unknown[0]}"))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -287,9 +291,9 @@ def seconds_of_interval(text: str) -> float | None:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def _set_property(path: str, name: str, value: str) -> str:
+def _set_property(path: str, name: str, value: str) -> Next:
     escaped = path.replace("`", "``")
-    return f"ALTER TABLE delta.`{escaped}` SET TBLPROPERTIES ('{name}' = '{value}')"
+    return statement(f"ALTER TABLE delta.`{escaped}` SET TBLPROPERTIES ('{name}' = '{value}')")
 
 
 def _span(seconds: float) -> str:

@@ -20,10 +20,11 @@ from floodmark.control.rules import fold
 from floodmark.deltalog import Storage
 from floodmark.errors import FloodmarkError
 from floodmark.model import Finding, State, bad, good
+from floodmark.next_steps import command
 
 SHOWN = 3
 """How many differences of one table are spelled out."""
-WAY_OUT = "floodmark state rebuild"
+WAY_OUT = command("state", "rebuild")
 
 Rows = Counter[tuple[Any, ...]]
 Read = Callable[..., Rows]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from floodmark.model import Holder, PlannedBatch, Run, State, Stuck
+from floodmark.next_steps import command
 
 STUCK_AFTER_SECONDS = 24 * 3_600.0
 """A batch that is open for longer is worth a look."""
@@ -50,7 +51,7 @@ def _abandoned(batch: PlannedBatch, is_gone: Callable[[Holder], bool]) -> Iterat
                 pipelines=(run.pipeline,),
                 text=f"{run.pipeline} stands as RUNNING, but its process {run.holder.pid} on this "
                 "host is gone",
-                next=f"floodmark retry {batch.batch_id}",
+                next=command("retry", batch.batch_id),
             )
 
 
@@ -65,7 +66,7 @@ def _overdue(batch: PlannedBatch, now: datetime, after_seconds: float) -> Iterat
         scope=batch.scope,
         pipelines=waiting,
         text=f"open for {_age(age)}: {what}",
-        next=f"floodmark {'retry' if waiting else 'finalize'} {batch.batch_id}",
+        next=command("retry" if waiting else "finalize", batch.batch_id),
     )
 
 

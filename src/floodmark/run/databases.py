@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from floodmark.errors import SinkError
 from floodmark.model import DELTA, Ledger, SinkDone, Window, WriteSpec
 from floodmark.model.names import connection_of
+from floodmark.next_steps import THEN_RETRY
 from floodmark.postgres import OpenConnections
 from floodmark.sinks import Sink
 
@@ -133,7 +134,7 @@ class Databases:
             found=f"a connection of type {other.type}" if other else "no such connection",
             allowed=", ".join(known) or "a connection of type postgres in floodmark.yaml",
             state="nothing was written; the target and the watermark are unchanged",
-            next="correct the name or add the connection, then: floodmark retry BATCH",
+            next="correct the name or add the connection, " + THEN_RETRY,
         )
 
 

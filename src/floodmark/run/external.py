@@ -8,6 +8,7 @@ from typing import Literal
 from floodmark.control.events import Body, Failed, Leased, Succeeded
 from floodmark.errors import MAX_TEXT, ControlError
 from floodmark.model import Holder, Metrics, Run, State
+from floodmark.next_steps import command
 from floodmark.run.leases import batch_for_run
 from floodmark.run.runner import stored_metrics, text_of
 
@@ -45,7 +46,7 @@ class ExternalReport:
             f"pipeline {self.pipeline} has succeeded for batch {self.batch_id}; that is final",
             found=f"status {self.status}",
             state="nothing was recorded",
-            next="floodmark status",
+            next=command("status"),
         )
 
     def _is_running(self, run: Run | None) -> bool:
@@ -58,7 +59,7 @@ class ExternalReport:
             f"pipeline {self.pipeline} is being run by floodmark itself",
             where=f"batch {self.batch_id}, run {run.run_id}",
             state="nothing was recorded",
-            next="floodmark status",
+            next=command("status"),
         )
 
     def _lease(self, epoch: int) -> Leased:

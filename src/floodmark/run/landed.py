@@ -15,6 +15,7 @@ from floodmark.model import (
     metadata_of,
     overtaken_columns,
 )
+from floodmark.next_steps import command, then_retry
 
 ROWS_CHANGED = "data files are gone, or others have changed the rows"
 UNREADABLE = ("FM-SOURCE-001", "FM-SOURCE-002", "FM-SOURCE-008")
@@ -128,7 +129,10 @@ def rows_gone(pipeline: str, batch_id: str, path: str, found: str) -> RunError:
         allowed="the table as it was landed, or put together by maintenance (OPTIMIZE, REORG)",
         state="writes of this batch that have committed hold those rows; nothing else was written, and"
         " the committed watermark stays",
-        next=f"put the table back as it was, then: floodmark retry {batch_id}; or read the planned"
-        f" window once more for the writes that are left: floodmark retry {batch_id} --on-lost-range"
-        " accept (where the source has changed meanwhile, they get other rows than those before)",
+        next="put the table back as it was, "
+        + then_retry(batch_id)
+        + "; or read the planned window once more for the writes that are left: "
+        + command("retry", batch_id, "--on-lost-range", "accept")
+        + " (where the source has changed meanwhile, they get other rows than those"
+        " before)",
     )

@@ -6,16 +6,8 @@ compete for one receipt in each sink, and the journal takes records of the newes
 
 from __future__ import annotations
 
-import getpass
-import os
-import platform
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
-from typing import Protocol
 
 from floodmark.control import ControlStore, Heartbeats, Pulse
 from floodmark.control.events import Body, Leased
@@ -24,10 +16,9 @@ from floodmark.control.rules import check_fence, earlier_unfinished, is_paused, 
 from floodmark.errors import ControlError, FencedError, UnknownNameError
 from floodmark.model import Clock, Holder, PlannedBatch, Run, State
 from floodmark.model.names import choices, nearest
+from floodmark.next_steps import command
 
 DEFAULT_TTL_SECONDS = 60.0
-ASK_SECONDS = 10.0
-"""How long a program of the system may take to tell of a process."""
 
 
 class _StillHeld(Exception):
@@ -207,7 +198,7 @@ def batch_for_run(state: State, batch_id: str, pipeline: str) -> PlannedBatch:
             "FM-CONTROL-012",
             f"batch {batch_id} was cancelled",
             state="its ranges are free and will be planned again",
-            next="floodmark plan",
+            next=command("plan"),
         )
     if not batch.upstreams_of(pipeline):
         raise _not_in_batch(batch, pipeline)
@@ -223,7 +214,7 @@ def batch_for_run(state: State, batch_id: str, pipeline: str) -> PlannedBatch:
             f"pipeline {pipeline} has to finish batch {earlier.batch_id} first",
             where=f"batch {batch_id}",
             state="nothing was read or written; batches of a pipeline apply in order",
-            next=f"floodmark retry {earlier.batch_id}",
+            next=command("retry", earlier.batch_id),
         )
     return batch
 
@@ -240,7 +231,7 @@ def known_batch(state: State, batch_id: str) -> PlannedBatch:
         found=f"the newest batches are {', '.join(newest)}" if newest else "there is no batch yet",
         allowed=f"a batch of this store; nearest: {close}" if close else None,
         state="nothing was read or written",
-        next="floodmark status",
+        next=command("status"),
     )
 
 
@@ -259,7 +250,7 @@ def paused(pipeline: str) -> ControlError:
         "FM-CONTROL-018",
         f"pipeline {pipeline} is paused",
         state="nothing was read or written; what it misses is planned for it once it is resumed",
-        next=f"floodmark resume {pipeline}",
+        next=command("resume", pipeline),
     )
 
 
@@ -271,21 +262,22 @@ def _ours(run: Run, run_id: str) -> Run:
 
 
 def _lease_held(run: Run) -> ControlError:
-    return ControlError(
+    who = (
+        "the run that was recorded as RUNNING"
+        if run.is_external
+        else f"process {run.holder.pid} on {run.holder.host}"
+    )
+    error = ControlError(
         "FM-CONTROL-006",
         f"another runner holds the lease of pipeline {run.pipeline}",
         where=f"batch {run.batch_id}, run {run.run_id}, epoch {run.epoch}",
-        found=_living(run),
+        found=f"{who}, {'and has not ended' if run.is_external else 'which shows signs of life'}",
         state="nothing was read or written by this call",
         next="wait for it, or stop that process and run the same command again",
         retryable=True,
     )
-
-
-def _living(run: Run) -> str:
-    if run.is_external:
-        return "the run that was recorded as RUNNING, and has not ended"
-    return f"process {run.holder.pid} on {run.holder.host}, which shows signs of life"
+    error.held_by = who
+    return error
 
 
 def fenced(run: Run, problem: str) -> FencedError:
@@ -295,95 +287,5 @@ def fenced(run: Run, problem: str) -> FencedError:
         where=f"batch {run.batch_id}, epoch {run.epoch}",
         found=problem,
         state="the run that took over decides; receipts keep every row exactly once",
-        next="floodmark status",
+        next=command("status"),
     )
-
-
-class Process(Protocol):
-    """Who a coordinator is for others, and what it can tell about them."""
-
-    def user(self) -> str:
-        """Who runs it, for the records."""
-
-    def holder(self) -> Holder:
-        """Who we are, precisely enough for others to tell when we are dead."""
-
-    def is_gone(self, holder: Holder) -> bool:
-        """Whether another one is proven dead. No proof means False."""
-
-
-class ThisProcess:
-    """This process of the system, and the others of this host."""
-
-    def user(self) -> str:
-        """See `Process.user`; a container may have no name for its user."""
-        try:
-            return getpass.getuser()
-        except (KeyError, OSError):
-            return "unknown"
-
-    def holder(self) -> Holder:
-        """See `Process.holder`."""
-        return this_process()
-
-    def is_gone(self, holder: Holder) -> bool:
-        """See `Process.is_gone`."""
-        return is_proven_dead(holder)
-
-
-def this_process() -> Holder:
-    """Who we are, precisely enough for others to tell when we are dead."""
-    return Holder(platform.node(), _boot_id(), os.getpid(), process_start(os.getpid()) or "")
-
-
-def is_proven_dead(holder: Holder) -> bool:
-    """Whether the holder ran on this host, in this boot, and is gone. No proof means False."""
-    if (holder.host, holder.boot_id) != (platform.node(), _boot_id()) or not holder.started:
-        return False
-    started = process_start(holder.pid)
-    return not _exists(holder.pid) if started is None else started != holder.started
-
-
-def process_start(pid: int) -> str | None:
-    """When a live process of this host started, as the system tells it; None if it does not."""
-    if sys.platform == "linux":
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            return None
-        fields = stat.rpartition(")")[2].split()
-        return "dead" if fields[0] in "ZX" else fields[19]  # state; start in ticks since boot
-    command = ["ps", "-o", "lstart=", "-p", str(pid)]
-    try:
-        return _told(command) or None
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def _exists(pid: int) -> bool:
-    """Whether there is such a process; one that we may not ask counts as there."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-@cache
-def _boot_id() -> str:
-    """What tells this boot, and on Linux this process namespace, from every other."""
-    if sys.platform == "linux":
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
-    command = ["sysctl", "-n", "kern.boottime"]
-    return _told(command)
-
-
-def _told(command: Sequence[str]) -> str:
-    """What a program of the system prints."""
-    asked = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=ASK_SECONDS
-    )
-    return asked.stdout.strip()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from floodmark.control.events import Amended
 from floodmark.errors import RunError, SourceError
 from floodmark.model import Settlement, Window
+from floodmark.next_steps import THEN_RETRY, command
 from floodmark.run.context import Pass
 from floodmark.run.engine import Engine
 from floodmark.run.leases import Lease
@@ -101,7 +102,7 @@ def not_frozen(run: Pass, name: str) -> RunError:
         found="the batch was planned before the node looked it up",
         allowed=", ".join(run.reads.lookups) or "no lookup",
         state="nothing was written by this node; earlier writes of this run stand",
-        next=f"freeze it as it is now: floodmark retry {batch} --on-lost-range snapshot",
+        next="freeze it as it is now: " + command("retry", batch, "--on-lost-range", "snapshot"),
     )
 
 
@@ -113,8 +114,10 @@ def _gone(pipeline: str, batch_id: str, window: Window, error: SourceError) -> S
         found=f"{window.shown_end}: {error.code} {error.title}; {error.found}",
         allowed=f"what the plan has frozen: {window.reason}",
         state="nothing was read; writes of earlier attempts stand and are not repeated",
-        next="put the table back, then: floodmark retry BATCH; or look it up as it is now:"
-        f" floodmark retry {batch_id} --on-lost-range snapshot",
+        next="put the table back, "
+        + THEN_RETRY
+        + "; or look it up as it is now: "
+        + command("retry", batch_id, "--on-lost-range", "snapshot"),
     )
 
 
@@ -126,5 +129,5 @@ def _no_loss(pipeline: str, batch_id: str, window: Window) -> SourceError:
         found="--on-lost-range accept",
         allowed="snapshot: the table as it is now; without its rows a join would lose others",
         state="nothing was read or written; the committed watermark stays",
-        next=f"floodmark retry {batch_id} --on-lost-range snapshot",
+        next=command("retry", batch_id, "--on-lost-range", "snapshot"),
     )

@@ -12,6 +12,7 @@ from itertools import count
 
 from floodmark.errors import SinkError
 from floodmark.model import DEFAULT_OPTIONS, PlannedBatch, SinkDone, State, UpstreamOptions, Window
+from floodmark.next_steps import command, then_retry
 
 MAX_PASSES = 20
 """More than this many changes of the pass mean a function that writes by chance."""
@@ -54,8 +55,9 @@ def refuse_rebuild_again(batch: PlannedBatch, target: str) -> None:
         found=f"batch {batch.batch_id}, which ends where an earlier batch ended",
         allowed="a rebuild in the next batch that the pipeline gets in its turn",
         state="nothing was written; the target and the watermark are unchanged",
-        next=f"floodmark retry {batch.batch_id} --on-lost-target accept; or floodmark cancel"
-        f" {batch.batch_id}",
+        next=command("retry", batch.batch_id, "--on-lost-target", "accept")
+        + "; or "
+        + command("cancel", batch.batch_id),
     )
 
 
@@ -75,8 +77,10 @@ def refuse_partial_rebuild(state: State, batch: PlannedBatch, pipeline: str, tar
         found=f"batch {batch.batch_id} does not read {', '.join(left_out)}",
         allowed="a batch that reads every upstream the pipeline has processed",
         state="nothing was written; the target and the watermark are unchanged",
-        next=f"floodmark retry {batch.batch_id} --on-lost-target accept; then floodmark refresh"
-        f" {pipeline}, which loads everything anew",
+        next=command("retry", batch.batch_id, "--on-lost-target", "accept")
+        + "; then "
+        + command("refresh", pipeline)
+        + ", which loads everything anew",
     )
 
 
@@ -88,5 +92,5 @@ def too_many_passes(pipeline: str, batch_id: str) -> SinkError:
         found=f"its function was called {MAX_PASSES} times, and wrote other targets each time",
         allowed="a function that makes the same writes whenever it is called",
         state="the writes that are done stand and are not repeated; nothing advances",
-        next=f"let the function make all its writes, then: floodmark retry {batch_id}",
+        next="let the function make all its writes, " + then_retry(batch_id),
     )

@@ -25,6 +25,7 @@ from floodmark.model import (
 )
 from floodmark.model import Run as RunRecord
 from floodmark.model.arguments import fits
+from floodmark.next_steps import BATCH, command, filled, then_retry
 from floodmark.run.context import NodePipeline, Pass, Run
 from floodmark.run.databases import NO_DATABASES, Databases
 from floodmark.run.deferred import freeze_ends
@@ -139,7 +140,7 @@ class Runner:
         except Exception as error:
             failure = _lost_file(lease, error) if engine.is_lost_file(error) else error
             if isinstance(failure, FloodmarkError) and failure.next:
-                failure.next = failure.next.replace("retry BATCH", f"retry {lease.run.batch_id}")
+                failure.next = filled(failure.next, BATCH, lease.run.batch_id)
             self._fail(lease, error_text(failure))
             if isinstance(error, FloodmarkError) and error.hides_cause:
                 # Looked at already; a traceback would show what is behind it.
@@ -301,7 +302,7 @@ def metrics_of(run: Pass, returned: Any) -> Metrics:
         allowed="None, a mapping of metrics, fm.Metrics, or a tuple (rows read, rows written, metrics);"
         " rows are whole numbers from 0 on, or None",
         state="what it wrote with run.write stands and is not repeated by a retry",
-        next=f"correct the function, then: floodmark retry {run.batch.batch_id}",
+        next="correct the function, " + then_retry(run.batch.batch_id),
     )
 
 
@@ -418,7 +419,7 @@ def _timed_out(lease: Lease, late: TookTooLong) -> RunError:
         " statements of its databases are cancelled",
         state="the run is fenced and recorded as FAILED; writes that committed stand, one that was "
         "committing may land, its receipt keeps it exactly once; nothing advances",
-        next=f"make it quicker or raise timeout, then: floodmark retry {run.batch_id}",
+        next="make it quicker or raise timeout, " + then_retry(run.batch_id),
         retryable=True,
     )
 
@@ -431,7 +432,9 @@ def _lost_file(lease: Lease, error: Exception) -> SourceError:
         where=f"batch {run.batch_id}",
         found=error_text(error)[:500],
         state="the planned windows stand; writes of this run that committed are not repeated",
-        next=f"restore the files (VACUUM removed them?), then: floodmark retry {run.batch_id}; or go"
-        f" on without them: floodmark retry {run.batch_id} --on-lost-range snapshot (the whole table"
-        " at the planned end) or accept (the loss is declared)",
+        next="restore the files (VACUUM removed them?), "
+        + then_retry(run.batch_id)
+        + "; or go on without them: "
+        + command("retry", run.batch_id, "--on-lost-range", "snapshot")
+        + " (the whole table at the planned end) or accept (the loss is declared)",
     )

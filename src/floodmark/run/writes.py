@@ -26,6 +26,7 @@ from floodmark.model import (
 )
 from floodmark.model.copying import replace
 from floodmark.model.names import connection_of, is_catalog_name
+from floodmark.next_steps import then_retry
 from floodmark.run.databases import Databases
 from floodmark.run.engine import Engine
 from floodmark.run.landing import has_files
@@ -218,7 +219,7 @@ class Writes:
                 where=f"pipeline {self._reads.pipeline}, batch {self._reads.batch.batch_id}, {spec.target}",
                 allowed="every write that was begun succeeds, or the function raises",
                 state="other writes of this run stand and are not repeated; nothing advances",
-                next=f"let the error through, then: floodmark retry {self._reads.batch.batch_id}",
+                next="let the error through, " + then_retry(self._reads.batch.batch_id),
             )
 
     @contextmanager

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from floodmark.errors import SinkError
-from floodmark.model import Receipt
+from floodmark.model import Receipt, batch_of
+from floodmark.next_steps import BATCH, Blank, command
 
 NOTHING_WRITTEN = "nothing was written; the target is unchanged"
 _OTHER_STORE = (
-    "put the copy that wrote it back, and let nobody use the other; or, if there is none, move"
-    " this store away, then: floodmark state rebuild --from-targets TARGET... with every target"
+    "put the copy that wrote it back, and let nobody use the other; or, if there"
+    " is none, move this store away, then: "
+    + command("state", "rebuild", "--from-targets", "TARGET...")
+    + " with every target"
 )
+
+
+def batch_named(receipt: Receipt) -> str | Blank:
+    """The batch of a receipt, for a command."""
+    return batch_of(receipt.user_metadata) or BATCH
 
 
 def holds_later(path: str, receipt: Receipt, stored: int) -> SinkError:
@@ -21,7 +29,7 @@ def holds_later(path: str, receipt: Receipt, stored: int) -> SinkError:
         found=f"receipt {stored} of {receipt.app_id}, and no commit with receipt {receipt.seq}",
         allowed=f"receipts up to {receipt.seq}, applied in order",
         state=NOTHING_WRITTEN,
-        next=f"floodmark verify shows which store wrote it; {_OTHER_STORE}",
+        next=command("verify") + " shows which store wrote it; " + _OTHER_STORE,
     )
 
 

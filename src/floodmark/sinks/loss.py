@@ -17,6 +17,8 @@ from floodmark.model import (
     batch_of,
     metadata_of,
 )
+from floodmark.next_steps import Blank, Next, command, then_retry
+from floodmark.sinks.faults import batch_named
 
 RESTORE = "RESTORE"
 _REPLACING = frozenset(
@@ -32,22 +34,34 @@ _NO_PREDICATE = frozenset(("", "[]", "true", '["true"]', '["(true)"]'))
 _STATE = "nothing was written; the target and the watermark are unchanged"
 
 
-def way_out(receipt: Receipt) -> str:
+def way_out(receipt: Receipt) -> Next:
     """What an operator can type after a loss, for the batch that found it."""
-    retry = f"floodmark retry {batch_of(receipt.user_metadata)}"
+    batch = batch_named(receipt)
     said = metadata_of(receipt.user_metadata)
+    accept = command("retry", batch, "--on-lost-target", "accept")
     if said.get("kind") in ("backfill", "replay"):
-        pipeline = said.get("pipeline")
+        pipeline = str(said.get("pipeline"))
         return (
-            f"put the table back as it was, then: {retry}; or go on with what is there: {retry}"
-            f" --on-lost-target accept; then, to load everything anew: floodmark refresh {pipeline},"
-            f" and floodmark run {pipeline} --on-lost-target rebuild"
+            "put the table back as it was, "
+            + then_retry(batch)
+            + "; or go on with what is there: "
+            + accept
+            + "; then, to load everything anew: "
+            + command("refresh", pipeline)
+            + ", and "
+            + command("run", pipeline, "--on-lost-target", "rebuild")
         )
     return (
-        f"put the table back as it was, or: {retry} --on-lost-target rebuild (recreates the"
-        f" table from its inputs as they were for this batch), or: {retry} --on-lost-target accept"
-        " (what is missing there stays missing)"
+        "put the table back as it was, or: "
+        + _rebuild(batch)
+        + " (recreates the table from its inputs as they were for this batch), or: "
+        + accept
+        + " (what is missing there stays missing)"
     )
+
+
+def _rebuild(batch: str | Blank) -> Next:
+    return command("retry", batch, "--on-lost-target", "rebuild")
 
 
 def target_loss(
@@ -185,10 +199,12 @@ def untold(previous: SinkDone, earliest: int, receipt: Receipt) -> SinkError:
         allowed=f"every commit after version {previous.checked_version}: a RESTORE among them would"
         " have taken rows of ours away",
     )
-    retry = f"floodmark retry {batch_of(receipt.user_metadata)}"
+    batch = batch_named(receipt)
     error.next = (
-        f"if nobody restored or emptied the table: {retry} --on-lost-target accept (nothing is"
-        f" written anew); else: {retry} --on-lost-target rebuild"
+        "if nobody restored or emptied the table: "
+        + command("retry", batch, "--on-lost-target", "accept")
+        + " (nothing is written anew); else: "
+        + _rebuild(batch)
     )
     return error
 
@@ -203,9 +219,10 @@ def anonymous(path: str, receipt: Receipt) -> SinkError:
         allowed=f"a commit that names batch {batch_of(receipt.user_metadata)}, or a record of it in"
         " the control store",
         state=_STATE,
-        next="if an older copy of the control store was put back: put the newest one back; else:"
-        f" floodmark retry {batch_of(receipt.user_metadata)} --on-lost-target rebuild (recreates"
-        " the table from its inputs as they were for this batch)",
+        next="if an older copy of the control store was put back: put the newest one back;"
+        " else: "
+        + _rebuild(batch_named(receipt))
+        + " (recreates the table from its inputs as they were for this batch)",
     )
 
 
@@ -218,8 +235,8 @@ def unreadable(path: str, found: str, receipt: Receipt) -> SinkError:
         found=found,
         allowed="every commit file, or a checkpoint and every commit file after it",
         state=_STATE,
-        next="put the files back from a backup; or move the folder away, then: floodmark retry"
-        f" {batch_of(receipt.user_metadata)} --on-lost-target rebuild",
+        next="put the files back from a backup; or move the folder away, then: "
+        + _rebuild(batch_named(receipt)),
     )
 
 

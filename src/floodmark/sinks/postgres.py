@@ -28,6 +28,7 @@ from floodmark.model import (
     batch_of,
 )
 from floodmark.model.names import matching
+from floodmark.next_steps import THEN_RETRY, command, then_retry
 from floodmark.postgres import Connect, cursor_of, quoted, run
 from floodmark.postgres import merge as sql
 from floodmark.postgres.rows import (
@@ -58,7 +59,7 @@ from floodmark.postgres.transactions import (
     wait_for_commit,
 )
 from floodmark.sinks import rules
-from floodmark.sinks.faults import NOTHING_WRITTEN
+from floodmark.sinks.faults import NOTHING_WRITTEN, batch_named
 from floodmark.sinks.origins import Origin, origins_of
 from floodmark.sinks.postgres_target import (
     PostgresTarget,
@@ -526,12 +527,12 @@ def _unfit_value(spec: WriteSpec, found: str) -> SinkError:
         found=found,
         allowed="values that the column holds exactly; nothing is rounded or cut off",
         state=NOTHING_WRITTEN,
-        next="change the value or the column, then: floodmark retry BATCH",
+        next="change the value or the column, " + THEN_RETRY,
     )
 
 
 def _misfit(spec: WriteSpec, found: str, allowed: str) -> SinkError:
-    step = "change the rows or the table, then: floodmark retry BATCH"
+    step = "change the rows or the table, " + THEN_RETRY
     return rules.misfit(spec, found, allowed, step)
 
 
@@ -557,7 +558,7 @@ def _not_written(target: str, receipt: Receipt, error: BaseException) -> SinkErr
         where=target,
         found=said(error),
         state="rows and receipt go in one transaction, which was rolled back",
-        next=f"mend what is said above, then: floodmark retry {batch_of(receipt.user_metadata)}",
+        next="mend what is said above, " + then_retry(batch_named(receipt)),
         retryable=not is_refused_login(error),
     )
 
@@ -569,6 +570,6 @@ def _unknown_outcome(target: str, receipt: Receipt, found: str, then: str) -> Si
         where=target,
         found=f"{found}; and when asked again: {then}",
         state="rows and receipt are both there or neither; the receipt decides at the next attempt",
-        next=f"floodmark retry {batch_of(receipt.user_metadata)}",
+        next=command("retry", batch_named(receipt)),
         retryable=True,
     )

@@ -24,6 +24,7 @@ from floodmark.model import (
     WriteResult,
     batch_of,
 )
+from floodmark.next_steps import THEN_RETRY
 from floodmark.postgres import Connect, cursor_of, quoted_table, run
 from floodmark.postgres.rows import TABLE_NAMES, NoTableError, PgTable, look_up
 from floodmark.postgres.transactions import is_refused_login, limit_locks, lock_holders, said
@@ -346,7 +347,7 @@ class PostgresTarget:
             found=found,
             allowed=TABLE_NAMES,
             state=NOTHING_WRITTEN,
-            next="correct the target, then: floodmark retry BATCH",
+            next="correct the target, " + THEN_RETRY,
         )
 
 

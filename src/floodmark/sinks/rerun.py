@@ -5,6 +5,7 @@ from __future__ import annotations
 from floodmark.errors import SinkError
 from floodmark.model import PlannedBatch, State, WriteSpec
 from floodmark.model.write_words import option
+from floodmark.next_steps import command, then_retry
 
 DUPLICATES, STALE = "duplicates", "stale"
 
@@ -91,6 +92,9 @@ def _refused(
         found=found,
         allowed=allowed,
         state="nothing was written; the target and the watermarks are unchanged",
-        next=f"change the write, then: floodmark retry {batch.batch_id}; or give this one up"
-        f" (floodmark cancel {batch.batch_id}) and plan the {batch.kind} again with {flag}",
+        next="change the write, "
+        + then_retry(batch.batch_id)
+        + "; or give this one up ("
+        + command("cancel", batch.batch_id)
+        + f") and plan the {batch.kind} again with {flag}",
     )

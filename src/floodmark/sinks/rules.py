@@ -32,6 +32,7 @@ from floodmark.model.write_rules import (
     write_name,
 )
 from floodmark.model.write_words import option
+from floodmark.next_steps import THEN_RETRY, command, statement
 
 log = logging.getLogger("floodmark")
 
@@ -40,7 +41,7 @@ LOG_COLUMNS = ("change_type", "change_version", "change_ts")
 
 _CHANGE_TYPE, _COMMIT_VERSION, _ = CHANGE_COLUMNS
 _RETENTION = "delta.setTransactionRetentionDuration"
-_CHANGE_AND_RETRY = "change the write, then: floodmark retry BATCH"
+_CHANGE_AND_RETRY = "change the write, " + THEN_RETRY
 
 EXAMPLE_LENGTH = 200
 """Characters of a key that is shown as an example."""
@@ -150,7 +151,8 @@ def check_snapshot_append(spec: WriteSpec, windows: Sequence[Window], target: Ta
             else "mode merge with keys, or overwrite; upstreams=[...] if the rows come from others"
             " alone; allow_full=True if doubled rows are meant",
             state=NOT_WRITTEN,
-            next="floodmark run --full-refresh, which replaces what the target holds; or "
+            next=command("run", "--full-refresh")
+            + ", which replaces what the target holds; or "
             + _CHANGE_AND_RETRY
             if spec.is_node
             else _CHANGE_AND_RETRY,
@@ -318,8 +320,11 @@ def check_retention(spec: WriteSpec, target: Target) -> None:
             found=f"{_RETENTION} = {value}",
             allowed="the property unset",
             state=NOT_WRITTEN,
-            next=f"ALTER TABLE delta.{quoted(spec.target)} UNSET TBLPROPERTIES ('{_RETENTION}'); then:"
-            " floodmark retry BATCH",
+            next=statement(
+                f"ALTER TABLE delta.{quoted(spec.target)} UNSET TBLPROPERTIES ('{_RETENTION}')"
+            )
+            + "; "
+            + THEN_RETRY,
         )
 
 
@@ -392,7 +397,7 @@ def outside(spec: WriteSpec) -> SinkError:
         found="at least one row for which the condition does not hold",
         allowed=f"rows for which this holds: {spec.replace_where}",
         state=NOT_WRITTEN,
-        next="filter the rows or change the condition, then: floodmark retry BATCH",
+        next="filter the rows or change the condition, " + THEN_RETRY,
     )
 
 
@@ -459,14 +464,14 @@ def _unknown_column(spec: WriteSpec, where: str, name: str, columns: Sequence[st
 
 def _schema_step(spec: WriteSpec) -> str:
     if spec.adds_columns or spec.format != DELTA:
-        return "change the rows, then: floodmark retry BATCH"
+        return "change the rows, " + THEN_RETRY
     if spec.is_node:
         return (
-            "to add new columns to the target, and write NULL where the rows lack one of its columns,"
-            " set write.on_schema_change: add_columns; or select the target's columns; then:"
-            " floodmark retry BATCH"
+            "to add new columns to the target, and write NULL where the rows lack one of"
+            " its columns, set write.on_schema_change: add_columns; or select the target's"
+            " columns; " + THEN_RETRY
         )
-    return "change the frame, or add the columns with ALTER TABLE, then: floodmark retry BATCH"
+    return "change the frame, or add the columns with ALTER TABLE, " + THEN_RETRY
 
 
 def new_fields(spec: WriteSpec, fields: Sequence[str]) -> SinkError:
@@ -475,7 +480,7 @@ def new_fields(spec: WriteSpec, fields: Sequence[str]) -> SinkError:
     return misfit(spec, found, "the fields that the target's structs have", _schema_step(spec))
 
 
-_CHANGE_ROWS = "change the rows, then: floodmark retry BATCH"
+_CHANGE_ROWS = "change the rows, " + THEN_RETRY
 
 
 def misfit(spec: WriteSpec, found: str, allowed: str, step: str = _CHANGE_ROWS) -> SinkError:

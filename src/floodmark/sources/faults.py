@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from floodmark.errors import SourceError
 from floodmark.model import Window
+from floodmark.next_steps import BATCH, THEN_RETRY, command
 
 NOTHING_READ = "nothing was read or written; the committed watermark stays"
 LOST_STEP = (
-    "put the table back, then: floodmark retry BATCH; or go on without what is lost: floodmark retry"
-    " BATCH --on-lost-range snapshot (the whole table at the planned end) or accept (the loss is"
-    " declared)"
+    "put the table back, "
+    + THEN_RETRY
+    + "; or go on without what is lost: "
+    + command("retry", BATCH, "--on-lost-range", "snapshot")
+    + " (the whole table at the planned end) or accept (the loss is declared)"
 )
 
 
@@ -50,7 +53,7 @@ def hides_files(window: Window, setting: str) -> SourceError:
         window,
         found=f"{setting} = true",
         allowed=f"{setting} = false",
-        next=f'spark.conf.set("{setting}", "false"), then: floodmark retry BATCH',
+        next=f'spark.conf.set("{setting}", "false"), ' + THEN_RETRY,
     )
 
 
@@ -63,8 +66,9 @@ def not_frozen(window: Window) -> SourceError:
         found=window.reason,
         allowed="a window whose end the first run of its batch has frozen",
         state="nothing was read",
-        next="floodmark run; for a pipeline that runs elsewhere record RUNNING first, then ask for"
-        " its inputs",
+        next=command("run")
+        + "; for a pipeline that runs elsewhere record RUNNING first, then ask for its"
+        " inputs",
     )
 
 

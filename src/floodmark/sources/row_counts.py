@@ -12,6 +12,7 @@ from typing import Any
 
 from floodmark.errors import SourceError
 from floodmark.model import Window
+from floodmark.next_steps import BATCH, THEN_RETRY, command
 
 OBSERVATION_SECONDS = 10.0
 """How long Spark's event queue may take to tell what a write has read, before that is counted."""
@@ -107,9 +108,11 @@ def other_rows(window: Window, rows: int) -> SourceError:
         found=f"{rows:,} rows are read, the log says {window.rows:,}",
         allowed="one number of rows: commits, checkpoint and files of the table tell the same",
         state="nothing was written from these rows; the committed watermark stays",
-        next="repair the table, then: floodmark retry BATCH; or take the rows as they are read:"
-        " floodmark retry BATCH --on-lost-range accept; or the whole table at the planned end:"
-        " --on-lost-range snapshot",
+        next="repair the table, "
+        + THEN_RETRY
+        + "; or take the rows as they are read: "
+        + command("retry", BATCH, "--on-lost-range", "accept")
+        + "; or the whole table at the planned end: --on-lost-range snapshot",
         details={"window": f"versions {window.start} to {window.end} by {window.method}"},
     )
 
@@ -124,8 +127,9 @@ def written_with_other_rows(window: Window, rows: int, write: str) -> SourceErro
         " the committed watermark where it is until you decide"
     )
     error.next = (
-        "look at the target; if its rows are right: floodmark retry BATCH --on-lost-range accept;"
-        " if not, put the target back as it was before the batch, repair the table, then: floodmark"
-        " retry BATCH --on-lost-target accept"
+        "look at the target; if its rows are right: "
+        + command("retry", BATCH, "--on-lost-range", "accept")
+        + "; if not, put the target back as it was before the batch, repair the table,"
+        " then: " + command("retry", BATCH, "--on-lost-target", "accept")
     )
     return error

@@ -21,6 +21,7 @@ from floodmark.config.project import (
 from floodmark.config.stream import Credential, Credentials, StreamPipeline
 from floodmark.config.text import Secret, Vault
 from floodmark.errors import ConfigError
+from floodmark.next_steps import command
 from floodmark.postgres import Connect, certificate_file, connector_by, libpq_settings
 
 PREFIX = "kafka."
@@ -244,7 +245,7 @@ def _no_connection(name: str, kind: str) -> ConfigError:
         "FM-CONFIG-013",
         f"there is no connection {name} of the type {kind}",
         state="nothing was read or written",
-        next="floodmark validate",
+        next=command("validate"),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from dataclasses import replace
 
 from pydantic_core import PydanticCustomError
@@ -10,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from floodmark.config.stream import checked_starting_offsets
 from floodmark.errors import ConfigError
 from floodmark.model.offsets import Offsets
+from floodmark.next_steps import command
 from floodmark.streaming.access import Access
 from floodmark.streaming.ledger.batches import ClaimFacts
 from floodmark.streaming.ledger.tables import RESET
@@ -18,6 +18,7 @@ from floodmark.streaming.position.checkpoint import read_checkpoint
 from floodmark.streaming.position.decisions import adopted, refuse_state_loss
 from floodmark.streaming.query import active_folder, location_of
 from floodmark.streaming.running.holder import facts_of
+from floodmark.work import user_name
 
 
 def moved_to(access: Access, to: str) -> tuple[Offsets | None, Offsets]:
@@ -34,7 +35,7 @@ def moved_to(access: Access, to: str) -> tuple[Offsets | None, Offsets]:
         # Before the claim, which fences every runner: what is refused disturbs nobody.
         after = source.begin(to)
         claim = ledger.claim(_facts(access, source.topic_ids(), "reset"), row)
-        ledger.move(claim, after, f"{RESET} {to[:100]} by {_person()}")
+        ledger.move(claim, after, f"{RESET} {to[:100]} by {user_name('somebody')}")
         return (row.end_offsets if row else None), after
     finally:
         ledger.close()
@@ -53,10 +54,12 @@ def rewound(access: Access, *, accepts_state_loss: bool = False) -> Offsets:
         if row is None or row.end_offsets is None:
             raise _not_done(access, "the target has no position of this stream", ledger.place)
         if access.stream.settings.streaming.is_stateful and not accepts_state_loss:
-            refuse_state_loss(f"floodmark stream rewind {access.stream.called}", row)
+            refuse_state_loss(command("stream", "rewind", access.stream.called), row)
         ledger.ensure()
         claim = ledger.claim(_facts(access, dict(row.topic_ids), "rewind"), row)
-        ledger.move(claim, row.end_offsets, f"rewind by {_person()}", begins_incarnation=False)
+        ledger.move(
+            claim, row.end_offsets, f"rewind by {user_name('somebody')}", begins_incarnation=False
+        )
         return row.end_offsets
     finally:
         ledger.close()
@@ -82,7 +85,7 @@ def adopted_checkpoint(access: Access) -> Offsets:
         ids = source.topic_ids()
         known, end = adopted(checkpoint, ids), checkpoint.ends[checkpoint.last_commit]
         facts = replace(_facts(access, ids, "adopt"), query_id=known.query_id, checkpoint=location)
-        note = f"adopted batch {known.spark_batch_id} of {location} by {_person()}"
+        note = f"adopted batch {known.spark_batch_id} of {location} by {user_name('somebody')}"
         ledger.move(
             ledger.claim(facts, row),
             end,
@@ -99,9 +102,10 @@ def _not_done(access: Access, found: str, where: str) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         found,
-        where=f"stream {access.stream.called}, {where}",
+        stream=access.stream.called,
+        where=where,
         state="nothing was changed",
-        next=f"floodmark stream run {access.stream.called}",
+        next=command("stream", "run", access.stream.called),
     )
 
 
@@ -121,10 +125,3 @@ def _check(to: str) -> None:
             state="nothing was changed",
             next="correct the option",
         ) from error
-
-
-def _person() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "somebody"

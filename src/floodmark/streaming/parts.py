@@ -14,6 +14,7 @@ from floodmark.deltalog import Storage, absolute
 from floodmark.errors import ConfigError
 from floodmark.model import WriteMode as DeltaMode
 from floodmark.model import WriteSpec
+from floodmark.next_steps import command
 from floodmark.postgres import quoted_table
 from floodmark.streaming.access import Access, table_of
 from floodmark.streaming.ledger.delta import DeltaLedger
@@ -105,10 +106,10 @@ def statements_of(access: Access) -> list[str]:
         raise ConfigError(
             "FM-CONFIG-007",
             "a stream into a Delta table keeps nothing in a database",
-            where=f"stream {access.stream.called}",
+            stream=access.stream.called,
             allowed="a stream into PostgreSQL",
             state="nothing was read or written",
-            next=f"floodmark stream run {access.stream.called}",
+            next=command("stream", "run", access.stream.called),
         )
     schema, (role, database) = tracker_schema(access), access.role_and_database()
     made = [statement for table in TABLES for statement in table.created(schema)]

@@ -24,6 +24,7 @@ from floodmark.engines.jvm import state_metric
 from floodmark.engines.spark import needing_kafka
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
+from floodmark.next_steps import command
 from floodmark.streaming.ledger.batches import (
     AlreadyApplied,
     Applied,
@@ -177,7 +178,7 @@ class StreamQuery(Runner):
         if self.source.lost(row.end_offsets):
             if self.state is not None and not self.accepts_state_loss:
                 called = self.stream.called
-                refuse_state_loss(f"floodmark stream run {called} --skip-to-earliest", row)
+                refuse_state_loss(command("stream", "run", called, "--skip-to-earliest"), row)
             # Without a query id the start-up table begins a new incarnation behind the losses.
             self.skipped(self.ledger.claim(self.facts(ids), row))
         return self.ledger.stored()

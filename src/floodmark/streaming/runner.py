@@ -30,7 +30,7 @@ from floodmark.streaming.outbox.relay import Relay
 from floodmark.streaming.position.source import KafkaSource, skipped, told
 from floodmark.streaming.running.breaker import Breaker
 from floodmark.streaming.running.holder import facts_of
-from floodmark.streaming.running.retry import Retrying, RetryPolicy, Strategy
+from floodmark.streaming.running.retry import Retrying
 from floodmark.streaming.running.watching import BatchDone, Nobody, RunTotals, StreamWatcher
 
 HEARD_SECONDS = 1.0
@@ -172,24 +172,16 @@ class Runner(ABC):
     def retrying(self) -> Retrying:
         """How attempts are repeated, as the settings say."""
         errors, clock = self.stream.settings.errors, _StoppableClock(self.stop)
-        said, settings = errors.retry, errors.circuit_breaker
+        settings = errors.circuit_breaker
         breaker = Breaker(
             settings.failure_threshold, settings.reset_timeout_seconds, clock, self.watcher.breaker
         )
         return Retrying(
-            RetryPolicy(
-                _STRATEGIES[said.strategy],
-                said.max_attempts,
-                said.initial_delay_seconds,
-                said.max_delay_seconds,
-            ),
+            errors.retry.policy,
             breaker if settings.enabled else None,
             clock,
             lambda retry: self.watcher.waiting(retry.error, retry.attempt, retry.wait_seconds),
         )
-
-
-_STRATEGIES: dict[str, Strategy] = {"exponential": "exponential", "fixed": "fixed", "none": "none"}
 
 
 class Stopped(Exception):

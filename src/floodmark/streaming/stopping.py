@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from floodmark.streaming.access import Access
@@ -16,9 +12,9 @@ from floodmark.streaming.ledger.protocol import StreamLedger
 from floodmark.streaming.ledger.requests import SignOfLife
 from floodmark.streaming.parts import ledger_of
 from floodmark.streaming.running.holder import process_of
+from floodmark.work import ProcessName, command_of
 
 LOOK_SECONDS = 0.5
-ASK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ def stop_runner(access: Access, wait_seconds: float) -> StopOutcome:
         ledger.ensure()
         if ledger.has_ended(claim_id):
             return StopOutcome(holder, was_running=False, has_ended=True)
-        ledger.ask_to_stop(claim_id, f"{socket.gethostname()}, process {os.getpid()}")
+        ledger.ask_to_stop(claim_id, str(ProcessName.here()))
         has_ended = _has_ended(ledger, claim_id, pid, wait_seconds)
     return StopOutcome(holder, was_running=True, has_ended=has_ended)
 
@@ -60,7 +56,7 @@ def runner_here(holder: str | None, sign: SignOfLife | None = None) -> int | Non
     gives signs of life, as a notebook does that runs a stream.
     """
     process = process_of(holder)
-    command = _command_of(process.pid) if process is not None and process.is_here else ""
+    command = command_of(process.pid) if process is not None and process.is_here else ""
     is_command = "floodmark" in command and " stream run" in command
     is_signing = sign is not None and not sign.has_ended and not sign.is_gone
     return process.pid if process is not None and command and (is_command or is_signing) else None
@@ -79,32 +75,9 @@ def _has_ended(
     deadline = time.monotonic() + wait_seconds
     while not ledger.has_ended(claim_id):
         row = ledger.stored()
-        if row is None or row.claim_id != claim_id or (pid is not None and not _command_of(pid)):
+        if row is None or row.claim_id != claim_id or (pid is not None and not command_of(pid)):
             return True
         if time.monotonic() > deadline:
             return False
         time.sleep(LOOK_SECONDS)
     return True
-
-
-def _command_of(pid: int) -> str:
-    """The command of a process; empty if there is none, or if it has ended and nobody asked how."""
-    state, _, command = _described(pid).partition(" ")
-    return "" if state.startswith("Z") else command
-
-
-def _described(pid: int) -> str:
-    """State and command of a process; empty if there is none."""
-    entry = Path("/proc") / str(pid)
-    if not entry.parent.exists():
-        asked = ["ps", "-o", "stat=,args=", "-p", str(pid)]
-        told = subprocess.run(
-            asked, capture_output=True, text=True, check=False, timeout=ASK_SECONDS
-        )
-        return told.stdout.strip()
-    try:
-        # Behind the name, which may hold anything.
-        state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-        return f"{state} {(entry / 'cmdline').read_text().replace(chr(0), ' ')}"
-    except (FileNotFoundError, ProcessLookupError):
-        return ""

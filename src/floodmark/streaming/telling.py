@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from floodmark.config import LoadedStream
 from floodmark.errors import FloodmarkError
-
-_UNNAMED = re.compile(r"(floodmark stream (?:run|status|tables|reset))(?=$|[,;]| --)")
-"""A command without the name that it needs: at the end of a sentence, or before its options."""
+from floodmark.next_steps import STREAM, filled
 
 
 @contextmanager
@@ -25,9 +22,6 @@ def errors_of(stream: LoadedStream) -> Iterator[None]:
 
 def name_stream(error: FloodmarkError, stream: LoadedStream) -> None:
     """Let an error of anything below a stream name it in `where` and in `next`; twice is once."""
-    known = f"stream {stream.settings.pipeline_id}"
-    where = error.where or ""
-    if known not in where and f"stream {stream.called}" not in where:
-        error.where = f"{known}, {where}" if where else known
+    error.name_stream(stream.settings.pipeline_id)
     if error.next:
-        error.next = _UNNAMED.sub(lambda found: f"{found[1]} {stream.called}", error.next)
+        error.next = filled(error.next, STREAM, stream.called)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from floodmark.config.project import Kind, json_schema
 from floodmark.errors import ConfigError
+from floodmark.next_steps import command
 
 TEMPLATES = {
     "minimal": "one pipeline: CSV files into a Delta table, merged by key",
@@ -16,6 +17,13 @@ TEMPLATES = {
     "cloud": "the same on an object store, with an overlay per environment",
     "coordinator": "a Python function over exact windows of Delta tables",
 }
+FIRST_STEPS: dict[str, str] = {
+    "minimal": command("run"),
+    "medallion": command("run"),
+    "cloud": "export LAKE_ROOT=s3://bucket/lake INBOX_ROOT=s3://bucket/inbox",
+    "coordinator": "python sample.py",
+}
+"""What to type first in a new project, as its README says too."""
 SCHEMAS: dict[Kind, str] = {"project": "floodmark.schema.json", "pipeline": "pipeline.schema.json"}
 
 
@@ -52,7 +60,7 @@ def _unknown(template: str) -> ConfigError:
         f"there is no template {template}",
         allowed=choices(list(TEMPLATES), template),
         state="nothing was written",
-        next="floodmark init --help",
+        next=command("init", "--help"),
     )
 
 
@@ -62,5 +70,5 @@ def _taken(folder: Path) -> ConfigError:
         f"{folder} is not an empty folder",
         allowed="a folder that is empty, or not there yet",
         state="nothing was written",
-        next="floodmark init TEMPLATE another-folder",
+        next=command("init", "TEMPLATE", "another-folder"),
     )

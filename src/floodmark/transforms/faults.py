@@ -8,10 +8,11 @@ from typing import TypeVar
 
 from floodmark.config.text import nearest
 from floodmark.errors import TransformError
+from floodmark.next_steps import command
 from floodmark.transforms.sql import NotSqlError
 
 NOTHING_DONE = "nothing was read or written"
-NEXT = "correct the step, then: floodmark validate"
+NEXT = "correct the step, then: " + command("validate")
 MAX_LISTED = 30
 
 _Parsed = TypeVar("_Parsed")

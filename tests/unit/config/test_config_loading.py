@@ -193,9 +193,9 @@ def test_timeout_retry_and_jobs_are_read_as_people_write_them(tmp_path: Path) ->
     assert settings.jobs == 3
     assert a.timeout_seconds == 5_400
     assert a.retry is not None
-    assert (a.retry.attempts, a.retry.delay_seconds(2)) == (4, 240)
+    assert (a.retry.attempts, a.retry.policy.wait_seconds(2)) == (4, 240)
     assert b.retry is not None
-    assert (b.retry.attempts, b.retry.delay_seconds(1)) == (3, 30)
+    assert (b.retry.attempts, b.retry.policy.wait_seconds(1)) == (3, 30)
     assert (c.timeout_seconds, c.retry) == (None, None)
 
 

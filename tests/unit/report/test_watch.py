@@ -19,7 +19,7 @@ from floodmark.control.journal.journal import Journal
 from floodmark.deltalog import Storage
 from floodmark.model.results import Lag
 from floodmark.report.lag import is_above
-from floodmark.run.leases import this_process
+from floodmark.work import this_process
 
 Append = Callable[[], None]
 

@@ -11,11 +11,17 @@ from floodmark.postgres.transactions import fault
 from floodmark.postgres.transactions.faults import Fault
 from floodmark.streaming.ledger.faults import database_error
 from floodmark.streaming.running.breaker import Breaker
-from floodmark.streaming.running.retry import Retry, Retrying, RetryPolicy
+from floodmark.streaming.running.retry import Retry, Retrying
+from floodmark.work import RetryPolicy
 
 OUTAGE = StreamError("FM-STREAM-005", "away", retryable=True, details={"sqlstate": "57P03"})
 LASTING = StreamError("FM-STREAM-005", "no rights")
-POLICY = RetryPolicy(max_attempts=4, initial_delay_seconds=2, max_delay_seconds=5)
+POLICY = RetryPolicy(2, 4, longest_seconds=5, jitter=0.25)
+
+
+def longest(_: float, most: float) -> float:
+    """No wait is shortened by chance."""
+    return most
 
 
 @dataclass
@@ -79,7 +85,7 @@ def test_what_may_pass_is_tried_again_with_growing_waits() -> None:
     clock = FrozenClock()
     attempt = Flaky([OUTAGE] * 3)
 
-    result = Retrying(POLICY, clock=clock, on_retry=told.append, chance=lambda: 0.0).run(attempt)
+    result = Retrying(POLICY, clock=clock, on_retry=told.append, chance=longest).run(attempt)
 
     assert (result, attempt.calls) == ("done", 4)
     assert [(one.attempt, one.wait_seconds) for one in told] == [(1, 2), (2, 4), (3, 5)]
@@ -107,26 +113,19 @@ def test_what_does_not_pass_is_raised_at_once(error: Exception) -> None:
 
 def test_a_full_disk_is_tried_slowly() -> None:
     full = StreamError("FM-STREAM-005", "full", retryable=True, details={"sqlstate": "53100"})
-
-    assert POLICY.wait_seconds(1, full) == 5
-
-
-def test_chance_shortens_a_wait_by_a_quarter_at_most() -> None:
-    waits = [POLICY.wait_seconds(2, OUTAGE, chance) for chance in (0.0, 0.5, 1.0)]
-
-    assert waits == [4.0, 3.5, 3.0]
-
-
-@pytest.mark.parametrize(("strategy", "calls"), [("fixed", 4), ("none", 1)])
-def test_other_strategies(strategy: str, calls: int) -> None:
-    policy = RetryPolicy(strategy, 4, 2, 5)  # type: ignore[arg-type]
-    attempt = Flaky([OUTAGE] * 4)
     clock = FrozenClock()
 
-    with pytest.raises(StreamError):
-        Retrying(policy, clock=clock).run(attempt)
+    Retrying(POLICY, clock=clock, chance=longest).run(Flaky([full]))
 
-    assert (attempt.calls, clock.elapsed) == (calls, 2 * (calls - 1))
+    assert clock.elapsed == 5
+
+
+def test_chance_shortens_a_wait() -> None:
+    clock = FrozenClock()
+
+    Retrying(POLICY, clock=clock, chance=lambda least, _: least).run(Flaky([OUTAGE]))
+
+    assert clock.elapsed == 1.5
 
 
 def test_an_open_breaker_is_waited_for_and_the_batch_stays() -> None:
@@ -134,7 +133,7 @@ def test_an_open_breaker_is_waited_for_and_the_batch_stays() -> None:
     breaker = Breaker(2, 100, clock)
     attempt = Flaky([OUTAGE] * 3)
 
-    result = Retrying(POLICY, breaker, clock, chance=lambda: 0.0).run(attempt)
+    result = Retrying(POLICY, breaker, clock, chance=longest).run(attempt)
 
     assert (result, attempt.calls, breaker.state) == ("done", 4, "closed")
     assert clock.elapsed >= 200

@@ -9,6 +9,7 @@ import pytest
 
 from floodmark.config import LoadedStream, load_stream
 from floodmark.errors import StreamError
+from floodmark.next_steps import STREAM, command
 from floodmark.streaming.telling import errors_of, name_stream
 
 SEED = Path(__file__).parents[2] / "fixtures/streams/production-events.json"
@@ -29,15 +30,21 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedStream:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("floodmark stream run", "floodmark stream run clicks.json"),
-        ("mend it, then: floodmark stream run", "mend it, then: floodmark stream run clicks.json"),
+        (command("stream", "run", STREAM), "floodmark stream run clicks.json"),
         (
-            "floodmark stream run; else: floodmark stream tables",
+            "mend it, then: " + command("stream", "run", STREAM),
+            "mend it, then: floodmark stream run clicks.json",
+        ),
+        (
+            command("stream", "run", STREAM) + "; else: " + command("stream", "tables", STREAM),
             "floodmark stream run clicks.json; else: floodmark stream tables clicks.json",
         ),
-        ("floodmark stream reset --to latest", "floodmark stream reset clicks.json --to latest"),
-        ("floodmark stream run other.json", "floodmark stream run other.json"),
-        ("floodmark stream run clicks.json --x", "floodmark stream run clicks.json --x"),
+        (
+            command("stream", "reset", STREAM, "--to", "latest"),
+            "floodmark stream reset clicks.json --to latest",
+        ),
+        (command("stream", "run", "other.json"), "floodmark stream run other.json"),
+        ("a text without a command", "a text without a command"),
     ],
 )
 def test_an_offered_command_names_the_stream(stream: LoadedStream, said: str, told: str) -> None:
@@ -49,12 +56,12 @@ def test_an_offered_command_names_the_stream(stream: LoadedStream, said: str, to
     assert (error.next, error.where) == (told, "stream clicks")
 
 
-@pytest.mark.parametrize("where", ["stream clicks, batch 7", "stream clicks.json, table t"])
-def test_what_names_its_stream_stays(stream: LoadedStream, where: str) -> None:
+@pytest.mark.parametrize(("name", "where"), [("clicks", "batch 7"), ("clicks.json", "table t")])
+def test_what_names_its_stream_stays(stream: LoadedStream, name: str, where: str) -> None:
     with pytest.raises(StreamError) as caught, errors_of(stream):
-        raise StreamError("FM-STREAM-005", "no", where=where)
+        raise StreamError("FM-STREAM-005", "no", stream=name, where=where)
 
-    assert caught.value.where == where
+    assert caught.value.where == f"stream {name}, {where}"
 
 
 def test_what_is_below_a_stream_is_told_with_it(stream: LoadedStream) -> None:

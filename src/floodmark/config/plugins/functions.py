@@ -13,6 +13,7 @@ from typing import Any
 
 from floodmark.config.text.places import NOTHING_DONE, choices
 from floodmark.errors import ConfigError
+from floodmark.next_steps import command
 
 _ALLOWED = "module.path:name of a function with two arguments, inputs and run"
 
@@ -149,6 +150,6 @@ def _error(
         found=found,
         allowed=allowed,
         state=NOTHING_DONE,
-        next="correct it, then: floodmark validate",
+        next="correct it, then: " + command("validate"),
         details=details,
     )

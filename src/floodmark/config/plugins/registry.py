@@ -17,6 +17,7 @@ from floodmark.config.text.references import Secret, Vault
 from floodmark.errors import ConfigError, FloodmarkError
 from floodmark.model.arguments import checks_call
 from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
+from floodmark.next_steps import command
 from floodmark.secrecy import masked
 
 Function = Callable[..., Any]
@@ -269,7 +270,7 @@ def _unknown(kind: type[Plugin], name: str, known: list[str]) -> ConfigError:
         found=f'the name "{name}"',
         allowed=choices(known, name) or f"none: no module of plugins has a {kind.kind}",
         state=NOTHING_DONE,
-        next="correct the name, or add its module under plugins, then: floodmark validate",
+        next="correct the name, or add its module under plugins, then: " + command("validate"),
     )
 
 
@@ -291,6 +292,6 @@ def unusable(
         found=found,
         allowed=allowed or "a module that can be imported, with what @fm.format and its like make",
         state=NOTHING_DONE,
-        next="correct the module, or uninstall the package, then: floodmark validate",
+        next="correct the module, or uninstall the package, then: " + command("validate"),
         details=details,
     )

@@ -28,6 +28,7 @@ from floodmark.config.text.fields import (
     number,
 )
 from floodmark.model import durations
+from floodmark.work import RetryPolicy
 
 DEFAULT_CONTROL = "lake/_control"
 DEFAULT_JOBS, MAX_JOBS, MAX_ATTEMPTS = 2, 64, 100
@@ -46,10 +47,11 @@ class RetrySettings(Settings):
         default="30s", description="The first wait; each further one is twice as long."
     )
 
-    def delay_seconds(self, failed_attempts: int) -> float:
-        """How long to wait after so many attempts have failed; never more than a day."""
+    @property
+    def policy(self) -> RetryPolicy:
+        """The same as a value; no wait is longer than a day."""
         first = durations.seconds_of(self.backoff)
-        return min(first * 2.0 ** (failed_attempts - 1), MAX_DELAY_SECONDS)
+        return RetryPolicy(first, self.attempts, longest_seconds=MAX_DELAY_SECONDS)
 
 
 class PipelineSettings(Settings):

@@ -27,6 +27,7 @@ from floodmark.config.text.places import KeyPath, Report, key_name
 from floodmark.config.text.references import Vault
 from floodmark.config.text.tree import PYTHON, Document, Entry, python_entry
 from floodmark.errors import ConfigError
+from floodmark.next_steps import command
 
 if TYPE_CHECKING:
     from floodmark.config.load import LoadedProject
@@ -63,7 +64,7 @@ def load_stream(path: Path) -> LoadedStream:
 
     Raises ConfigError with its place; several errors come together as ConfigErrors. Writes nothing.
     """
-    report = Report(shown_path(path), command=f"floodmark stream validate {shown_path(path)}")
+    report = Report(shown_path(path), command=command("stream", "validate", shown_path(path)))
     loaded = _loaded(Path(os.path.abspath(path)), report)
     report.raise_if_any()
     assert loaded is not None  # noqa: S101  (nothing is missing without an error in the report)

@@ -29,6 +29,7 @@ from floodmark.config.stream.fields import (
 )
 from floodmark.config.stream.params import KafkaParams, SinkParams
 from floodmark.config.text.fields import Columns, Name, Settings, TablePath, Text, number
+from floodmark.work import RetryPolicy
 
 DEFAULT_DRIVER_COPY_ROWS = 200_000
 MAX_ROWS = 1_000_000_000
@@ -332,6 +333,18 @@ class RetryConfig(Settings):
     max_delay_seconds: Seconds = Field(
         default=60, alias="maxDelaySeconds", description="The longest wait."
     )
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """The same as a value; chance shortens a growing wait by up to a quarter."""
+        grows = self.strategy == "exponential"
+        return RetryPolicy(
+            self.initial_delay_seconds,
+            1 if self.strategy == "none" else self.max_attempts,
+            longest_seconds=self.max_delay_seconds,
+            grows=grows,
+            jitter=0.25 if grows else 0.0,
+        )
 
 
 class CircuitBreakerConfig(Settings):

@@ -24,6 +24,7 @@ from floodmark.config.text.tree import Document, Entry, merged
 from floodmark.config.text.yaml_document import read_document
 from floodmark.errors import ConfigError
 from floodmark.model.names import PIPELINE_NAME
+from floodmark.next_steps import command
 
 PROJECT_FILE = "floodmark.yaml"
 PIPELINES_FOLDER, STREAMS_FOLDER = "pipelines", "streams"
@@ -124,7 +125,7 @@ def _bytes(path: Path, report: Report) -> bytes | None:
         where=shown_path(path),
         found=why,
         state=NOTHING_DONE,
-        next="floodmark validate",
+        next=command("validate"),
     )
     report.found.append((Place(file=shown_path(path)), problem))
     return None

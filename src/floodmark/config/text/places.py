@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from floodmark.errors import ConfigError, ConfigErrors
 from floodmark.model import names
+from floodmark.next_steps import Next, command
 
 KeyPath = tuple[str | int, ...]
 """The way to a value: keys of mappings and positions in lists, as pydantic's `loc`."""
@@ -60,6 +61,9 @@ def shown(value: object) -> str:
     return f"the {kind} {str(value).lower()[:MAX_SHOWN]}"
 
 
+_VALIDATE = command("validate")
+
+
 @dataclass
 class Report:
     """Collects what is wrong in the files of a project, so that all of it is said at once."""
@@ -68,7 +72,7 @@ class Report:
     found: list[tuple[Place, ConfigError]] = field(default_factory=list)
     warnings: list[ConfigError] = field(default_factory=list)
     """What is allowed and yet probably not meant."""
-    command: str = "floodmark validate"
+    command: Next = _VALIDATE
     """What to type once a file is corrected."""
 
     @property
@@ -115,7 +119,7 @@ class Report:
 
     def _correctable(self, code: str, title: str, **fields: Any) -> ConfigError:
         """An error that a change of the file mends."""
-        next_step = f"correct the file, then: {self.command}"
+        next_step = "correct the file, then: " + self.command
         return ConfigError(code, title, state=NOTHING_DONE, next=next_step, **fields)
 
     def raise_if_any(self) -> None:

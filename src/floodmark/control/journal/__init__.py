@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from floodmark.control.journal.delta import JOURNAL, DeltaEventLog, unreadable
 from floodmark.control.journal.journal import (
-    Chance,
     ControlLog,
     Journal,
-    any_number,
     number_events,
     too_busy,
 )
@@ -15,12 +13,10 @@ from floodmark.control.journal.memory import MemoryEventLog
 
 __all__ = [
     "JOURNAL",
-    "Chance",
     "ControlLog",
     "DeltaEventLog",
     "Journal",
     "MemoryEventLog",
-    "any_number",
     "number_events",
     "too_busy",
     "unreadable",

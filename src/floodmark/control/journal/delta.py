@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,9 +34,11 @@ from floodmark.deltalog import (
     is_local,
     make_private,
     restore_command,
+    without_stack,
     write_problem,
 )
 from floodmark.errors import ControlError, PlanError
+from floodmark.next_steps import command
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties
@@ -309,7 +310,9 @@ class DeltaEventLog:
 
     def _refuse_obstacles(self, table: Any, error: BaseException, mode: str) -> None:
         new_store = (
-            f"floodmark state export FILE; move {self.control} away; floodmark state import FILE"
+            command("state", "export", "FILE")
+            + f"; move {self.control} away; "
+            + command("state", "import", "FILE")
         )
         rewrites = mode == "overwrite"
         refuse_obstacles(table, self.path, error, rewrites=rewrites, otherwise=new_store)
@@ -439,19 +442,14 @@ def _seq(event: Event) -> int:
     return event.seq
 
 
-_FRAME = re.compile(r"\s*\d+: ")
-
-
 def unreadable(path: str, error: BaseException) -> ControlError:
-    # delta-rs may append its own stack to a message.
-    lines = [line for line in str(error).splitlines() if not _FRAME.match(line)]
     return ControlError(
         "FM-CONTROL-002",
         "the control store cannot be read",
         where=path,
-        found="\n".join([f"{type(error).__name__}: {lines[0] if lines else ''}", *lines[1:]]),
+        found=without_stack(error),
         state="nothing was changed",
-        next="floodmark doctor",
+        next=command("doctor"),
         retryable=isinstance(error, OSError),
     )
 

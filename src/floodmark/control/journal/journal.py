@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from floodmark.control.rules.folding import Apply, apply, fold
 from floodmark.control.store import Decide
 from floodmark.errors import ControlError
 from floodmark.model import NOTHING_KNOWN, Clock, RandomIds, State, SystemClock
+from floodmark.next_steps import command
+from floodmark.work import Chance, RetryPolicy, any_number
 
 FORMAT_VERSION = 1
 """The format of a store; a store with a higher one is refused, never guessed at."""
@@ -70,12 +71,9 @@ Observer = Callable[[Event, State], None]
 """Sees every event once, in order, with the state right after it."""
 
 
-Chance = Callable[[float, float], float]
-"""A number between two, each as likely as any other."""
-
 new_op_id = RandomIds().operation
-any_number: Chance = random.SystemRandom().uniform
-"""Numbers of the system: nobody else's seed makes two processes wait for the same time."""
+_WAITS = RetryPolicy(0.01, longest_seconds=0.5, jitter=1.0)
+"""After a conflict: others want to commit too, and nobody is to wait for long."""
 
 
 class ControlLog(EventLog, Protocol):
@@ -153,7 +151,7 @@ class Journal:
                     raise _cannot_commit(failure) from failure
                 if self._clock.monotonic() > deadline:
                     raise too_busy(attempt) from failure
-                self._clock.sleep(self._chance(0, min(0.5, 0.005 * 2**attempt)))
+                self._clock.sleep(_WAITS.wait_seconds(attempt, self._chance))
 
     def _attempt(self, state: State, bodies: Sequence[Body], op_id: str) -> Exception | None:
         """Append once; None if it was acknowledged, else what came instead."""
@@ -200,8 +198,8 @@ class Journal:
             allowed="commits by floodmark only",
             state="nothing was written; what the lost operation said is as if the process had been"
             " killed before it, and targets still hold their receipts",
-            next="let nobody but floodmark write to that table; then run the same command again, and"
-            " after it: floodmark state rebuild",
+            next="let nobody but floodmark write to that table; then run the same command"
+            " again, and after it: " + command("state", "rebuild"),
             retryable=True,
         )
 

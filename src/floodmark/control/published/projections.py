@@ -30,6 +30,7 @@ from floodmark.control.published.tables import PublishedTable
 from floodmark.deltalog import DeltaLog, Storage, create_table, is_local, write_problem
 from floodmark.errors import ControlError
 from floodmark.model import State
+from floodmark.next_steps import command
 
 ATTEMPTS = 20
 REGISTRY_EVENTS = ("REGISTER", "PAUSE", "RESUME", "REMOVE", "RENAME", "REBUILD")
@@ -335,7 +336,7 @@ class Projector:
     def _refuse_obstacles(self, handle: Any, error: BaseException) -> None:
         if handle is not None:
             path = str(handle.table_uri).rstrip("/")
-            anew = f"move {path} away; floodmark state rebuild"
+            anew = f"move {path} away; " + command("state", "rebuild")
             refuse_obstacles(handle, path, error, rewrites=True, otherwise=anew)
 
     def _open(self, table: PublishedTable) -> Any:
@@ -379,7 +380,7 @@ class Projector:
             f"other processes kept refreshing {table.name} first",
             where=self._path(table),
             state="the journal is complete; only the published table may lag behind it",
-            next="floodmark state rebuild",
+            next=command("state", "rebuild"),
             retryable=True,
         )
 
@@ -392,7 +393,7 @@ def lagging(path: str, error: BaseException) -> ControlError:
         where=path,
         found=f"{type(error).__name__}: {error}",
         state="the journal is complete and right; only the table lags behind it",
-        next="mend the cause (permissions, space), then: floodmark state rebuild",
+        next="mend the cause (permissions, space), then: " + command("state", "rebuild"),
         retryable=isinstance(error, OSError),
     )
 
@@ -406,7 +407,7 @@ def changed(path: str, what: str) -> ControlError:
         found=what,
         allowed="commits by floodmark, and those that change no row (OPTIMIZE, VACUUM, properties)",
         state="the journal is complete and right; only the table shows something else",
-        next="floodmark state rebuild, which writes the table from the journal",
+        next=command("state", "rebuild") + ", which writes the table from the journal",
     )
 
 

@@ -40,6 +40,7 @@ from floodmark.control.rules import marks, parts, pipelines, plans, registry, ru
 from floodmark.errors import ControlError
 from floodmark.model import NOTHING_KNOWN, State
 from floodmark.model.copying import replace
+from floodmark.next_steps import command
 
 
 class Rule(NamedTuple):
@@ -76,7 +77,7 @@ def rejected(event: Event, problem: str) -> ControlError:
         f"the journal refused {event.kind}: {problem}",
         where=f"event {event.seq}, {event.body.key}, by {event.actor}",
         state="nothing was journaled; the watermarks stay where they are",
-        next="floodmark status",
+        next=command("status"),
     )
 
 

@@ -24,6 +24,7 @@ from floodmark.control.upkeep.retention import Removed, remove_heartbeats, remov
 from floodmark.deltalog import Storage
 from floodmark.errors import ConfigError
 from floodmark.model import State, Upkeep
+from floodmark.next_steps import command
 
 COMPACT_AFTER_FILES = 50
 """Opening one more small file costs a reader about a millisecond."""
@@ -104,7 +105,7 @@ def refuse_short(retain_seconds: float, least: float) -> None:
             f"a retention of {retain_seconds:g} seconds could remove files that are in use",
             allowed=f"{least:g} seconds or more; less only if nobody else uses the store",
             state="nothing was removed",
-            next="floodmark upkeep --retain 1h, or add --allow-short-retain",
+            next=command("upkeep", "--retain", "1h") + ", or add --allow-short-retain",
         )
 
 

@@ -12,6 +12,7 @@ from floodmark.errors import SourceError
 from floodmark.model import CursorMark, CursorWindow, Strategy, Window, WriteResult, WriteSpec
 from floodmark.model.file_marks import cursor_mark
 from floodmark.model.names import short_hash
+from floodmark.next_steps import command
 from floodmark.run.context import Pass
 from floodmark.run.nodes.cursor_ranges import (
     edge_beginning,
@@ -350,9 +351,10 @@ class DatabaseRows:
             " store was rebuilt, or the pipeline renamed, or others removed its rows and files",
             allowed="the edge that the batch before has left",
             state="nothing was written; the committed watermark stays",
-            next=f"go on strictly after the mark, without late rows: floodmark retry {batch}"
-            f" --on-lost-range accept; then, to load everything anew: floodmark run --full-refresh"
-            f" {pipeline}",
+            next="go on strictly after the mark, without late rows: "
+            + command("retry", batch, "--on-lost-range", "accept")
+            + "; then, to load everything anew: "
+            + command("run", "--full-refresh", pipeline),
         )
 
     @property

@@ -18,6 +18,7 @@ from floodmark.config.project import Expectation, NodeSettings
 from floodmark.engines.jvm import java_errors
 from floodmark.errors import RunError
 from floodmark.model import WriteSpec
+from floodmark.next_steps import then_retry
 from floodmark.run.context import Pass
 from floodmark.run.nodes import checks
 from floodmark.run.nodes.outputs import Output, landed, once, without_columns
@@ -238,5 +239,5 @@ def broken(run: Pass, node: NodeSettings, number: int, found: str | None = None)
         found=found or "at least one row does not pass",
         allowed="rows that pass, or action warn, drop or quarantine",
         state="nothing was written by this node; a retry skips the nodes that finished",
-        next=f"correct the data or the check, then: floodmark retry {run.batch.batch_id}",
+        next="correct the data or the check, " + then_retry(run.batch.batch_id),
     )

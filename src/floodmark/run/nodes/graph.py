@@ -12,6 +12,7 @@ from floodmark.config.checks import hides_values
 from floodmark.config.project import NodeSettings
 from floodmark.errors import FloodmarkError, RunError, TransformError
 from floodmark.model import HIDDEN_VALUES, WriteSpec
+from floodmark.next_steps import then_retry
 from floodmark.postgres.rows import MisfitError
 from floodmark.run.context import Pass
 from floodmark.run.lost_targets import OtherPass
@@ -118,7 +119,7 @@ class PipelineNodes:
             hide_values(error)
         if step:
             error.state = "nothing was written by this node; a retry skips the nodes that finished"
-            error.next = f"correct the step, then: floodmark retry {run.batch.batch_id}"
+            error.next = "correct the step, " + then_retry(run.batch.batch_id)
         return error
 
     def _failed(self, error: Exception, node: str, run: Pass) -> RunError:
@@ -132,7 +133,7 @@ class PipelineNodes:
             where=self.place_of(node, None),
             found=f"{kind}{text}"[:MAX_FOUND],
             state="nothing was written by this node; a retry skips the nodes that finished",
-            next=f"correct the cause, then: floodmark retry {run.batch.batch_id}",
+            next="correct the cause, " + then_retry(run.batch.batch_id),
         )
         failure.hides_cause = self._hides_values
         return failure

@@ -14,6 +14,7 @@ from floodmark.errors import RunError
 from floodmark.model import WriteResult, WriteSpec
 from floodmark.model.names import connection_of, is_catalog_name
 from floodmark.model.write_rules import REPLACING
+from floodmark.next_steps import command, then_retry
 from floodmark.run.context import Pass
 from floodmark.run.lookups import not_frozen
 from floodmark.run.nodes import expect
@@ -164,8 +165,10 @@ class NodeRun:
             found=f"mode {spec.mode}, and batch {batch.batch_id} has nothing of what the node reads",
             allowed="merge or append; or method: snapshot in the read of the node",
             state="nothing was written by this node; a retry skips the nodes that finished",
-            next=f"change the node, then: floodmark retry {batch.batch_id}; or give the"
-            f" {batch.kind} up: floodmark cancel {batch.batch_id}",
+            next="change the node, "
+            + then_retry(batch.batch_id)
+            + f"; or give the {batch.kind} up: "
+            + command("cancel", batch.batch_id),
         )
 
     # Input ----------------------------------------------------------------------------------------

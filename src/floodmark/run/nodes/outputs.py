@@ -20,6 +20,7 @@ from floodmark.model import (
     enable_feed_command,
     metadata_of,
 )
+from floodmark.next_steps import command, then_retry
 from floodmark.run.context import Pass
 from floodmark.run.landed import UNREADABLE, whole_window
 from floodmark.run.nodes.counted import counted
@@ -111,7 +112,7 @@ def _not_frozen(run: Pass, window: Window) -> RunError:
         allowed="an answer that the batch has planned, or one before it",
         state="nothing was written by this node; the committed watermark stays",
         next=f"give the pipeline a scope of its own (scope: {run.pipeline}): it then begins with"
-        f" everything; and floodmark cancel {run.batch.batch_id}",
+        " everything; and " + command("cancel", run.batch.batch_id),
     )
 
 
@@ -213,9 +214,11 @@ def commit_gone(run: Pass, node: str, result: WriteResult, why: str) -> RunError
         allowed="the commit of the node, and the files that it names",
         state=f"the target of node {node} holds its rows; the nodes below it wrote nothing, and the"
         " committed watermark stays",
-        next=f"put the files back, then: floodmark retry {batch}; or let the nodes below read what"
-        f" node {node} was given to write: floodmark retry {batch} --on-lost-range accept (where a"
-        " source without versions has changed meanwhile, they get other rows)",
+        next="put the files back, "
+        + then_retry(batch)
+        + f"; or let the nodes below read what node {node} was given to write: "
+        + command("retry", batch, "--on-lost-range", "accept")
+        + " (where a source without versions has changed meanwhile, they get other rows)",
     )
 
 
@@ -244,7 +247,7 @@ def refuse_without_feed(run: Pass, node: str, target: str, children: list[str]) 
         found=f"read by {', '.join(children)}; delta.enableChangeDataFeed is off",
         allowed="a target with the change feed on, as floodmark creates it",
         state="nothing was written by this node; a retry skips the nodes that finished",
-        next=f"{enable_feed_command(target)}, then: floodmark retry {run.batch.batch_id}",
+        next=enable_feed_command(target) + ", " + then_retry(run.batch.batch_id),
     )
 
 

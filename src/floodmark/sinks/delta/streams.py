@@ -18,6 +18,7 @@ from floodmark.model import (
 )
 from floodmark.model.arguments import checks_call
 from floodmark.model.names import PIPELINE_NAME, PIPELINE_NAME_RULE
+from floodmark.next_steps import repeated
 from floodmark.sinks.loss import untold
 
 if TYPE_CHECKING:
@@ -181,7 +182,5 @@ def _of_stream(error: SinkError) -> SinkError:
             " source from its beginning"
         )
     elif error.next:
-        error.next = error.next.replace(
-            "then: floodmark retry BATCH", "then start the stream again"
-        )
+        error.next = repeated(error.next, "then start the stream again")
     return error

@@ -23,9 +23,10 @@ from floodmark.model import (
     app_id_root,
     batch_of,
 )
+from floodmark.next_steps import command, then_retry
 from floodmark.sinks import loss
 from floodmark.sinks.delta.outcome import result_of
-from floodmark.sinks.faults import holds_later, holds_other
+from floodmark.sinks.faults import batch_named, holds_later, holds_other
 from floodmark.sinks.rules import Target, needs_rows
 
 _DAMAGED_LOG = ("FM-SOURCE-002", "FM-SOURCE-008")
@@ -244,7 +245,7 @@ class DeltaTarget:
             self.path,
             "the target changed while it was looked at",
             "no table, and no record of a write there",
-            f"look again: floodmark retry {batch_of(receipt.user_metadata)}",
+            "look again: " + command("retry", batch_named(receipt)),
         )
 
     def _refuse_doubled(self, log: DeltaLog, facts: TableFacts, receipt: Receipt) -> None:
@@ -256,8 +257,8 @@ class DeltaTarget:
                 self.path,
                 "the target holds this batch from before a rebuild that was settled and not made",
                 f"receipt {receipt.seq} of {ours}",
-                "drop the table, then: floodmark retry"
-                f" {batch_of(receipt.user_metadata)} --on-lost-target rebuild",
+                "drop the table, then: "
+                + command("retry", batch_named(receipt), "--on-lost-target", "rebuild"),
             )
 
     def _still_holds(self, log: DeltaLog, facts: TableFacts, receipt: Receipt) -> bool:
@@ -275,7 +276,7 @@ class DeltaTarget:
                 self.path,
                 "the log does not tell whether the lost target still holds this batch",
                 f"receipt {receipt.seq}, whose commit or the version restored to is not in the log",
-                f"floodmark retry {batch_of(receipt.user_metadata)} --on-lost-target rebuild",
+                command("retry", batch_named(receipt), "--on-lost-target", "rebuild"),
             )
         return is_there
 
@@ -443,8 +444,7 @@ def not_written(path: str, receipt: Receipt, found: str) -> SinkError:
         found=found,
         state="rows and receipt go in one commit: they are both there or neither, and the retry"
         " finds out; data files that were left behind belong to no version (VACUUM removes them)",
-        next="make room or mend what is said above, then:"
-        f" floodmark retry {batch_of(receipt.user_metadata)}",
+        next="make room or mend what is said above, " + then_retry(batch_named(receipt)),
         retryable=True,
     )
 
@@ -458,7 +458,7 @@ def _no_receipt(path: str, receipt: Receipt, stored: int | None) -> SinkError:
         allowed=f"{receipt.app_id} at {receipt.seq}",
         state="the write returned, but its commit is not in the log: it may have been overwritten"
         " by another writer",
-        next=f"floodmark verify, then: floodmark retry {batch_of(receipt.user_metadata)}",
+        next=command("verify") + ", " + then_retry(batch_named(receipt)),
     )
 
 
@@ -470,5 +470,5 @@ def _replaced_meanwhile(path: str, wanted: str, found: str) -> SinkError:
         found=f"table id {found}",
         allowed=f"table id {wanted}",
         state="the rows of this batch are in the new table; what the old one held is gone",
-        next="floodmark verify shows what the target holds",
+        next=command("verify") + " shows what the target holds",
     )

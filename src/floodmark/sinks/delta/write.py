@@ -32,14 +32,14 @@ from floodmark.model import (
     Window,
     WriteResult,
     WriteSpec,
-    batch_of,
     epoch_micros,
 )
 from floodmark.model.names import is_on_s3, matching, quoted, scheme_of
+from floodmark.next_steps import THEN_RETRY, statement, then_retry
 from floodmark.sinks import changes, rules
 from floodmark.sinks.delta import nested
 from floodmark.sinks.delta.target import DeltaTarget, not_written
-from floodmark.sinks.faults import NOTHING_WRITTEN
+from floodmark.sinks.faults import NOTHING_WRITTEN, batch_named
 from floodmark.sinks.origins import origins_of
 from floodmark.sinks.rules import Target
 
@@ -462,7 +462,7 @@ def refuse_without_receipts(spark: SparkSession, target: str) -> None:
         " extension and catalog",
         state="nothing was written; without receipts every retry would append the rows again",
         next="in a process without Spark Connect pass such a session to fm.Coordinator, say"
-        " spark=fm.local_session(); then: floodmark retry BATCH",
+        " spark=fm.local_session(); " + THEN_RETRY,
     )
 
 
@@ -491,9 +491,9 @@ def refuse_unsafe_log(spark: SparkSession, spec: WriteSpec, receipt: Receipt) ->
         f" {keys[0]} when Spark is started (a setting of a running session is not looked at by"
         " Delta); or a table to which nothing else writes, said by allow_single_writer",
         state=NOTHING_WRITTEN,
-        next="if nothing else writes to the table: allow_single_writer: true in the node's write or"
-        " its lake connection, run.write(..., allow_single_writer=True); then: floodmark retry"
-        f" {batch_of(receipt.user_metadata)}",
+        next="if nothing else writes to the table: allow_single_writer: true in the node's"
+        " write or its lake connection, run.write(..., allow_single_writer=True); "
+        + then_retry(batch_named(receipt)),
     )
 
 
@@ -565,8 +565,9 @@ def _unmergeable(spec: WriteSpec, columns: Sequence[str]) -> SinkError:
         found=f"change feed on, and the columns {', '.join(columns)}",
         allowed="other names, or the change feed of the target off",
         state="nothing was written; the target and the watermark are unchanged",
-        next=f"ALTER TABLE delta.{quoted(spec.target)} SET TBLPROPERTIES ({feed}); then: floodmark"
-        " retry BATCH",
+        next=statement(f"ALTER TABLE delta.{quoted(spec.target)} SET TBLPROPERTIES ({feed})")
+        + "; "
+        + THEN_RETRY,
     )
 
 

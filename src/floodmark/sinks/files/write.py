@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from floodmark import failpoints
 from floodmark.model import NO_TABLE_ID, Receipt, SinkDone, Window, WriteResult, WriteSpec
+from floodmark.next_steps import THEN_RETRY
 from floodmark.sinks import rules
 from floodmark.sinks.changes import rows_to_write
 from floodmark.sinks.rules import Target
@@ -14,7 +15,7 @@ from floodmark.sinks.rules import Target
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_STEP = "change the rows or the format, then: floodmark retry BATCH"
+_STEP = "change the rows or the format, " + THEN_RETRY
 
 
 Save = Callable[["DataFrame", WriteSpec], None]

@@ -8,6 +8,7 @@ from floodmark import failpoints
 from floodmark.config.plugins import FileFormat, guarded, origin_of
 from floodmark.errors import SinkError
 from floodmark.model import NO_TABLE_ID, Receipt, SinkDone, Window, WriteResult, WriteSpec
+from floodmark.next_steps import THEN_RETRY
 from floodmark.sinks import rules
 from floodmark.sinks.changes import rows_to_write
 from floodmark.sinks.files import Save
@@ -53,7 +54,7 @@ def failed(title: str, where: str, found: str, allowed: str) -> SinkError:
         found=found,
         allowed=allowed,
         state="part of the rows may be in the target; the committed watermark stays",
-        next="correct the function, then: floodmark retry BATCH",
+        next="correct the function, " + THEN_RETRY,
     )
 
 

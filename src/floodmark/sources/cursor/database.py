@@ -22,6 +22,7 @@ from floodmark.model import (
 from floodmark.model.cursor_marks import as_type_of, highest, is_after, lowered
 from floodmark.model.names import matching
 from floodmark.model.sql_names import column_name
+from floodmark.next_steps import command
 from floodmark.postgres import Connect
 from floodmark.sources.cursor.edges import Identity
 from floodmark.sources.cursor.jdbc import JdbcConnection, asked, probe, read, read_in_parts
@@ -319,6 +320,6 @@ def _unfit(relation: SqlRelation, found: str) -> SourceError:
         allowed="an overlap and settle that are durations for times and numbers for numbers, and a"
         " baseline of the column's type; columns that the rows have",
         state="nothing was read or written; the committed watermark stays",
-        next="correct incremental, then run the same command again; where the column has another type"
-        " than its marks, begin anew: floodmark run --full-refresh",
+        next="correct incremental, then run the same command again; where the column has"
+        " another type than its marks, begin anew: " + command("run", "--full-refresh"),
     )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import decoded_if_any
 from floodmark.model.names import quoted
+from floodmark.next_steps import BATCH, THEN_RETRY, command
 from floodmark.sources.cursor.sql.queries import Beginning
 
 if TYPE_CHECKING:
@@ -190,8 +191,10 @@ def _refuse_other_columns(frame: DataFrame, columns: Columns, where: str) -> Non
         found=f"no longer there, or of another type: {', '.join(other)}",
         allowed="the columns by which rows were told apart before: keys and cursor, or all of them",
         state="nothing was written; the committed watermark stays",
-        next="put the columns back, then: floodmark retry BATCH; or go on strictly after the mark:"
-        " floodmark retry BATCH --on-lost-range accept",
+        next="put the columns back, "
+        + THEN_RETRY
+        + "; or go on strictly after the mark: "
+        + command("retry", BATCH, "--on-lost-range", "accept"),
     )
 
 

@@ -14,6 +14,7 @@ from floodmark.model import CursorMark
 from floodmark.model.cursor_marks import mark_of
 from floodmark.model.names import quoted
 from floodmark.model.sql_names import SqlDialect
+from floodmark.next_steps import command
 from floodmark.sources.cursor.sql.parts import Parts
 from floodmark.sources.cursor.sql.probes import IN_UTC, Probe, seen, unasked
 from floodmark.sources.cursor.sql.queries import SqlRelation, probe_query
@@ -229,7 +230,7 @@ def _no_driver(connection: JdbcConnection) -> SetupError:
         found=f"no class {DRIVERS[connection.dialect]}",
         allowed="the driver's jar among spark.jars when the session starts",
         state="nothing was read",
-        next="floodmark jars fetch, then start the session again"
+        next=command("jars", "fetch") + ", then start the session again"
         if is_ours
         else 'fm.local_session({"spark.jars": "<all jars, the driver\'s too>"})',
     )

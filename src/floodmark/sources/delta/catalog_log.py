@@ -19,6 +19,7 @@ from floodmark.deltalog import absolute, fingerprint
 from floodmark.engines.catalog import identifier
 from floodmark.errors import SourceError
 from floodmark.model import ChangeKind, SnapshotSize, TableFacts, VersionFacts
+from floodmark.next_steps import command
 from floodmark.sources.delta.old_versions import version_of, whole_of_any_age
 from floodmark.sources.delta.proof import WIDENING
 
@@ -223,7 +224,7 @@ class CatalogLog:
                 found=f"versions through {latest}",
                 allowed=f"a table that reaches version {last}",
                 state="nothing was read",
-                next="floodmark lag",
+                next=command("lag"),
             )
         if needs_commit and first < self._earliest:
             raise self._gone(f"the history begins at version {self._earliest}")
@@ -250,7 +251,7 @@ class CatalogLog:
             found=found,
             allowed="every version of the range",
             state="nothing was read",
-            next="floodmark gaps",
+            next=command("gaps"),
         )
 
     def _silent(self, found: str) -> SourceError:

@@ -8,6 +8,7 @@ from floodmark.deltalog import absolute
 from floodmark.engines.catalog import describe, identifier
 from floodmark.errors import PlanError
 from floodmark.model import TableName
+from floodmark.next_steps import command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,8 +83,9 @@ def being_read(upstream: str, path: str, run_id: str, batch_id: str) -> PlanErro
         found=f"run {run_id} of batch {batch_id} stands as RUNNING",
         allowed="a move between two runs",
         state="nothing was journaled; the upstream is looked for in its old place",
-        next=f"wait for the run; if its process is gone: floodmark retry {batch_id}, which ends it,"
-        " then the same command again",
+        next="wait for the run; if its process is gone: "
+        + command("retry", batch_id)
+        + ", which ends it, then the same command again",
         retryable=True,
     )
 

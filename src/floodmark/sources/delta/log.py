@@ -8,6 +8,7 @@ from floodmark.deltalog import DeltaLog, Storage
 from floodmark.errors import PlanError
 from floodmark.model import SnapshotSize, TableFacts, VersionFacts, VersionWindow, Window
 from floodmark.model.names import is_catalog_name
+from floodmark.next_steps import command
 
 
 class TableLog(Protocol):
@@ -56,5 +57,5 @@ def needs_session(name: str) -> PlanError:
         found="no Spark session through which the catalog could be asked",
         allowed="a session of that catalog: such tables are planned through Spark",
         state="nothing was journaled",
-        next="give fm.Coordinator spark=, or: floodmark run",
+        next="give fm.Coordinator spark=, or: " + command("run"),
     )

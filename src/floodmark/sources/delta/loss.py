@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from floodmark.errors import SourceError
 from floodmark.model import Settlement, VersionFacts, VersionWindow
+from floodmark.next_steps import BATCH, command
 from floodmark.sources.delta.log import TableLog
 from floodmark.sources.delta.proof import prove_files, prove_readable
 from floodmark.sources.row_counts import other_rows
@@ -124,6 +125,6 @@ def _no_snapshot(window: VersionWindow, error: SourceError) -> SourceError:
         found=f"{error.code} {error.title}: {error.found}",
         allowed="every data file of the table at the planned end",
         state="nothing was read or written; the committed watermark stays",
-        next="restore the files, or declare the range lost: floodmark retry BATCH --on-lost-range"
-        " accept",
+        next="restore the files, or declare the range lost: "
+        + command("retry", BATCH, "--on-lost-range", "accept"),
     )

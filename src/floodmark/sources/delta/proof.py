@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from floodmark.errors import SourceError
 from floodmark.model import TableFacts, VersionWindow, Window, overtaken_columns
+from floodmark.next_steps import BATCH, THEN_RETRY, command
 from floodmark.sources.delta.log import TableLog
 from floodmark.sources.faults import LOST_STEP, of_window, schema_moved
 
@@ -17,8 +18,10 @@ LATER_CHANGES = "changed or dropped a column, or made it NOT NULL"
 """What a version does after which Spark refuses the feed of those before it."""
 
 _GONE = (
-    "put the table back, then: floodmark retry BATCH; or declare the range lost: floodmark retry"
-    " BATCH --on-lost-range accept"
+    "put the table back, "
+    + THEN_RETRY
+    + "; or declare the range lost: "
+    + command("retry", BATCH, "--on-lost-range", "accept")
 )
 
 
@@ -108,7 +111,7 @@ def too_old(window: VersionWindow) -> SourceError:
         " in which that rule cannot be switched off for one read",
         allowed="a classic session of Spark, or a table that is given by path, which delta-rs reads",
         next="raise delta.deletedFileRetentionDuration of the table (ALTER TABLE ... SET"
-        " TBLPROPERTIES), then: floodmark retry BATCH; or run in a classic session",
+        " TBLPROPERTIES), " + THEN_RETRY + "; or run in a classic session",
     )
 
 

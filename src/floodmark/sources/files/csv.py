@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
+from floodmark.next_steps import BATCH, THEN_RETRY, command
 from floodmark.sources.files.values import (
     BOM,
     OF_HADOOP,
@@ -255,9 +256,10 @@ class CsvFile:
             " writes ISO-8859-1 (with a few characters of its own), or UTF-8 by another name in its"
             " list of formats",
             state="nothing of this node was written; the committed watermark stays",
-            next="say options: {encoding: ISO-8859-1} in the read of the node, then: floodmark retry"
-            " BATCH; or write the file in UTF-8 in its place, then: floodmark retry BATCH"
-            " --on-lost-range snapshot",
+            next="say options: {encoding: ISO-8859-1} in the read of the node, "
+            + THEN_RETRY
+            + "; or write the file in UTF-8 in its place, then: "
+            + command("retry", BATCH, "--on-lost-range", "snapshot"),
         )
 
     def changes_decimals(self, look: CsvLook, kinds: Mapping[str, str]) -> bool:
@@ -294,8 +296,10 @@ class CsvFile:
             allowed="values with separators, quotes or line breaks in quotes, a quote in them doubled;"
             ' where a backslash stands before it, options: {escape: "\\\\"} in the node',
             state="nothing of this node was written; the committed watermark stays",
-            next="correct the file in its place, then: floodmark retry BATCH --on-lost-range snapshot;"
-            " or say in options how it is written, then: floodmark retry BATCH",
+            next="correct the file in its place, then: "
+            + command("retry", BATCH, "--on-lost-range", "snapshot")
+            + "; or say in options how it is written, "
+            + THEN_RETRY,
         )
 
 
@@ -434,8 +438,10 @@ def refuse_other_columns(path: str, header: Sequence[str], wanted: Sequence[str]
         found="; ".join(parts),
         allowed=_listed(wanted, most=50),
         state="nothing of this node was written; the committed watermark stays",
-        next="correct the file in its place, then: floodmark retry BATCH --on-lost-range snapshot;"
-        " or correct the schema of the node, then: floodmark retry BATCH",
+        next="correct the file in its place, then: "
+        + command("retry", BATCH, "--on-lost-range", "snapshot")
+        + "; or correct the schema of the node, "
+        + THEN_RETRY,
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +18,7 @@ from floodmark.deltalog import Entry, Storage
 from floodmark.errors import PlanError, SourceError
 from floodmark.model import AnswerMark, AnyMark, FilesMark, epoch_micros
 from floodmark.model.names import short_hash
+from floodmark.next_steps import BATCH, command
 from floodmark.sources.faults import out_of_reach
 from floodmark.sources.scratch import Keeping, Scratch
 
@@ -257,8 +257,10 @@ def _list_gone(upstream: str, path: str) -> ListGone:
         found=f"no {path}",
         allowed="the folder of the control store as it was",
         state="nothing was read or written; the committed watermark stays",
-        next="put the folder `files` of the control store back from a copy. Without one, a batch that is"
-        " open is ended by floodmark retry BATCH --on-lost-range accept, and a reset begins anew: with"
-        " baseline: latest in the node it leaves out what is there now, without it reads every file"
-        f" again: floodmark state reset --upstream {shlex.quote(upstream)} --yes",
+        next="put the folder `files` of the control store back from a copy. Without one, a"
+        " batch that is open is ended by "
+        + command("retry", BATCH, "--on-lost-range", "accept")
+        + ", and a reset begins anew: with baseline: latest in the node it leaves out"
+        " what is there now, without it reads every file again: "
+        + command("state", "reset", "--upstream", upstream, "--yes"),
     )

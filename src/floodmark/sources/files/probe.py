@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
 from floodmark.model import Caution, FilesMark, FilesWindow, TableFacts, TimeFacts
+from floodmark.next_steps import BATCH, THEN_RETRY, command
 from floodmark.sources.faults import out_of_reach
 from floodmark.sources.files.csv import DEFAULTS_VERSION, DELIMITED
 from floodmark.sources.files.lists import (
@@ -107,11 +108,13 @@ class FileReader:
         if not changed:
             return None
         more = f"; so were {len(changed) - 1:,} more files" if len(changed) > 1 else ""
-        again = f"floodmark run --full-refresh {self.pipeline}".rstrip()
+        again = command("run", "--full-refresh", *filter(None, [self.pipeline]))
         return Caution(
             f"{changed[0]}{more}: what was added or changed there is not read",
-            f"put new rows into a new file; or load every file again: {again}; or say new_files:"
-            " modified, with a merge, in the node: files that change are then read again as a whole",
+            "put new rows into a new file; or load every file again: "
+            + again
+            + "; or say new_files: modified, with a merge, in the node: files that change are then"
+            " read again as a whole",
         )
 
     def _defaults_after(self, start: FilesMark | None) -> int:
@@ -189,7 +192,9 @@ def _changed(window: FilesWindow, files: Mapping[str, FileFacts | None]) -> Sour
         found="it is gone" if now is None else "it was written again",
         allowed="files that stay as they are once they are there",
         state="nothing was read; the committed watermark stays",
-        next="put the file back, then: floodmark retry BATCH; or go on with what is there now:"
-        " floodmark retry BATCH --on-lost-range snapshot (files as they are now) or accept (without"
-        " those that are not as planned)",
+        next="put the file back, "
+        + THEN_RETRY
+        + "; or go on with what is there now: "
+        + command("retry", BATCH, "--on-lost-range", "snapshot")
+        + " (files as they are now) or accept (without those that are not as planned)",
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from floodmark.errors import SourceError
 from floodmark.model import FilesWindow
 from floodmark.model.ddl import columns_of
+from floodmark.next_steps import BATCH, THEN_RETRY, command
 from floodmark.sources.faults import out_of_reach
 from floodmark.sources.files import headers
 from floodmark.sources.files.csv import DELIMITED, CsvFile, CsvLook, Dialect, refuse_other_columns
@@ -232,9 +233,12 @@ def unreadable(path: str, found: str) -> SourceError:
         found=found,
         allowed="files that fit format, schema and options of the node",
         state="nothing of this node was written; the committed watermark stays",
-        next="correct the file in its place, then: floodmark retry BATCH --on-lost-range snapshot; or"
-        " correct the node, then: floodmark retry BATCH; or go on without the file: take it away,"
-        " then: floodmark retry BATCH --on-lost-range accept",
+        next="correct the file in its place, then: "
+        + command("retry", BATCH, "--on-lost-range", "snapshot")
+        + "; or correct the node, "
+        + THEN_RETRY
+        + "; or go on without the file: take it away, then: "
+        + command("retry", BATCH, "--on-lost-range", "accept"),
     )
 
 

@@ -18,6 +18,7 @@ from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
 from floodmark.model import AnswerMark, epoch_micros
 from floodmark.model.names import short_hash
+from floodmark.next_steps import BATCH, command
 from floodmark.sources.files import FileLists
 from floodmark.sources.frames import escaped
 from floodmark.sources.http.api import Api, Reply, linked, utc_text
@@ -292,8 +293,8 @@ class Answers:
             found=f"no {self.place(mark)}",
             allowed="the folder of the control store as it was",
             state="nothing was read or written; the committed watermark stays",
-            next="put the folder `files` of the control store back from a copy; or go on with the"
-            " answer as it is now: floodmark retry BATCH --on-lost-range snapshot",
+            next="put the folder `files` of the control store back from a copy; or go on with"
+            " the answer as it is now: " + command("retry", BATCH, "--on-lost-range", "snapshot"),
         )
 
     def _no_columns(self) -> SourceError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import logging
 import os
 import socket
@@ -27,6 +28,7 @@ from urllib.request import (
 from floodmark.errors import SourceError
 from floodmark.model import Clock, SystemClock
 from floodmark.secrecy import masked
+from floodmark.work import RetryPolicy
 
 log = logging.getLogger("floodmark")
 
@@ -155,22 +157,21 @@ class Api:
         Raises FM-SOURCE-050 if nobody answers, also not later; 051 if the server refuses; 052 for an
         answer that is too large.
         """
-        for attempt in range(1, self.attempts + 1):
+        policy = RetryPolicy(FIRST_WAIT_SECONDS, self.attempts, limit_seconds=LONGEST_WAIT_SECONDS)
+        for attempt in itertools.count(1):
             try:
                 with self._told_if_slow(url, attempt):
                     return self._followed(url, conditions or {})
             except _Later as later:
-                wait = later.seconds
-                if wait is None:
-                    wait = FIRST_WAIT_SECONDS * 2.0 ** (attempt - 1)
-                if attempt == self.attempts or wait > LONGEST_WAIT_SECONDS:
+                wait = policy.wait_seconds(attempt) if later.seconds is None else later.seconds
+                if not policy.allows(attempt, wait):
                     found = f"{later}; tried {attempt} times"
-                    if wait > LONGEST_WAIT_SECONDS:
+                    if wait > policy.limit_seconds:
                         found += f", and it wants to be left alone for {wait:g} s"
                     raise self._no_answer(url, found) from later
                 self._tell_wait(url, later, attempt, wait)
                 self.clock.sleep(wait)
-        raise ValueError("an API is asked at least once")
+        raise AssertionError("unreachable")
 
     @contextmanager
     def _told_if_slow(self, url: str, attempt: int) -> Iterator[None]:

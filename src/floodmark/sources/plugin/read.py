@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark.config.plugins import FileFormat, Plugins, guarded, origin_of
 from floodmark.errors import SourceError
 from floodmark.model.names import quoted
+from floodmark.next_steps import THEN_RETRY
 from floodmark.sources.files import ReadWith
 
 if TYPE_CHECKING:
@@ -80,5 +81,5 @@ def failed(what: str, function: Any, where: str, found: str, allowed: str) -> So
         found=found,
         allowed=allowed,
         state="nothing was written; the committed watermark stays",
-        next="correct the function or its input, then: floodmark retry BATCH",
+        next="correct the function or its input, " + THEN_RETRY,
     )

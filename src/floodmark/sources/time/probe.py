@@ -33,6 +33,7 @@ from floodmark.model import (
     settled_through,
 )
 from floodmark.model.names import matching
+from floodmark.next_steps import THEN_RETRY
 from floodmark.sources.faults import out_of_reach, schema_moved
 from floodmark.sources.source import facts_without_versions
 
@@ -346,7 +347,7 @@ def planned_facts(window: TimeWindow, storage: Storage) -> TableFacts:
             found=f"table id {facts.table_id}",
             allowed=f"table id {window.table_id}",
             state="nothing was read or written; the committed watermark stays",
-            next="put the table back, then: floodmark retry BATCH",
+            next="put the table back, " + THEN_RETRY,
         )
     return facts
 

@@ -29,6 +29,7 @@ from floodmark.deltalog import (
 from floodmark.errors import SourceError, StreamError
 from floodmark.model import Receipt, TableFacts, VersionFacts, commit_metadata, metadata_of
 from floodmark.model.offsets import Offsets, breaks
+from floodmark.next_steps import STREAM, command
 from floodmark.streaming.ledger.batches import (
     AlreadyApplied,
     Applied,
@@ -473,7 +474,9 @@ class DeltaLedger:
             target.refuse(noted, last, row.end_offsets, called)
             is_news = newest is not None and noted.receipts.get(newest[0]) != newest[1]
             if newest is not None and is_news and last is not None and not _names_batch(last):
-                way_out = f"begin anew: floodmark stream reset {called} --to OFFSETS --yes"
+                way_out = "begin anew: " + command(
+                    "stream", "reset", called, "--to", "OFFSETS", "--yes"
+                )
                 where = f"{self.path} version {last.version}"
                 raise copied(self.stream_id, where, *newest, way_out)
         except SourceError as error:
@@ -603,11 +606,12 @@ class DeltaLedger:
         return StreamError(
             "FM-STREAM-004",
             "the table of a stream beside its target cannot be used",
-            where=f"stream {self.stream_id}, {self._beside}",
+            stream=self.stream_id,
+            where=self._beside,
             found=str(error)[:500] if why is None else why.found,
             allowed=None if why is None else why.allowed,
             state="nothing was written",
-            next=f"{mend}; then: floodmark stream run",
+            next=mend + "; then: " + command("stream", "run", STREAM),
         )
 
 

@@ -174,11 +174,12 @@ class LetterTable:
         mend = "the same command again, when nobody else writes to that table"
         if why is not None:
             mend = why.next_step(f"move the folder {self.path} away, with the letters in it")
-            mend = f"{mend}; then the same command again"
+            mend += "; then the same command again"
         return StreamError(
             "FM-STREAM-053",
             "the dead letters of a stream were not cleaned up",
-            where=f"stream {self.stream_id}, {self.path}",
+            stream=self.stream_id,
+            where=self.path,
             found=str(error)[:500] if why is None else why.found,
             allowed=None if why is None else why.allowed,
             state="no dead letter was removed",

@@ -15,6 +15,7 @@ from floodmark.deltalog import DeltaLog
 from floodmark.errors import FloodmarkError, SourceError, StreamError
 from floodmark.model import Receipt, SinkDone, TableFacts, VersionFacts, metadata_of
 from floodmark.model.offsets import Offsets
+from floodmark.next_steps import STREAM, command
 from floodmark.sinks import target_loss
 
 _STATE = "nothing was read or written; target and checkpoint are as they were"
@@ -92,8 +93,8 @@ class Target:
         problem = target_loss(before, self.facts, others, Receipt("", 0, ""))
         if problem is not None:
             problem.next = (
-                "put the table back as it was; or, if it is meant as it is now: floodmark stream"
-                f" reset {called} --to OFFSETS --yes"
+                "put the table back as it was; or, if it is meant as it is now: "
+                + command("stream", "reset", called, "--to", "OFFSETS", "--yes")
             )
             raise problem
         if known + 1 < self.facts.earliest_version:
@@ -119,50 +120,58 @@ class Target:
         return StreamError(
             "FM-STREAM-045",
             "the target of a stream is older than the stream's own notes: a backup was put back",
-            where=f"stream {self.stream_id}, {self.facts.path}",
+            stream=self.stream_id,
+            where=self.facts.path,
             found=f"{shown or 'no receipt of the stream'}; version {self.facts.latest_version}",
             allowed=f"{seen or 'no receipt of the stream'}; version {noted.version} or later",
             state=_STATE,
-            next=f"put the newer table back; or {_on_at(called, end)}",
+            next="put the newer table back; or " + _on_at(called, end),
         )
 
     def _untold(self, end: Offsets | None, called: str) -> StreamError:
-        to = "OFFSETS" if end is None else f"'{end.to_json()}'"
-        reset = f"floodmark stream reset {called} --to {to} --yes"
-        adopt = f"floodmark stream adopt {called} (it holds all that its checkpoint committed), or "
+        to = "OFFSETS" if end is None else end.to_json()
+        way_out = command("stream", "reset", called, "--to", to, "--yes")
+        if end is None:
+            adopt = command("stream", "adopt", called)
+            way_out = adopt + " (it holds all that its checkpoint committed), or " + way_out
         return StreamError(
             "FM-STREAM-047",
             "the log of the target no longer tells what happened since the stream's last batch",
-            where=f"stream {self.stream_id}, {self.facts.path}",
+            stream=self.stream_id,
+            where=self.facts.path,
             found=f"commit files from version {self.facts.earliest_version} on; older ones were"
             " cleaned up",
             allowed="every commit since the stream's last batch: a RESTORE among them would have taken"
             " rows of the stream away",
             state=_STATE,
-            next=f"if nobody restored or emptied the table: {adopt if end is None else ''}{reset}",
+            next="if nobody restored or emptied the table: " + way_out,
         )
 
 
 def _on_at(called: str, end: Offsets | None) -> str:
     """How a stream goes on at the end of the rows that are there."""
     if end is None:
-        return f"begin anew: floodmark stream reset {called} --to earliest --yes"
-    return f"floodmark stream rewind {called} (goes on at {end}, where the rows that are there end)"
+        return "begin anew: " + command("stream", "reset", called, "--to", "earliest", "--yes")
+    return (
+        command("stream", "rewind", called)
+        + f" (goes on at {end}, where the rows that are there end)"
+    )
 
 
 def copied(
     stream_id: str, where: str, app_id: str, batch_id: int | None, way_out: str = ""
 ) -> StreamError:
     """FM-STREAM-046: in the place of a batch of ours is a commit that is not."""
-    way_out = way_out or "start the stream again: floodmark stream run"
+    way_out = way_out or "start the stream again: " + command("stream", "run", STREAM)
     return StreamError(
         "FM-STREAM-046",
         "the target of a stream is a copy that went its own way",
-        where=f"stream {stream_id}, {where}",
+        stream=stream_id,
+        where=where,
         found="a commit that this stream's runner did not make",
         allowed=f"batch {batch_id} of {app_id}",
         state=_STATE,
-        next=f"put the table back that the stream wrote; or {way_out}",
+        next="put the table back that the stream wrote; or " + way_out,
     )
 
 
@@ -171,11 +180,14 @@ def refuse_other_table(stream_id: str, called: str, path: str, *, is_gone: bool)
     return StreamError(
         "FM-STREAM-034",
         "the target of a stream is not the table that the stream wrote to",
-        where=f"stream {stream_id}, {path}",
+        stream=stream_id,
+        where=path,
         found="no Delta table" if is_gone else "another table, which was made anew",
         state=_STATE,
-        next=f"put the table back; or, if its rows are elsewhere: floodmark stream adopt {called};"
-        f" or begin anew: floodmark stream reset {called} --to earliest --yes",
+        next="put the table back; or, if its rows are elsewhere: "
+        + command("stream", "adopt", called)
+        + "; or begin anew: "
+        + command("stream", "reset", called, "--to", "earliest", "--yes"),
     )
 
 
@@ -186,9 +198,10 @@ def readable(error: SourceError, stream_id: str, path: str, called: str) -> Floo
     return StreamError(
         "FM-STREAM-047",
         "files are missing from the log of the target: nobody can read the table",
-        where=f"stream {stream_id}, {path}/_delta_log",
+        stream=stream_id,
+        where=f"{path}/_delta_log",
         found=error.title,
         state=_STATE,
-        next="put the files back from a backup; or move the folder away and begin anew: floodmark"
-        f" stream reset {called} --to earliest --yes",
+        next="put the files back from a backup; or move the folder away and begin anew: "
+        + command("stream", "reset", called, "--to", "earliest", "--yes"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from floodmark.errors import StreamError
+from floodmark.next_steps import STREAM, command
 from floodmark.postgres.transactions import fault, said, sqlstate
 
 
@@ -14,10 +15,10 @@ def database_error(stream_id: str, error: BaseException) -> StreamError:
     return StreamError(
         "FM-STREAM-005",
         "the database of a stream did not do what was asked",
-        where=f"stream {stream_id}",
+        stream=stream_id,
         found=said(error),
         state="nothing of a batch that was under way is written; the stored offsets stand",
-        next=f"{mend}; then: floodmark stream run",
+        next=mend + "; then: " + command("stream", "run", STREAM),
         retryable=is_transient,
         details={"sqlstate": sqlstate(error)},
     )

@@ -7,10 +7,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from floodmark.errors import StreamError
+from floodmark.next_steps import STREAM, command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,8 +25,17 @@ CANCELS = 3
 """A server that hears nothing loses its connection then."""
 
 
+@dataclass(frozen=True, slots=True)
+class WriteLimit:
+    """How long a batch of a stream may take, and what is said of it when it takes longer."""
+
+    stream: str
+    where: str
+    seconds: float
+
+
 @contextmanager
-def within(where: str, seconds: float, end: Callable[[int], None]) -> Iterator[None]:
+def within(limit: WriteLimit, end: Callable[[int], None]) -> Iterator[None]:
     """Call `end` after so long, again and again, until the block is over; raises FM-STREAM-055.
 
     `end` is told how often it was called before. A block that comes to its end all the same has.
@@ -32,7 +43,7 @@ def within(where: str, seconds: float, end: Callable[[int], None]) -> Iterator[N
     is_over, is_late = threading.Event(), threading.Event()
 
     def watch() -> None:
-        if is_over.wait(seconds):
+        if is_over.wait(limit.seconds):
             return
         is_late.set()
         for number in range(1_000_000):
@@ -46,15 +57,13 @@ def within(where: str, seconds: float, end: Callable[[int], None]) -> Iterator[N
         yield
     except Exception as error:
         if is_late.is_set():
-            raise _too_late(where, seconds) from error
+            raise _too_late(limit) from error
         raise
     finally:
         is_over.set()
 
 
-def statements_within(
-    connection: Connection, where: str, seconds: float
-) -> AbstractContextManager[None]:
+def statements_within(connection: Connection, limit: WriteLimit) -> AbstractContextManager[None]:
     """The same for what a connection does in the block, its COMMIT included."""
 
     def end(number: int) -> None:
@@ -65,29 +74,31 @@ def statements_within(
         with socket.socket(fileno=os.dup(connection.fileno())) as lost:
             lost.shutdown(socket.SHUT_RDWR)
 
-    return within(where, seconds, end)
+    return within(limit, end)
 
 
 @contextmanager
-def jobs_within(spark: SparkSession, where: str, seconds: float) -> Iterator[None]:
+def jobs_within(spark: SparkSession, limit: WriteLimit) -> Iterator[None]:
     """The same for the jobs of Spark that the block starts: those alone are cancelled."""
     context, tag = spark.sparkContext, f"floodmark-{uuid4().hex}"
     context.addJobTag(tag)
     try:
-        with within(where, seconds, lambda _: context.cancelJobsWithTag(tag)):
+        with within(limit, lambda _: context.cancelJobsWithTag(tag)):
             yield
     finally:
         context.removeJobTag(tag)
 
 
-def _too_late(where: str, seconds: float) -> StreamError:
+def _too_late(limit: WriteLimit) -> StreamError:
     return StreamError(
         "FM-STREAM-055",
         "the target took too long for a batch of a stream",
-        where=where,
-        found=f"no end after {seconds:g} s",
+        stream=limit.stream,
+        where=limit.where,
+        found=f"no end after {limit.seconds:g} s",
         allowed="load.writeTimeout",
         state="rows and offsets are one commit: all there or nothing, and the next attempt finds out",
-        next="look what the target waits for, or raise writeTimeout; then: floodmark stream run",
+        next="look what the target waits for, or raise writeTimeout; then: "
+        + command("stream", "run", STREAM),
         retryable=True,
     )

@@ -46,7 +46,7 @@ from floodmark.streaming.ledger.batches import (
     is_same,
 )
 from floodmark.streaming.ledger.faults import database_error
-from floodmark.streaming.ledger.limits import CANCEL_SECONDS, statements_within
+from floodmark.streaming.ledger.limits import CANCEL_SECONDS, WriteLimit, statements_within
 from floodmark.streaming.ledger.protocol import RECORDS, History
 from floodmark.streaming.ledger.refusals import (
     broken,
@@ -210,10 +210,10 @@ class PostgresLedger:
         the next free number, whatever number it comes with. What the database does not do within
         `write_seconds` is FM-STREAM-055.
         """
-        where = f"stream {self.stream_id}, batch {batch.batch_id}"
+        limit = WriteLimit(self.stream_id, f"batch {batch.batch_id}", self._write_seconds)
         with (
             self._transaction() as connection,
-            statements_within(connection, where, self._write_seconds),
+            statements_within(connection, limit),
         ):
             cursor = cursor_of(connection)
             # 1.

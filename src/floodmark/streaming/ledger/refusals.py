@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Break, Offsets
+from floodmark.next_steps import STREAM, Next, command
 from floodmark.streaming.ledger.batches import Claim, DeadLetter, StreamBatch, StreamRow
 from floodmark.streaming.ledger.tables import TABLES
 
@@ -18,10 +19,12 @@ def fenced(claim: Claim, row: StreamRow | None) -> StreamError:
     return StreamError(
         "FM-STREAM-001",
         "another runner has taken over this stream",
-        where=f"stream {claim.stream_id}, epoch {claim.epoch}",
+        stream=claim.stream_id,
+        where=f"epoch {claim.epoch}",
         found=gone if row is None else f"epoch {row.epoch}, held by {row.holder}",
         state="nothing of this batch was written; the other runner goes on",
-        next="stop this runner; who holds the stream is shown by: floodmark stream status",
+        next="stop this runner; who holds the stream is shown by: "
+        + command("stream", "status", STREAM),
     )
 
 
@@ -33,11 +36,12 @@ def broken(row: StreamRow, batch: StreamBatch, found: Sequence[Break]) -> Stream
         "records between the last batch and this one would be lost"
         if is_gap
         else "records of this batch are already in the target",
-        where=f"stream {row.stream_id}, batch {batch.batch_id}",
+        stream=row.stream_id,
+        where=f"batch {batch.batch_id}",
         found="; ".join(map(str, found[:5])),
         allowed=f"a batch that begins at {row.end_offsets}",
         state="nothing of this batch was written",
-        next="floodmark stream run, which compares checkpoint and database first",
+        next=command("stream", "run", STREAM) + ", which compares checkpoint and database first",
     )
 
 
@@ -46,9 +50,9 @@ def moved(stream_id: str) -> StreamError:
     return StreamError(
         "FM-STREAM-011",
         "the stream moved while it was being looked at",
-        where=f"stream {stream_id}",
+        stream=stream_id,
         state="nothing was written, and no runner was fenced",
-        next="floodmark stream run",
+        next=command("stream", "run", STREAM),
         retryable=True,
     )
 
@@ -56,48 +60,55 @@ def moved(stream_id: str) -> StreamError:
 def forgotten(stream: str, row: StreamRow | None, batch_id: int, end: Offsets) -> StreamError:
     """FM-STREAM-036: the row is gone, or older than the tracker."""
     has = "no row of the stream" if row is None else f"batch {row.batch_id} as its last one"
-    reset = f"floodmark stream reset {stream} --to"
-    older = "earliest" if row is None or row.end_offsets is None else f"'{row.end_offsets}'"
+    older = "earliest" if row is None or row.end_offsets is None else str(row.end_offsets)
     why = (
         "begin anew" if older == "earliest" else "it was restored too, and holds no more than that"
     )
     return StreamError(
         "FM-STREAM-036",
         "floodmark_stream has forgotten batches that batch_tracker still has",
-        where=f"stream {stream}",
+        stream=stream,
         found=f"batch_tracker ends with batch {batch_id} at {end}; floodmark_stream has {has}",
         state="nothing was read or written; one of the two tables was restored, or rows deleted",
-        next=f"{reset} '{end}' --yes (the target holds all of these batches), or"
-        f" {reset} {older} --yes ({why})",
+        next=_reset(stream, str(end))
+        + " (the target holds all of these batches), or "
+        + _reset(stream, older)
+        + f" ({why})",
     )
 
 
 def parted(stream: str, row: StreamRow, end: Offsets) -> StreamError:
     """FM-STREAM-048: the row and the tracker come from databases that went their own ways."""
-    reset = f"floodmark stream reset {stream} --to"
     return StreamError(
         "FM-STREAM-048",
         "floodmark_stream and batch_tracker tell of different commits of one batch",
-        where=f"stream {stream}, batch {row.batch_id}",
+        stream=stream,
+        where=f"batch {row.batch_id}",
         found=f"floodmark_stream ends at {row.end_offsets}, batch_tracker at {end}",
         allowed="both tables of one database, from one backup",
         state="nothing was read or written; one of the two tables comes from another copy",
-        next=f"put both back from one backup; or say where the rows of the target end: {reset}"
-        f" '{row.end_offsets}' --yes, or {reset} '{end}' --yes",
+        next="put both back from one backup; or say where the rows of the target end: "
+        + _reset(stream, str(row.end_offsets))
+        + ", or "
+        + _reset(stream, str(end)),
     )
+
+
+def _reset(stream: str, to: str) -> Next:
+    return command("stream", "reset", stream, "--to", to, "--yes")
 
 
 def disagreeing(stream_id: str, found: str, batch: StreamBatch | None = None) -> StreamError:
     """FM-STREAM-007: a record is in none of the counts, or in two."""
-    which = f", batch {batch.batch_id}" if batch is not None else ""
     return StreamError(
         "FM-STREAM-007",
         "not every record of a batch is accounted for",
-        where=f"stream {stream_id}{which}",
+        stream=stream_id,
+        where=None if batch is None else f"batch {batch.batch_id}",
         found=found,
         allowed="received = written + dead-lettered + dropped",
         state=ROLLED_BACK,
-        next="floodmark stream run; please report it if it happens again",
+        next=command("stream", "run", STREAM) + "; please report it if it happens again",
     )
 
 
@@ -106,10 +117,10 @@ def unknown(stream_id: str, found: str, then: str) -> StreamError:
     return StreamError(
         "FM-STREAM-006",
         "it could not be learned whether a batch of a stream was committed",
-        where=f"stream {stream_id}",
+        stream=stream_id,
         found=f"{found}; and when asked again: {then}",
         state="rows and offsets are both there or neither; the stored offsets decide",
-        next="floodmark stream run",
+        next=command("stream", "run", STREAM),
         retryable=True,
     )
 
@@ -119,25 +130,32 @@ def no_tables(stream_id: str, schema: str, found: str) -> StreamError:
     return StreamError(
         "FM-STREAM-004",
         "the tables of the stream are missing in the database, or cannot be used",
-        where=f"stream {stream_id}, schema {schema}",
+        stream=stream_id,
+        where=f"schema {schema}",
         found=found,
         allowed=", ".join(table.name for table in TABLES),
         state="nothing was written",
-        next="as a role that may create tables: floodmark stream run; else let somebody run what is"
-        " shown by: floodmark stream tables",
+        next="as a role that may create tables: "
+        + command("stream", "run", STREAM)
+        + "; else let somebody run what is shown by: "
+        + command("stream", "tables", STREAM),
     )
 
 
-def first_refused(where: str, letter: DeadLetter) -> StreamError:
+def first_refused(
+    letter: DeadLetter, *, stream: str | None = None, table: str | None = None
+) -> StreamError:
     """FM-STREAM-009: failFast, and a record that is not taken."""
+    of_table = "" if table is None else f"table {table}, "
     return StreamError(
         "FM-STREAM-009",
         "a record was refused, and the stream is to stop at the first one",
-        where=f"{where}, record {letter.topic}-{letter.partition} offset {letter.offset}",
+        stream=stream,
+        where=f"{of_table}record {letter.topic}-{letter.partition} offset {letter.offset}",
         found=_why(letter),
         allowed="failFast: false, which makes dead letters of such records",
         state=ROLLED_BACK,
-        next="mend the record, the table or the setting, then: floodmark stream run",
+        next="mend the record, the table or the setting, then: " + command("stream", "run", STREAM),
     )
 
 
@@ -146,11 +164,11 @@ def refused_window(stream_id: str, letter: DeadLetter) -> StreamError:
     return StreamError(
         "FM-STREAM-014",
         "the target does not take a row of a window",
-        where=f"stream {stream_id}",
+        stream=stream_id,
         found=_why(letter),
         allowed="a table that takes every row: no dead letter could bring a window back",
         state=ROLLED_BACK,
-        next="change the table or the measure, then: floodmark stream run",
+        next="change the table or the measure, then: " + command("stream", "run", STREAM),
     )
 
 
@@ -164,9 +182,9 @@ def not_by_spark(stream: str, found: str) -> StreamError:
     return StreamError(
         "FM-STREAM-043",
         "Spark does not run such a query",
-        where=f"stream {stream}",
+        stream=stream,
         found=found,
         allowed="columns of the payload, and aggregates of Spark SQL over them",
         state="nothing was read or written",
-        next="correct aggregate or deduplicate, then: floodmark stream run",
+        next="correct aggregate or deduplicate, then: " + command("stream", "run", STREAM),
     )

@@ -20,6 +20,7 @@ from floodmark.errors import SinkError, StreamError
 from floodmark.model import Receipt, WriteSpec
 from floodmark.model.names import quoted
 from floodmark.model.offsets import Offsets
+from floodmark.next_steps import STREAM, command
 from floodmark.sinks.delta import DeltaSink, last_stream_write
 from floodmark.streaming.ledger.batches import (
     AlreadyApplied,
@@ -31,7 +32,7 @@ from floodmark.streaming.ledger.batches import (
 )
 from floodmark.streaming.ledger.delta import DeltaLedger
 from floodmark.streaming.ledger.delta_letters import FILE_LETTERS
-from floodmark.streaming.ledger.limits import jobs_within
+from floodmark.streaming.ledger.limits import WriteLimit, jobs_within
 from floodmark.streaming.ledger.refusals import first_refused
 from floodmark.streaming.load.letter_rows import letter_rows
 from floodmark.streaming.load.protocol import Results, advanced, wanted_of
@@ -145,7 +146,7 @@ class DeltaWriter:
         letters that were withdrawn come back.
         """
         if is_new and self.stream.settings.errors.fail_fast and len(letters):
-            raise first_refused(f"stream {self.stream_id}", next(iter(letters)))
+            raise first_refused(next(iter(letters)), stream=self.stream_id)
         table, attempt = self.ledger.letters, 0
         last = table.last(receipt.app_id)
         if last is not None and last.batch_id == batch.batch_id:
@@ -210,13 +211,10 @@ class DeltaWriter:
     ) -> None:
         storage = self.ledger.storage
         previous = last_stream_write(spec.target, receipt.app_id, storage)
-        where, seconds = (
-            f"stream {self.stream_id}, {spec.target}",
-            self.stream.settings.load.write_seconds,
-        )
+        limit = WriteLimit(self.stream_id, spec.target, self.stream.settings.load.write_seconds)
         sink = DeltaSink(spark, spec, (), previous, storage.options)
         try:
-            with jobs_within(spark, where, seconds):
+            with jobs_within(spark, limit):
                 sink.write(frame, receipt)
         except StreamError:
             raise
@@ -234,20 +232,20 @@ class DeltaWriter:
         raise StreamError(
             "FM-STREAM-008",
             "the rows of a stream do not fit the target",
-            where=f"stream {self.stream_id}, {self.spec.target}",
+            stream=self.stream_id,
+            where=self.spec.target,
             found="there is no such table",
             allowed="a Delta table, or createTable: true",
             state="nothing of this batch was written",
-            next="change the stream, then: floodmark stream run",
+            next="change the stream, then: " + command("stream", "run", STREAM),
         )
 
     def _retold(self, error: SinkError) -> StreamError | SinkError:
         """One that may pass is tried again like any other of a stream."""
         if error.retryable:
             return self._unwritten(error, is_passing=True)
-        error.next = (
-            "put the table back as it was; or, if it is meant as it is now:"
-            f" floodmark stream reset {self.stream.called} --to OFFSETS --yes"
+        error.next = "put the table back as it was; or, if it is meant as it is now: " + command(
+            "stream", "reset", self.stream.called, "--to", "OFFSETS", "--yes"
         )
         return error
 
@@ -255,11 +253,12 @@ class DeltaWriter:
         return StreamError(
             "FM-STREAM-015",
             "a batch of a stream could not be written to its Delta table",
-            where=f"stream {self.stream_id}, {self.spec.target}",
+            stream=self.stream_id,
+            where=self.spec.target,
             found=said_of_job(error),
             state="rows, receipt and offsets are one commit: all there or nothing, and the next"
             " attempt finds out",
-            next=f"floodmark stream run {self.stream.called}",
+            next=command("stream", "run", self.stream.called),
             retryable=may_pass(error) if is_passing is None else is_passing,
         )
 

@@ -174,7 +174,7 @@ class PostgresWriter:
     def _refuse_first(self, letters: Letters) -> None:
         """FM-STREAM-009 where the stream is to stop at the first record that is refused."""
         if self.stream.settings.errors.fail_fast and len(letters):
-            raise first_refused(f"stream {self.stream_id}", next(iter(letters)))
+            raise first_refused(next(iter(letters)), stream=self.stream_id)
 
     def sweep(self, claim: Claim) -> None:
         """Drop what this runner or one before it staged and nobody moved.

@@ -89,7 +89,7 @@ class PostgresLoad:
         records = table.take(pa.array(rows))
         letters = [letter_of(records, at, refused[row]) for at, row in enumerate(rows)]
         if self.fail_fast:
-            raise first_refused(f"table {self.spec.table}", letters[0])
+            raise first_refused(letters[0], table=self.spec.table)
         yield from letters if self.originals is None else with_originals(letters, self.originals)
 
 

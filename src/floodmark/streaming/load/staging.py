@@ -18,6 +18,7 @@ from floodmark import failpoints
 from floodmark.config.stream import WRITE_SECONDS
 from floodmark.engines.arrow_frames import UnfitColumnError, arrow_schema
 from floodmark.errors import StreamError
+from floodmark.next_steps import STREAM, command
 from floodmark.postgres import Connect, address_of, cursor_of, quoted, quoted_table, run
 from floodmark.postgres.rows import (
     ROW,
@@ -204,7 +205,7 @@ class Staging:
         if self.fail_fast:
             for letter in letters:
                 if letter.reason != LATE:
-                    raise first_refused(f"table {self.spec.table}", letter)
+                    raise first_refused(letter, table=self.spec.table)
         for part in staged.parts:
             run(cursor, f"DROP TABLE {quoted_table(self.schema, part.table)}")
         # From what the tasks said, not from what was done with it: the ledger compares the two.
@@ -360,10 +361,11 @@ class Staging:
         return StreamError(
             "FM-STREAM-013",
             "the executors could not stage a batch of a stream",
-            where=f"stream {self.stream_id}, schema {self.schema}",
+            stream=self.stream_id,
+            where=f"schema {self.schema}",
             found=found,
             state="nothing reached the target; the stored offsets stand where they stood",
-            next=f"{mend}; then: floodmark stream run",
+            next=mend + "; then: " + command("stream", "run", STREAM),
             retryable=is_passing,
             details={"sqlstate": state} if state else {},
         )
@@ -372,7 +374,8 @@ class Staging:
         return StreamError(
             "FM-STREAM-010",
             "rows that were staged for a batch of a stream are not all there",
-            where=f"stream {self.stream_id}, schema {self.schema}",
+            stream=self.stream_id,
+            where=f"schema {self.schema}",
             found=found,
             state=ROLLED_BACK,
             next="nothing: the batch is staged again",

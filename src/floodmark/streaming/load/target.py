@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.errors import StreamError
 from floodmark.model.names import matching
+from floodmark.next_steps import STREAM, command
 from floodmark.postgres import quoted, run
 from floodmark.postgres.rows import (
     EXACT_TYPES,
@@ -90,13 +91,14 @@ def _refuse_gone(cursor: Cursor, spec: TargetSpec) -> None:
         raise StreamError(
             "FM-STREAM-037",
             "the target of the stream is gone although the stream has written to it",
-            where=f"stream {stream}, table {spec.table}",
+            stream=stream,
+            where=f"table {spec.table}",
             found="there is no such table: it was dropped, or the stream wrote to another one before",
             allowed="the table with the rows of earlier batches; or one that you create, if they"
             " are not to be in it",
             state="nothing of this batch was written; the stored offsets are as they were",
-            next="restore the table; or let the stream create and fill it anew: floodmark stream"
-            " reset --to earliest --yes",
+            next="restore the table; or let the stream create and fill it anew: "
+            + command("stream", "reset", STREAM, "--to", "earliest", "--yes"),
         )
 
 
@@ -109,7 +111,8 @@ def unfit(spec: TargetSpec, found: str, allowed: str) -> StreamError:
         found=found,
         allowed=allowed,
         state="nothing of this batch was written",
-        next="change the table or the schema of the stream, then: floodmark stream run",
+        next="change the table or the schema of the stream, then: "
+        + command("stream", "run", STREAM),
     )
 
 

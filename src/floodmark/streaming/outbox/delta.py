@@ -152,7 +152,8 @@ class Positions:
         return StreamError(
             "FM-STREAM-054",
             "the dead letters beside a Delta target could not be relayed",
-            where=f"stream {self.stream_id}, {self.path}",
+            stream=self.stream_id,
+            where=self.path,
             found=why.found,
             allowed=why.allowed,
             state="letters wait where they are",
@@ -374,7 +375,8 @@ class DeltaOutbox:
             raise StreamError(
                 "FM-STREAM-054",
                 "the dead letters beside a Delta target could not be relayed",
-                where=f"stream {self.ledger.stream_id}, {self.ledger.path}{OUTBOX}",
+                stream=self.ledger.stream_id,
+                where=f"{self.ledger.path}{OUTBOX}",
                 found=str(error)[:500],
                 state="letters wait where they are; some may have been sent, and are sent again",
                 next="mend the access to the tables beside the target; the stream goes on meanwhile",

@@ -25,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 from floodmark.engines.files import write_atomically
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Offsets
+from floodmark.next_steps import command
 
 OFFSETS, COMMITS, METADATA, INITIAL = "offsets", "commits", "metadata", "sources/0/0"
 STATE = "floodmark_state"
@@ -265,7 +266,9 @@ class _Folder:
 
     def __init__(self, location: str, stream: str) -> None:
         self.location = location
-        self._leave = f"floodmark stream rewind {stream} (leaves it, goes on at the target's end)"
+        self._leave = (
+            command("stream", "rewind", stream) + " (leaves it, goes on at the target's end)"
+        )
         self._files = self._looked("", lambda _: _files_of(location))
 
     def read(self, name: str) -> bytes | None:

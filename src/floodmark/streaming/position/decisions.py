@@ -23,6 +23,7 @@ from typing import Literal
 
 from floodmark.errors import StreamError
 from floodmark.model.offsets import Break, Offsets, aged_out, behind
+from floodmark.next_steps import command
 from floodmark.streaming.ledger.batches import StreamRow
 from floodmark.streaming.position.checkpoint import Checkpoint
 
@@ -155,12 +156,15 @@ def _without_a_position(stream: str, checkpoint: Checkpoint | None, stored: Stor
     raise StreamError(
         "FM-STREAM-034",
         "the target knows nothing of a stream that has a checkpoint",
-        where=f"stream {stream}, checkpoint {checkpoint.location}",
+        stream=stream,
+        where=f"checkpoint {checkpoint.location}",
         found=f"the checkpoint begins at {checkpoint.initial or 'offsets that it forgot'} and has"
         f" committed {_through(checkpoint.last_commit)}; the target has no batch",
         state=UNTOUCHED,
-        next=f"floodmark stream adopt {stream} (the target holds all of these batches), or"
-        f" floodmark stream reset {stream} --to earliest --yes (begin anew)",
+        next=command("stream", "adopt", stream)
+        + " (the target holds all of these batches), or "
+        + command("stream", "reset", stream, "--to", "earliest", "--yes")
+        + " (begin anew)",
     )
 
 
@@ -168,11 +172,13 @@ def _forgot_its_end(stream: str) -> StreamError:
     return StreamError(
         "FM-STREAM-034",
         "the target does not tell where the batches end that it was given",
-        where=f"stream {stream}",
+        stream=stream,
         found="receipts or notes of batches, without the offsets of the last one; no checkpoint",
         state=UNTOUCHED,
-        next=f"floodmark stream reset {stream} --to OFFSETS --yes (where the rows of the target end),"
-        f" or floodmark stream reset {stream} --to earliest --yes (begin anew)",
+        next=command("stream", "reset", stream, "--to", "OFFSETS", "--yes")
+        + " (where the rows of the target end), or "
+        + command("stream", "reset", stream, "--to", "earliest", "--yes")
+        + " (begin anew)",
     )
 
 
@@ -199,7 +205,7 @@ def refuse_state_loss(command: str, row: StreamRow) -> None:
     raise StreamError(
         "FM-STREAM-033",
         "the command leaves the checkpoint of a stream behind, which keeps state",
-        where=f"stream {row.stream_id}",
+        stream=row.stream_id,
         found=f"query {row.query_id or 'unknown'}, batches through {row.spark_batch_id}",
         state=f"{UNTOUCHED}; open windows and remembered keys are only in the checkpoint",
         next=f"if they may be lost: {command} {ACCEPT}",
@@ -213,10 +219,12 @@ def refuse_other_state(stream: str, folder: str, row: StreamRow) -> None:
     raise StreamError(
         "FM-STREAM-033",
         "the state in the checkpoint is of other windows or keys than the stream has",
-        where=f"stream {stream}, checkpoint {folder}",
+        stream=stream,
+        where=f"checkpoint {folder}",
         found="aggregate, deduplicate or eventTimeColumn have changed",
         state=UNTOUCHED,
-        next=f"take the change back; or, with new state: floodmark stream run {stream} {ACCEPT}",
+        next="take the change back; or, with new state: "
+        + command("stream", "run", stream, ACCEPT),
     )
 
 
@@ -225,24 +233,25 @@ def _state_would_be_lost(stream: str, checkpoint: Checkpoint | None, stored: Sto
     return StreamError(
         "FM-STREAM-033",
         "the checkpoint is not that of the stream, which keeps state",
-        where=f"stream {stream}",
+        stream=stream,
         found=f"{found}; the target was written with query {stored.query_id or 'without one'}",
         state=f"{UNTOUCHED}; open windows and remembered keys are only in the checkpoint",
-        next=f"give the checkpoint back, or: floodmark stream run {stream} {ACCEPT}",
+        next="give the checkpoint back, or: " + command("stream", "run", stream, ACCEPT),
     )
 
 
 def _restored(
     stream: str, checkpoint: Checkpoint, stored: Stored, why: str, *, keeps_state: bool
 ) -> StreamError:
-    option = f" {ACCEPT}" if keeps_state else ""
+    option = [ACCEPT] if keeps_state else []
     return StreamError(
         "FM-STREAM-035",
         "the checkpoint and the target of a stream do not agree",
-        where=f"stream {stream}, checkpoint {checkpoint.location}",
+        stream=stream,
+        where=f"checkpoint {checkpoint.location}",
         found=why,
         state=UNTOUCHED,
-        next=f"floodmark stream rewind {stream}{option} (goes on at the target's end)",
+        next=command("stream", "rewind", stream, *option) + " (goes on at the target's end)",
         details={
             "target": f"{_through(stored.spark_batch_id)}, ends at {stored.end}",
             "commits": f"{_through(checkpoint.last_commit)} in the checkpoint",
@@ -254,11 +263,12 @@ def _recreated(stream: str, topic: str, before: str | None, now: str | None) -> 
     return StreamError(
         "FM-STREAM-024",
         f"topic {topic} was recreated: its id has changed",
-        where=f"stream {stream}",
+        stream=stream,
         found=f"id {now}",
         allowed=f"id {before}, whose records the target holds",
         state=UNTOUCHED,
-        next=f"floodmark stream reset {stream} --to earliest --yes (if the new topic is meant)",
+        next=command("stream", "reset", stream, "--to", "earliest", "--yes")
+        + " (if the new topic is meant)",
     )
 
 
@@ -266,10 +276,11 @@ def _ends_before(stream: str, lost: tuple[Break, ...]) -> StreamError:
     return StreamError(
         "FM-STREAM-025",
         "a topic ends before the offsets that the stream has read",
-        where=f"stream {stream}",
+        stream=stream,
         found=_listed(lost, "ends at"),
         state=UNTOUCHED,
-        next=f"restore the topic, or: floodmark stream reset {stream} --to earliest --yes",
+        next="restore the topic, or: "
+        + command("stream", "reset", stream, "--to", "earliest", "--yes"),
     )
 
 
@@ -277,10 +288,11 @@ def _aged_out(stream: str, gone: tuple[Break, ...]) -> StreamError:
     return StreamError(
         "FM-STREAM-023",
         "records that the stream has to read next are gone from Kafka",
-        where=f"stream {stream}",
+        stream=stream,
         found=_listed(gone, "begins at"),
         state=UNTOUCHED,
-        next=f"floodmark stream run {stream} --skip-to-earliest (the hole is recorded as a loss)",
+        next=command("stream", "run", stream, "--skip-to-earliest")
+        + " (the hole is recorded as a loss)",
     )
 
 

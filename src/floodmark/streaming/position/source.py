@@ -147,7 +147,7 @@ def _not_offsets(
     return StreamError(
         "FM-STREAM-044",
         "offsets do not fit the topics of the stream",
-        where=f"stream {stream}",
+        stream=stream,
         found="; ".join(unfit[:TOLD]),
         allowed=f"{', '.join(known[:TOLD])}; -2 earliest, -1 latest",
         state="nothing was read or written; the stored offsets are as they were",

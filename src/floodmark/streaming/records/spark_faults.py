@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from floodmark.engines.jvm import java_classes, java_errors, spark_condition
 from floodmark.errors import FloodmarkError, StreamError
+from floodmark.next_steps import command
 
 Result = TypeVar("Result")
 
@@ -102,9 +103,9 @@ def _told(stream: str, error: BaseException, title: str, state: str) -> StreamEr
     return StreamError(
         "FM-STREAM-026",
         title,
-        where=f"stream {stream}",
+        stream=stream,
         found=said_of_job(error),
         state=state,
-        next=f"floodmark stream run {stream}",
+        next=command("stream", "run", stream),
         retryable=may_pass(error),
     )

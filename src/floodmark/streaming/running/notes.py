@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from floodmark.engines.cache import cache_dir
 from floodmark.engines.files import write_atomically
 from floodmark.streaming.ledger.batches import Claim
 from floodmark.streaming.running.watching import Nobody
+from floodmark.work import ProcessName
 
 log = logging.getLogger("floodmark.streaming")
 
@@ -36,7 +36,7 @@ class RunnerNotes(Nobody):
         """Note a state; a note that cannot be written is missed, and nothing else."""
         try:
             write_atomically(
-                self._path, json.dumps({"pid": os.getpid(), "breaker": state}).encode()
+                self._path, json.dumps({"pid": ProcessName.here().pid, "breaker": state}).encode()
             )
         except OSError as error:
             log.warning("stream %s: its breaker cannot be noted: %s", self.stream_id, error)

@@ -5,18 +5,17 @@ What may pass is said by the error itself (`retryable`), which has it from the S
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from floodmark.errors import StreamError
 from floodmark.model import Clock, SystemClock
 from floodmark.postgres.transactions import DISK_FULL
 from floodmark.streaming.running.breaker import Breaker
+from floodmark.work import Chance, RetryPolicy, any_number
 
 Result = TypeVar("Result")
-Strategy = Literal["exponential", "fixed", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,38 +28,6 @@ class Retry:
     error: StreamError
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often, and after which waits.
-
-    exponential  each wait is twice the one before it, less up to a quarter by chance, so that
-                 runners that failed together do not come back together.
-    """
-
-    strategy: Strategy = "exponential"
-    max_attempts: int = 5
-    initial_delay_seconds: float = 1.0
-    max_delay_seconds: float = 60.0
-
-    def wait_seconds(self, attempt: int, error: StreamError, chance: float = 0.0) -> float:
-        """The wait after an attempt, counted from 1; `chance` is from 0 up to 1.
-
-        >>> [RetryPolicy().wait_seconds(n, StreamError("FM-STREAM-005", "")) for n in range(1, 9)]
-        [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
-        """
-        if error.details.get("sqlstate") == DISK_FULL:
-            # Somebody has to make room; asking more often only fills the log.
-            return self.max_delay_seconds
-        if self.strategy == "fixed":
-            return min(self.initial_delay_seconds, self.max_delay_seconds)
-        grown = self.initial_delay_seconds * 2.0 ** min(attempt - 1, 60)
-        return min(grown, self.max_delay_seconds) * (1 - 0.25 * chance)
-
-    def allows(self, attempt: int, error: StreamError) -> bool:
-        """Whether another attempt follows this one."""
-        return error.retryable and self.strategy != "none" and attempt < self.max_attempts
-
-
 @dataclass(slots=True)
 class Retrying:
     """Runs attempts by a policy, through a breaker if there is one."""
@@ -69,7 +36,7 @@ class Retrying:
     breaker: Breaker | None = None
     clock: Clock = field(default_factory=SystemClock)
     on_retry: Callable[[Retry], None] | None = None
-    chance: Callable[[], float] = random.random
+    chance: Chance = any_number
 
     def run(self, attempt: Callable[[], Result]) -> Result:
         """What an attempt returns; raises the last error once the policy allows no other one.
@@ -88,7 +55,7 @@ class Retrying:
 
     def pause(self, number: int, error: StreamError) -> None:
         """Wait after an attempt that failed; raises its error where no other one is allowed."""
-        if not self.policy.allows(number, error):
+        if not error.retryable or not self.policy.allows(number):
             raise error
         self._wait(Retry(number, self._seconds(number, error), error))
 
@@ -117,7 +84,10 @@ class Retrying:
                 return
 
     def _seconds(self, number: int, error: StreamError) -> float:
-        return self.policy.wait_seconds(number, error, self.chance())
+        if error.details.get("sqlstate") == DISK_FULL:
+            # Somebody has to make room; asking more often only fills the log.
+            return self.policy.longest_seconds
+        return self.policy.wait_seconds(number, self.chance)
 
     def _wait(self, retry: Retry) -> None:
         if self.on_retry is not None:

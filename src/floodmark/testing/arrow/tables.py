@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark import failpoints
-from floodmark.deltalog import DeltaLog, Storage
+from floodmark.deltalog import DeltaLog, Storage, breaks_predicate
 from floodmark.errors import SinkError
 from floodmark.model import (
     CHANGE_COLUMNS,
@@ -175,8 +175,7 @@ class ArrowSink:
                     raise
                 continue
             except (DeltaError, OSError) as error:
-                # delta-rs has no class of its own for it.
-                if self._spec.mode == "replace_where" and "failed validation" in str(error):
+                if self._spec.mode == "replace_where" and breaks_predicate(error):
                     raise rules.outside(self._spec) from error
                 found = f"{type(error).__name__}: {error}"
                 raise not_written(self._spec.target, receipt, found) from error

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from floodmark.errors import SourceError
 from floodmark.model.sql_names import SqlDialect
+from floodmark.next_steps import command
 
 Parameter = Literal["window_start", "window_end"]
 
@@ -52,7 +53,7 @@ def unbound(found: str, allowed: str) -> SourceError:
         found=found,
         allowed=allowed,
         state="nothing was read or written",
-        next="correct the query, then: floodmark validate",
+        next="correct the query, then: " + command("validate"),
     )
 
 
