@@ -1,12 +1,12 @@
 """A canary in each place where a secret can be, and in sensitive columns: no artefact holds it.
 
 Every error path that can be reached without Spark is driven through the command line; then what
-was printed, logged and stored is searched, tables by their rows as well as by their bytes.
+was printed, logged and stored is searched, tables by their rows as well as by their bytes. Those of
+Spark, databases and streams: tests/streaming/test_canaries_with_spark.py.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import urllib.parse
@@ -17,8 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import write_deltalake
 from tests.cli.conftest import ON_DELTA_RS
+from tests.support.canaries import canary, stored, traces
 from tests.support.web import Asked, Said, WebServer
 
 from floodmark import secrecy
@@ -32,11 +33,6 @@ from floodmark.testing import ArrowEngine
 
 NAMES = ("password", "token", "header", "param", "plugin", "database", "jdbc")
 """Where the project has a secret."""
-
-
-def canary(name: str) -> str:
-    """A secret with signs that quoting, addresses and reports write in another way."""
-    return f"Kanarie-{name}'\"\\%&<ü 7/9+{name}"
 
 
 PROJECT = """\
@@ -139,28 +135,6 @@ def project(tmp_path: Path, server: WebServer, monkeypatch: pytest.MonkeyPatch) 
     return tmp_path
 
 
-def traces(text: str, names: tuple[str, ...] = NAMES) -> list[str]:
-    """The canaries in a text, in whatever form: by the parts that no encoding changes."""
-    plain = urllib.parse.unquote(text)
-    found = [name for name in names if f"Kanarie-{name}" in plain or f"9+{name}" in plain]
-    for name in names:
-        for user in ("me:", "u:", ""):
-            encoded = base64.b64encode(f"{user}{canary(name)}".encode()).decode()
-            found += [f"{name} in base64"] if encoded[4:20] in text else []
-    return found
-
-
-def stored(folder: Path) -> Iterator[str]:
-    """Everything that is kept in a folder: files by their bytes, tables by their rows."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            yield path.read_bytes().decode("utf-8", "replace")
-        elif path.name == "_delta_log":
-            table = DeltaTable(str(path.parent))
-            rows = QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
-            yield str(pa.table(rows).to_pylist())
-
-
 COMMANDS = [
     ["validate", "--connect"],
     ["plan"],
@@ -187,14 +161,14 @@ def test_no_secret_is_in_anything_that_is_printed_logged_or_stored(
         said = capsys.readouterr()
         printed += said.out + said.err
 
-    assert traces(printed) == []
+    assert traces(printed, NAMES) == []
     assert "***" in printed
     assert "FM-CONFIG-003" not in printed
     for code in ("FM-SOURCE-031", "FM-SOURCE-045", "FM-SOURCE-051", "FM-RUN-001"):
         assert code in printed
     # The project's own file names them, the environment holds them; nobody else does.
     kept = list(stored(project / "lake"))
-    assert [traces(text) for text in kept if traces(text)] == []
+    assert [traces(text, NAMES) for text in kept if traces(text, NAMES)] == []
     assert any("no login with ***" in text for text in kept), "the error was not journaled"
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -484,3 +486,72 @@ def test_a_run_that_takes_too_long_ends_its_statements_too(
     assert outcome.error is not None
     assert (outcome.error.code, left) == ("FM-RUN-007", [])
     assert place.rows() == []
+
+
+SLOW = """\
+CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS
+'BEGIN PERFORM pg_sleep(300); RETURN new; END';
+CREATE TRIGGER slow BEFORE INSERT ON {table} FOR EACH ROW WHEN (new.id = 8)
+EXECUTE FUNCTION {name}()
+"""
+
+
+@pytest.mark.parametrize("how", ["by a lock", "in its middle"])
+def test_a_copy_that_is_held_up_ends_in_time_and_a_retry_writes_each_row_once(
+    tmp_path: Path, postgres: PostgresServer, lake: PgLake, how: str
+) -> None:
+    crash.build_lake(tmp_path)
+    place = lake / "log"
+    open_project(tmp_path, project_text(postgres, lake)).run()
+    crash.grow_lake(tmp_path)
+    before, slow = place.rows(), f"{place.table.rpartition('.')[0]}.slow"
+    if how == "in its middle":
+        place.query(SLOW.format(name=slow, table=place.table))
+    limited = NODES.replace("pipeline: orders", "pipeline: orders\n    timeout: 4s")
+    project = open_project(tmp_path, project_text(postgres, lake, limited))
+    seen: set[str] = set()
+    with psycopg.connect(postgres.dsn) as other, watched(place, seen):
+        if how == "by a lock":
+            other.execute(f"LOCK TABLE {place.table} IN SHARE MODE".encode())
+        began = time.monotonic()
+
+        (outcome,) = project.run().outcomes
+
+        seconds = time.monotonic() - began
+    error = outcome.error
+    assert error is not None
+    assert (error.code, error.retryable) == ("FM-RUN-007", True)
+    assert "writes that committed stand" in (error.state or "")
+    assert seconds < 30
+    assert [statement for statement in seen if statement.startswith("COPY")], seen
+    assert place.rows() == before
+    place.query(f"DROP FUNCTION IF EXISTS {slow} CASCADE")
+    batch_id = project.coordinator.status()[0].batch_id
+
+    summary = open_project(tmp_path, project_text(postgres, lake)).retry(batch_id)
+
+    assert summary.exit_code == 0
+    assert [row[0] for row in amounts(lake / "orders")] == [1, 2, 3, 5, 6, 7, 8, 9]
+    assert len(place.rows()) == len(table_rows(tmp_path / "lake/log")) == 7 + 4 + 1 + 2
+
+
+@contextmanager
+def watched(place: PgPlace, seen: set[str]) -> Iterator[None]:
+    """Note what statements of ours wait for in the database while the block runs."""
+    waiting = (
+        "SELECT query FROM pg_stat_activity WHERE application_name = 'floodmark'"
+        " AND (wait_event_type = 'Lock' OR wait_event = 'PgSleep')"
+    )
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.1):
+            seen.update(row["query"] for row in place.query(waiting))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 import tracemalloc
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import psycopg
 import pyarrow as pa
 import pytest
 from tests.services.stream_places import ME, StreamPlace, batch
 from tests.services.test_stream_load import AT, BAD, FAULTS, ROWS, records
 from tests.support import crash
 
-from floodmark.engines.postgres_server import PostgresServer, running
+from floodmark.engines.postgres_server import OwnServer, PostgresServer, running
 from floodmark.errors import StreamError
 from floodmark.postgres import connector
 from floodmark.streaming.ledger.batches import LoadCounts
@@ -63,11 +65,16 @@ class Stage:
 
     def left(self) -> list[str]:
         """Tables that are staged."""
+        return list(self.persistence())
+
+    def persistence(self) -> dict[str, str]:
+        """Of tables that are staged: `p` if they are logged, `u` if not."""
         found = self.place.query(
-            "SELECT relname FROM pg_class WHERE relname LIKE 'floodmark_stg%' AND relkind = 'r'"
+            "SELECT relname, relpersistence::text AS how FROM pg_class WHERE relkind = 'r'"
+            " AND relname LIKE 'floodmark_stg%'"
             " AND relnamespace = quote_ident(current_schema())::regnamespace"
         )
-        return [row["relname"] for row in found]
+        return {row["relname"]: row["how"] for row in found}
 
     def letters(self) -> list[dict[str, Any]]:
         return self.place.query("SELECT * FROM floodmark_dead_letters ORDER BY kafka_offset")
@@ -350,22 +357,79 @@ def test_a_runner_that_was_fenced_does_not_sweep_what_the_next_one_stages(stage:
     assert (staging.sweep(2), staging.sweep(11), staging.sweep(12)) == (0, 0, 1)
 
 
-def test_a_server_that_crashed_after_the_staging_commits_nothing_empty(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[OwnServer]:
+    """A server for tests that kill it."""
     with running({"restart_after_crash": "on"}) as server:
-        place = StreamPlace(server.dsn, "public")
-        stage = Stage(place)
-        stage.table("id bigint", "v bigint")
-        staging = stage.staging()
-        ready = staged(staging, records([1, 2, 3]))
-        crash_server(server)
+        yield server
 
-        with pytest.raises(StreamError) as caught:
-            until_up(stage, staging, ready)
 
-        assert caught.value.code == "FM-STREAM-010"
-        assert stage.rows() == []
-        assert stage.commit(staging, staged(staging, records([1, 2, 3]))) == LoadCounts(3, 3)
-        stage.ledger.close()
+@pytest.fixture
+def on_mortal(mortal: OwnServer) -> Iterator[Stage]:
+    place = StreamPlace(mortal.dsn, "public")
+    place.query("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    stage = Stage(place)
+    stage.table("id bigint", "v integer")
+    yield stage
+    stage.ledger.close()
+
+
+def test_a_server_that_crashed_after_the_staging_commits_nothing_empty(
+    mortal: OwnServer, on_mortal: Stage
+) -> None:
+    staging = on_mortal.staging(is_logged=False)
+    ready = staged(staging, records([1, 2, 3]))
+    crash_server(mortal)
+
+    with pytest.raises(StreamError) as caught:
+        until_up(on_mortal, staging, ready)
+
+    assert caught.value.code == "FM-STREAM-010"
+    assert on_mortal.rows() == []
+    again = staged(staging, records([1, 2, 3]))
+    assert on_mortal.commit(staging, again) == LoadCounts(3, 3)
+
+
+def test_logged_tables_outlive_a_crash_of_the_server(mortal: OwnServer, on_mortal: Stage) -> None:
+    """Rows and dead letters; what is not on the disk yet when the server dies is staged again."""
+    staging = on_mortal.staging()
+    ready = staged(staging, records([1, 5_000_000_000, 3]))
+    # The executors' commits do not wait for the disk.
+    on_mortal.place.query("CHECKPOINT")
+    crash_server(mortal)
+
+    done = until_up(on_mortal, staging, ready)
+
+    assert done == LoadCounts(3, 2, 1)
+    assert [row["id"] for row in on_mortal.rows()] == [0, 2]
+    assert [letter["reason"] for letter in on_mortal.letters()] == ["value"]
+
+
+@pytest.mark.parametrize("is_logged", [True, False])
+def test_staged_tables_are_logged_as_the_stream_says(stage: Stage, is_logged: bool) -> None:
+    stage.table("id bigint", "v smallint")
+    staging = stage.staging(is_logged=is_logged)
+
+    ready = staged(staging, records(pa.array([1, 40_000], pa.int32())))
+
+    tables = stage.persistence()
+    assert len(tables) == len(ready.parts) + 1
+    assert set(tables.values()) == {"p" if is_logged else "u"}
+    assert stage.commit(staging, ready) == LoadCounts(2, 1, 1)
+
+
+def test_a_server_that_crashes_after_a_batch_comes_back_by_itself(
+    mortal: OwnServer, on_mortal: Stage
+) -> None:
+    """After unlogged tables were dropped it may need a second start: BUG #17731 of PostgreSQL."""
+    staging = on_mortal.staging()
+    for _ in range(2):
+        on_mortal.commit(staging, staged(staging, records([1, 5_000_000_000, 3])))
+        staging.sweep()
+        crash_server(mortal)
+        wait_until_up(mortal)
+
+    assert [row["id"] for row in on_mortal.rows()] == [0, 0, 2, 2]
 
 
 def crash_server(server: PostgresServer) -> None:
@@ -375,19 +439,27 @@ def crash_server(server: PostgresServer) -> None:
     victim.close()
 
 
-def until_up(stage: Stage, staging: Staging, ready: Staged) -> None:
+def until_up(stage: Stage, staging: Staging, ready: Staged) -> LoadCounts:
     """Commit, trying again for as long as the server is away."""
-    import time
-
     for _ in range(100):
         try:
-            stage.commit(staging, ready)
+            return stage.commit(staging, ready)
         except StreamError as error:
             if error.code != "FM-STREAM-005":
                 raise
             time.sleep(0.1)
+    raise AssertionError("the server does not come back")
+
+
+def wait_until_up(server: OwnServer) -> None:
+    for _ in range(100):
+        try:
+            connector(server.dsn)().close()
+        except psycopg.OperationalError:
+            time.sleep(0.1)
         else:
             return
+    raise AssertionError("the server does not come back")
 
 
 @pytest.mark.spark

@@ -1,19 +1,23 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.support.jvm import java_pid
+from tests.support.jvm import java, java_pid
 from tests.support.sessions import SMALL
 
 from floodmark.engines import class_archive
-from floodmark.engines.jvm import child_session, file_lock, is_connect
+from floodmark.engines.jvm import child_session, file_lock, has_no_answer, is_connect, is_gone
 from floodmark.engines.spark import (
     _java_options,
     class_path,
@@ -253,3 +257,62 @@ def test_a_task_that_fails_is_told_by_its_error_and_in_logs_only_where_more_are_
         [line for line in part.splitlines() if line.lstrip().startswith("at ")] for part in told
     ]
     assert [bool(lines) for lines in traces] == [False, True, False], done.stderr[:2000]
+
+
+def test_an_exception_of_java_is_an_answer_of_a_session_that_is_there(spark: SparkSession) -> None:
+    errors = []
+    for fails in (
+        lambda: java(spark).java.lang.Integer.parseInt("no number"),
+        lambda: java(spark).java.util.ArrayList().get(3),
+        lambda: spark.sql("SELECT raise_error('no')").collect(),
+    ):
+        with pytest.raises(Exception) as caught:  # noqa: PT011  (of whatever class)
+            fails()
+        errors.append(caught.value)
+
+    assert [has_no_answer(error) for error in errors] == [False] * 3
+    assert not is_gone(spark)
+
+
+def test_a_session_that_cannot_be_asked_for_want_of_descriptors_is_not_gone(
+    spark: SparkSession,
+) -> None:
+    """A thread has a connection of its own to the JVM, which is opened when it asks first."""
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: 1).result() == 1
+        with no_descriptors():
+            assert not pool.submit(is_gone, spark).result()
+        assert not pool.submit(is_gone, spark).result()
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process can open nothing while the block runs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
+    try:
+        while True:
+            try:
+                taken.append(os.dup(taken[0]))
+            except OSError:
+                break
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for each in taken:
+            os.close(each)
+
+
+def test_a_process_that_is_killed_has_no_answer() -> None:
+    from pyspark.java_gateway import launch_gateway
+
+    gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    assert gateway.jvm.java.lang.Math.abs(-1) == 1
+    gateway.proc.kill()
+    gateway.proc.wait()
+
+    for _ in range(2):
+        with pytest.raises(Exception) as caught:  # noqa: PT011  (of whatever class)
+            gateway.jvm.java.lang.Math.abs(-1)
+        assert has_no_answer(caught.value), repr(caught.value)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from floodmark.deltalog import Storage
-from floodmark.streaming.load.target_rules import TargetRules
 from floodmark.streaming.records.read import BAD, BAD_COLUMN, KEY, OFFSET, VALUE
+from floodmark.streaming.records.target_rules import TargetRules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,3 +81,35 @@ def test_a_table_without_rules_and_none_at_all_have_no_rules(
 
     assert not TargetRules.of(place, Storage(), ("id", "v"))
     assert not TargetRules.of(str(tmp_path / "nothing"), Storage(), ("id", "v"))
+
+
+def test_a_result_that_the_table_would_refuse_is_told_by_its_rule(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "out")
+    spark.sql(f"CREATE TABLE delta.`{place}` (id BIGINT, n BIGINT NOT NULL) USING delta")
+    spark.sql(f"ALTER TABLE delta.`{place}` ADD CONSTRAINT few CHECK (n < 3)")
+    rows = spark.createDataFrame([(1, 2), (2, 3), (3, None)], "id BIGINT, n BIGINT")
+
+    rules = TargetRules.of(place, Storage(), ("id", "n"))
+
+    assert rules.first_broken(rows.where("id = 1")) is None
+    assert rules.first_broken(rows.where("id = 2")) == ("check", "few")
+    assert rules.first_broken(rows.where("id = 3")) == ("null", "n")
+
+
+def test_rules_of_some_columns_judge_no_other_column_of_the_same_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A measure may have the name of a column of the payload."""
+    place = str(tmp_path / "out")
+    spark.sql(f"CREATE TABLE delta.`{place}` (v STRING, amount BIGINT NOT NULL) USING delta")
+    spark.sql(f"ALTER TABLE delta.`{place}` ADD CONSTRAINT few CHECK (amount < 3)")
+    spark.sql(f"ALTER TABLE delta.`{place}` ADD CONSTRAINT named CHECK (v <> '')")
+    schema = f"v STRING, amount BIGINT, {BAD} STRING, {BAD_COLUMN} STRING, {KEY} BINARY,"
+    rows = [("a", 5, None, None, None, None), ("", None, None, None, None, None)]
+    records = spark.createDataFrame(rows, f"{schema} {VALUE} BINARY")
+
+    judged = TargetRules.of(place, Storage(), ("v",)).applied(records)
+
+    assert [(row["v"], row[BAD_COLUMN]) for row in judged.collect()] == [("a", None), ("", "named")]

@@ -312,6 +312,79 @@ def test_a_batch_that_is_cut_off_is_there_once(
     assert [offset for _, offset, _ in letters(spark, place)] == [0, 4, 8]
 
 
+@pytest.mark.parametrize("point", ["stream.before_commit", "stream.after_commit"])
+def test_a_record_that_the_table_refuses_holds_up_no_other_with_state_either(
+    place: Place, run: Run, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """Cut off between the letters and the rows, or behind both; what is refused holds no key."""
+    table, spark = f"delta.`{table_of(place)}`", local_session()
+    columns = "id BIGINT, at TIMESTAMP, kind VARCHAR(2)"
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING delta")
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT small CHECK (id < 100)")
+    once = {
+        "watermark": {"eventTimeColumn": "at", "delayThreshold": "10 minutes"},
+        "deduplicate": {"columns": ["id"]},
+    }
+    path = delta(place, {"createTable": False}, **once)
+    long = {**event(5), "kind": "long"}
+    sent = (long, event(1), event(500), event(1), b"poison", event(5))
+    place.send(*sent, partition=0)
+    cut_off(path, monkeypatch, point)
+
+    code, told = run("run", path)
+
+    spark = local_session()
+    assert code == 0, told
+    assert ids(spark, place) == [1, 5]
+    found = letters(spark, place)
+    assert [(reason, offset) for reason, offset, _ in found] == [
+        ("check", 0),
+        ("check", 2),
+        ("malformed", 4),
+    ]
+    assert [value for _, _, value in found] == [json.dumps(long).encode(), json.dumps(event(500)).encode(), b"poison"]  # fmt: skip
+
+
+def test_what_a_window_is_of_is_judged_by_record_and_a_measure_stops_the_stream(
+    place: Place, run: Run, spark: SparkSession
+) -> None:
+    table = f"delta.`{table_of(place)}`"
+    columns = "window_start TIMESTAMP, window_end TIMESTAMP, kind STRING NOT NULL, id BIGINT"
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING delta")
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT few CHECK (id < 3)")
+    path = delta(
+        place,
+        {"writeMode": "upsert", "createTable": False},
+        outputMode="update",
+        watermark={"eventTimeColumn": "at", "delayThreshold": "10 minutes"},
+        aggregate={"window": "5 minutes", "groupBy": ["kind"], "measures": {"id": "count(*)"}},
+    )
+    # The measure has the name of a column of the payload, whose values are no business of the table.
+    place.send(event(30), {**event(4), "kind": None}, event(33), partition=0)
+    first, told = run("run", path)
+    place.send(event(36), {**event(7), "kind": None}, partition=0)
+
+    refused, document = run("run", path)
+    rows = spark.read.format("delta").load(table_of(place)).collect()
+    kept = [offset for _, offset, _ in letters(spark, place)]
+    spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT few")
+    after, _ = run("run", path)
+
+    assert first == 0, told
+    assert [(row["kind"], row["id"]) for row in rows] == [("k0", 2)]
+    error = document["streams"][0]["error"]
+    assert (refused, error["code"]) == (4, "FM-STREAM-014"), error
+    assert "few" in error["found"]
+    assert kept == [1]
+    assert after == 0
+    rows = spark.read.format("delta").load(table_of(place)).collect()
+    assert [(row["kind"], row["id"]) for row in rows] == [("k0", 3)]
+    assert [(reason, offset) for reason, offset, _ in letters(spark, place)] == [
+        ("null", 1),
+        ("null", 4),
+    ]
+
+
 def test_a_value_that_the_table_refuses_is_not_shown(
     place: Place, run: Run, spark: SparkSession
 ) -> None:

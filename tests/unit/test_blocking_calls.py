@@ -56,14 +56,15 @@ LIMITED_BY = {
     " sessions": (
         "streaming/query.py *",
         "streaming/records/read.py reader.load",
-        "streaming/load/staging.py mapInArrow.collect",
         "streaming/records/judged_letters.py *",
         "streaming/records/state.py *",
+        "streaming/records/target_rules.py *",
     ),
     "writeTimeout of a stream (FM-STREAM-055): statements, COMMIT and jobs of Spark of a batch are"
     " ended (streaming/ledger/limits.py)": (
         "streaming/load/delta.py ledger.commit",
         "streaming/load/postgres.py ledger.commit",
+        "streaming/load/staging.py mapInArrow.collect",
     ),
     "LOGIN_SECONDS of the socket": ("engines/kafka_refusals.py *",),
     "PostgreSQL: connect_timeout and keepalives (postgres._PATIENCE), lock_timeout (limit_locks);"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import threading
 import time
@@ -33,6 +34,8 @@ _FIXED_ZONE = re.compile(r"Z|UTC|UCT|GMT|UT|Zulu|Universal|Greenwich|Etc/.*|(UTC
 """Names of zones without summer time, now and ever; all others have a past with transitions."""
 
 _OBSERVATION_POLL_SECONDS = 0.005
+_WANT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""What this machine has no more of where a connection is not opened."""
 
 _thread_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -342,11 +345,30 @@ def _try_lock(channel: Any) -> bool:
 
 def is_gone(spark: SparkSession) -> bool:
     """Whether the session of Spark is ended, or its process."""
-    try:
-        return bool(spark.sparkContext._jsc.sc().isStopped())
-    # Whatever the gateway says of a process that does not answer.
-    except Exception:  # noqa: BLE001
+    context = spark.sparkContext._jsc
+    if context is None:
         return True
+    try:
+        return bool(context.sc().isStopped())
+    # Whatever is raised where the process is asked: it is looked at.
+    except Exception as error:  # noqa: BLE001
+        return has_no_answer(error)
+
+
+def has_no_answer(error: BaseException) -> bool:
+    """Whether a call into the JVM failed because nobody is there: an exception of Java is an answer.
+
+    So is none that could not be asked for, because this process may open no more connections.
+    """
+    from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, Py4JJavaError | PySparkException):
+        return False
+    cause = error.cause if isinstance(error, Py4JNetworkError) else error
+    if isinstance(cause, OSError):
+        return cause.errno not in _WANT
+    return isinstance(error, Py4JError)
 
 
 def _jvm(spark: SparkSession) -> Any:

@@ -206,6 +206,7 @@ def _postgres_writer(access: Access) -> PostgresWriter:
         originals,
         rule,
         load.write_seconds,
+        is_logged=load.staging_logged,
     )
     return replace(writer, staging=staging)
 

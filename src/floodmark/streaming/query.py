@@ -57,6 +57,7 @@ from floodmark.streaming.position.decisions import (
 from floodmark.streaming.records.read import Records, batch_records
 from floodmark.streaming.records.spark_faults import ended, said_of_query
 from floodmark.streaming.records.state import DUPLICATES, StateQuery, tallied
+from floodmark.streaming.records.target_rules import TargetRules
 from floodmark.streaming.runner import Runner, Stopped, end_of
 from floodmark.streaming.running.watching import BatchDone, RunTotals
 
@@ -79,6 +80,8 @@ class StreamQuery(Runner):
     """Whether windows and keys that are only in a lost checkpoint may be given up."""
     _claim: Claim | None = None
     _folder: str = ""
+    _rules: TargetRules = field(default_factory=TargetRules)
+    """By which records are judged before they reach the state: the same as long as a query runs."""
     _error: BaseException | None = None
     _guard: threading.Lock = field(default_factory=threading.Lock)
     """Held while a batch is under way: a stop waits for it."""
@@ -196,7 +199,8 @@ class StreamQuery(Runner):
         with needing_kafka():
             records = source.load()
         with self._told_by_spark():
-            writer = self._rows(records).writeStream.foreachBatch(self._batch)
+            rows = records if self.state is None else self._with_state(self.state, records)
+            writer = rows.writeStream.foreachBatch(self._batch)
             query: StreamingQuery = (
                 writer.queryName(settings.streaming.query_name or settings.pipeline_id)
                 .outputMode(self.state.output_mode if self.state is not None else "append")
@@ -211,9 +215,10 @@ class StreamQuery(Runner):
         """What the query keeps state for; None for one that keeps none."""
         return StateQuery(self.stream) if self.stream.settings.streaming.is_stateful else None
 
-    def _rows(self, records: DataFrame) -> DataFrame:
-        """What Spark hands over: rows of a query that keeps state, else records as they came."""
-        return records if self.state is None else self.state.frame(records)
+    def _with_state(self, state: StateQuery, records: DataFrame) -> DataFrame:
+        """The rows of a query that keeps state."""
+        self._rules = self.again(partial(self.writer.rules, state.own_columns))
+        return state.frame(records, self._rules)
 
     @contextmanager
     def _told_by_spark(self) -> Iterator[None]:
@@ -299,8 +304,9 @@ class StreamQuery(Runner):
         wanted = self.state.judging(batch.start, batch.end, before)
         records = batch_records(self.spark, self.access.source().spark, wanted)
         called = self.stream.called
-        tally = self.writer.asked(partial(tallied, called, records.judged()))
-        results = Results(frame, tally, self.state.has_windows, duplicates)
+        judged = self.state.judged(records, self._rules)
+        tally = self.writer.asked(partial(tallied, called, judged))
+        results = Results(frame, tally, self.state.has_windows, duplicates, self._rules)
         with tally.letters.kept():
             return self.writer.write_results(claim, batch, results)
 

@@ -160,6 +160,12 @@ class LoadSettings(Settings):
         alias="driverCopyRows",
         description="Up to so many records a batch goes through the driver; larger ones by staging.",
     )
+    staging_logged: Flag = Field(
+        default=True,
+        alias="stagingLogged",
+        description="Whether PostgreSQL logs the tables that batches are staged in; unlogged ones"
+        " are faster, and after a crash the server may have to be started twice.",
+    )
     path: TablePath | None = Field(default=None, description="Where a Delta table is.")
     write_timeout: Interval = Field(
         default="1 hour",

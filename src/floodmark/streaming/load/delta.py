@@ -26,6 +26,7 @@ from floodmark.streaming.ledger.batches import (
     AlreadyApplied,
     Applied,
     Claim,
+    DeadLetter,
     LoadCounts,
     Loaded,
     StreamBatch,
@@ -33,15 +34,23 @@ from floodmark.streaming.ledger.batches import (
 from floodmark.streaming.ledger.delta import DeltaLedger
 from floodmark.streaming.ledger.delta_letters import FILE_LETTERS
 from floodmark.streaming.ledger.limits import WriteLimit, jobs_within
-from floodmark.streaming.ledger.refusals import first_refused
+from floodmark.streaming.ledger.refusals import first_refused, refused_window
 from floodmark.streaming.load.letter_rows import letter_rows
 from floodmark.streaming.load.protocol import Results, advanced, wanted_of
-from floodmark.streaming.load.target_rules import TargetRules
 from floodmark.streaming.records.judged_letters import JudgedLetters, kept
 from floodmark.streaming.records.late import late_rule
-from floodmark.streaming.records.read import BAD, OFFSET, PARTITION, TOPIC, Records, Wanted
+from floodmark.streaming.records.read import (
+    BAD,
+    DETAILS,
+    OFFSET,
+    PARTITION,
+    TOPIC,
+    Records,
+    Wanted,
+)
 from floodmark.streaming.records.spark_faults import asked, may_pass, said_of_job
 from floodmark.streaming.records.state import tallied
+from floodmark.streaming.records.target_rules import TargetRules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,7 +101,8 @@ class DeltaWriter:
     ) -> tuple[Claim, Applied | AlreadyApplied]:
         """Commit a batch of records, which are computed once."""
         rule, watermark = late_rule(self.stream.settings), claim.event_watermark
-        frame = self._judged(records)
+        rules = self.rules(self.stream.columns)
+        frame = _judged(records, rules)
         with kept(frame):
             tally = self.asked(lambda: tallied(self.stream.called, frame, rule))
             if rule is not None:
@@ -100,43 +110,49 @@ class DeltaWriter:
             counts = LoadCounts(tally.received, tally.counted, len(tally.letters), tally.late)
             rows = frame.where(f"{BAD} IS NULL")
             stored = replace(planned, event_watermark=watermark)
-            load = _DeltaBatch(self, stored, rows, tally.letters, counts)
+            load = _DeltaBatch(self, stored, rows, tally.letters, counts, self._judged_by(rules))
             outcome = self.ledger.commit(claim, stored, load)
         if rule is not None and rule.strategy == "logAndDrop" and tally.late:
             text = "stream %s, batch %s: %s late records were dropped"
             log.warning(text, self.stream_id, stored.batch_id, tally.late)
         return advanced(claim, stored), outcome
 
-    def _judged(self, records: Records) -> DataFrame:
-        """The records as the stream and the rules of the table judge them."""
-        rules = self._target_rules
-        if not rules:
-            return records.judged()
-        kept_whole = replace(records, wanted=replace(records.wanted, keeps_bytes=True))
-        return rules.applied(kept_whole.judged())
-
-    @property
-    def _target_rules(self) -> TargetRules:
-        return TargetRules.of(self.spec.target, self.ledger.storage, self.stream.columns)
+    def rules(self, columns: Sequence[str]) -> TargetRules:
+        """Delta refuses the whole write for one row."""
+        return TargetRules.of(self.spec.target, self.ledger.storage, columns)
 
     def write_results(
         self, claim: Claim, planned: StreamBatch, results: Results
     ) -> tuple[Claim, Applied | AlreadyApplied]:
-        """Commit a batch of a query that keeps state."""
+        """Commit a batch of a query that keeps state.
+
+        FM-STREAM-014 where the table refuses the result of a window; nothing of the batch is written
+        then.
+        """
+        if results.are_windows:
+            self._refuse_windows(results.frame)
         rows = self.asked(results.frame.count)
         loaded, letters = results.accounted(Loaded(LoadCounts(rows, rows))), results.tally.letters
-        load = _DeltaBatch(self, planned, results.frame, letters, loaded.counts)
+        judged_by = self._judged_by(results.rules)
+        load = _DeltaBatch(self, planned, results.frame, letters, loaded.counts, judged_by)
         outcome = self.ledger.commit(claim, planned, load)
         return advanced(claim, planned), outcome
+
+    def _refuse_windows(self, rows: DataFrame) -> None:
+        """What a window is of was judged record by record; a measure is no record's own."""
+        rules = self.rules(self.stream.columns)
+        broken = self.asked(lambda: rules.first_broken(rows)) if rules else None
+        if broken is not None:
+            reason, name = broken
+            letter = DeadLetter(None, None, None, reason, DETAILS[reason], column=name)
+            raise refused_window(self.stream_id, letter)
 
     def write_rows(self, frame: DataFrame, receipt: Receipt) -> None:
         """Rows, receipt and offsets in one commit of the target."""
         self._refuse_missing()
         self._saved(frame.sparkSession, self.spec, self._rows(frame), receipt)
 
-    def write_letters(
-        self, receipt: Receipt, batch: StreamBatch, letters: JudgedLetters, *, is_new: bool
-    ) -> None:
+    def write_letters(self, receipt: Receipt, load: _DeltaBatch, *, is_new: bool) -> None:
         """The letters of a batch, once, as its rows are judged.
 
         FM-STREAM-009 where the stream is to stop at the first of a new batch.
@@ -145,13 +161,14 @@ class DeltaWriter:
         are withdrawn first. Where the rows are there after all, by a runner that was taken for dead,
         letters that were withdrawn come back.
         """
+        batch, letters = load.batch, load.letters
         if is_new and self.stream.settings.errors.fail_fast and len(letters):
             raise first_refused(next(iter(letters)), stream=self.stream_id)
         table, attempt = self.ledger.letters, 0
         last = table.last(receipt.app_id)
         if last is not None and last.batch_id == batch.batch_id:
             attempt = last.attempt
-            if last.judged_by != self._judged_by:
+            if last.judged_by != load.judged_by:
                 if is_new and not last.is_withdrawn:
                     table.withdraw(receipt.app_id, last)
                     attempt += 1
@@ -172,7 +189,7 @@ class DeltaWriter:
             file_rows=FILE_LETTERS,
             allow_single_writer=self.spec.allow_single_writer,
         )
-        of_letters = table.receipt(receipt, attempt, judged_by=self._judged_by)
+        of_letters = table.receipt(receipt, attempt, judged_by=load.judged_by)
         self._saved(letters.frame.sparkSession, spec, rows, of_letters)
 
     @property
@@ -184,9 +201,11 @@ class DeltaWriter:
             rule.topic if rule is not None else None,
         )
 
-    @property
-    def _judged_by(self) -> str:
-        """By what records are judged: the same for settings that find the same records sound."""
+    def _judged_by(self, rules: TargetRules) -> str:
+        """By what records are judged: the same for settings that find the same records sound.
+
+        `rules` are those that judged them: the table may have got another one meanwhile.
+        """
         settings = self.stream.settings
         said = [
             __version__,
@@ -195,7 +214,7 @@ class DeltaWriter:
             settings.streaming.model_dump(mode="json", include=_JUDGING),
             settings.load.nul_bytes,
         ]
-        if rules := self._target_rules:
+        if rules:
             said.append(astuple(rules))
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
@@ -272,12 +291,21 @@ class _DeltaBatch:
     rows: DataFrame
     letters: JudgedLetters
     counts: LoadCounts
+    judged_by: str
 
     def write_letters(self, receipt: Receipt, *, is_new: bool) -> None:
-        self.writer.write_letters(receipt, self.batch, self.letters, is_new=is_new)
+        self.writer.write_letters(receipt, self, is_new=is_new)
 
     def write_rows(self, receipt: Receipt) -> None:
         self.writer.write_rows(self.rows, receipt)
+
+
+def _judged(records: Records, rules: TargetRules) -> DataFrame:
+    """The records as the stream and the rules of the table judge them."""
+    if not rules:
+        return records.judged()
+    kept_whole = replace(records, wanted=replace(records.wanted, keeps_bytes=True))
+    return rules.applied(kept_whole.judged())
 
 
 def _last_of_each(frame: DataFrame, keys: Sequence[str]) -> DataFrame:

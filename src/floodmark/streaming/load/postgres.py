@@ -39,6 +39,7 @@ from floodmark.streaming.records.micro_batch import MicroBatch
 from floodmark.streaming.records.read import LATE, Records, Wanted
 from floodmark.streaming.records.reading import RecordReading
 from floodmark.streaming.records.spark_faults import asked
+from floodmark.streaming.records.target_rules import TargetRules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -175,6 +176,10 @@ class PostgresWriter:
         """FM-STREAM-009 where the stream is to stop at the first record that is refused."""
         if self.stream.settings.errors.fail_fast and len(letters):
             raise first_refused(next(iter(letters)), stream=self.stream_id)
+
+    def rules(self, columns: Sequence[str]) -> TargetRules:  # noqa: ARG002  (the protocol's)
+        """None: the server refuses rows one by one."""
+        return TargetRules()
 
     def sweep(self, claim: Claim) -> None:
         """Drop what this runner or one before it staged and nobody moved.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from floodmark.config import LoadedStream
@@ -21,6 +21,7 @@ from floodmark.streaming.records.judged_letters import Joined
 from floodmark.streaming.records.late import late_rule
 from floodmark.streaming.records.read import JUDGEMENT, Records, Wanted
 from floodmark.streaming.records.state import Tally
+from floodmark.streaming.records.target_rules import TargetRules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,6 +40,8 @@ class Results:
     """Whether a row is the result of many records."""
     duplicates: int = 0
     """Dropped before the windows; without windows the rows tell."""
+    rules: TargetRules = field(default_factory=TargetRules)
+    """Of the target, by which the records were judged too."""
 
     @property
     def columns(self) -> list[str]:
@@ -85,6 +88,9 @@ class StreamWriter(Protocol):
 
     def asked(self, act: Callable[[], Result]) -> Result:
         """What a job of Spark gives; raises FM-STREAM-026."""
+
+    def rules(self, columns: Sequence[str]) -> TargetRules:
+        """What the target asks of rows with these columns, where it cannot refuse them one by one."""
 
     def write(
         self, claim: Claim, planned: StreamBatch, records: Records

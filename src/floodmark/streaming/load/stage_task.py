@@ -70,9 +70,16 @@ class StageTask:
     """For records as they came; without it they are judged."""
     write_seconds: float = WRITE_SECONDS
     """How long a statement may take."""
+    is_logged: bool = True
+    """Whether the tables are kept through a crash of the server."""
 
     def __repr__(self) -> str:
         return f"StageTask({self.schema}.{self.prefix})"
+
+    @property
+    def new_table(self) -> str:
+        """What a statement that creates a table begins with."""
+        return "CREATE TABLE" if self.is_logged else "CREATE UNLOGGED TABLE"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage a partition; an error of the database is told, any other one is raised."""
@@ -154,7 +161,7 @@ class _Attempt:
 
         with psycopg.connect(self._task.address, application_name="floodmark staging") as opened:
             cursor = psycopg.RawCursor(opened)
-            # A crash of the server empties the table anyway; the driver counts.
+            # What a crash of the server loses is missed by the driver, which counts.
             run(cursor, "SET LOCAL synchronous_commit = off")
             run(cursor, f"SELECT {statement_limit(self._task.write_seconds)}")
             table = quoted_table(self._task.schema, self.name)
@@ -168,12 +175,14 @@ class _Attempt:
                 refuse=self._refuse,
                 freezes=True,
             )
-            self.letters.store(cursor, quoted_table(self._task.schema, self.name + LETTERS))
+            letters = quoted_table(self._task.schema, self.name + LETTERS)
+            self.letters.store(cursor, letters, self._task.new_table)
         return rows
 
     def _create(self, cursor: Any, table: str) -> None:
         shown = ", ".join(f"{quoted(c.name)} {c.shown}" for c in self._task.columns)
-        run(cursor, f"CREATE UNLOGGED TABLE {table} ({shown}) WITH (autovacuum_enabled = off)")
+        made = f"{self._task.new_table} {table} ({shown})"
+        run(cursor, f"{made} WITH (autovacuum_enabled = off)")
 
     def _good(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -48,10 +48,10 @@ class Letters:
                 yield from pickle.load(self._file)  # noqa: S301 - a file without a name, of ours
         yield from self._last
 
-    def store(self, cursor: Cursor, table: str) -> None:
-        """Into a new table, if there are any; the file is gone then."""
+    def store(self, cursor: Cursor, table: str, new_table: str) -> None:
+        """Into a table that `new_table` begins to create, if there are any; the file is gone then."""
         if self.count:
-            run(cursor, f"CREATE UNLOGGED TABLE {table} ({_COLUMNS})")
+            run(cursor, f"{new_table} {table} ({_COLUMNS})")
             with cursor.copy(f"COPY {table} FROM STDIN".encode()) as copy:
                 for letter in self:
                     copy.write_row(_row(letter))

@@ -32,6 +32,7 @@ from floodmark.postgres.rows import (
 from floodmark.postgres.transactions import OF_ROWS, fault, is_of_rows, savepoint
 from floodmark.streaming.ledger.batches import DeadLetter, LoadCounts, Loaded
 from floodmark.streaming.ledger.faults import database_error
+from floodmark.streaming.ledger.limits import CANCEL_SECONDS, WriteLimit, jobs_within
 from floodmark.streaming.ledger.refusals import ROLLED_BACK, first_refused
 from floodmark.streaming.load.refused import Originals, Refusals
 from floodmark.streaming.load.stage_task import RESULT, StageTask
@@ -113,6 +114,8 @@ class Staging:
     late: LateRule | None = None
     """Of a stream whose late records have no table of their own: those go through the driver."""
     write_seconds: float = WRITE_SECONDS
+    is_logged: bool = True
+    """Whether the server keeps the staged tables through a crash (decision 0060)."""
 
     def stage(self, frame: DataFrame, epoch: int = 0) -> Staged:
         """Let the executors load the frame, which is computed once; nothing reaches the target.
@@ -147,9 +150,18 @@ class Staging:
         return plan.staged(results)
 
     def _results(self, task: StageTask, frame: DataFrame) -> list[dict[str, Any]]:
-        """What the tasks say, one for each partition with rows."""
+        """What the tasks say, one for each partition with rows.
+
+        FM-STREAM-055 where they do not end: a backend that is stopped, or that hangs in its storage,
+        never hears of the limit of its statement.
+        """
+        seconds = self.write_seconds + CANCEL_SECONDS
+        limit = WriteLimit(self.stream_id, f"schema {self.schema}", seconds)
         try:
-            results = [row.asDict() for row in frame.mapInArrow(task, RESULT).collect()]
+            with jobs_within(frame.sparkSession, limit):
+                results = [row.asDict() for row in frame.mapInArrow(task, RESULT).collect()]
+        except StreamError:
+            raise
         # Whatever Spark throws is told as one of ours; its class says whether it may pass.
         except Exception as error:
             raise self._not_staged(said_of_job(error), is_passing=may_pass(error)) from error
@@ -181,6 +193,7 @@ class Staging:
             sources,
             self.late,
             write_seconds=self.write_seconds,
+            is_logged=self.is_logged,
         )
         return StagePlan(task, schema, target, tuple(one.name for one in places))
 
@@ -314,7 +327,7 @@ class Staging:
         return upsert.merge(refused, staged.rows - len(refused))
 
     def _check_count(self, cursor: Cursor, staged: Staged) -> None:
-        """An unlogged table is emptied when the server recovers from a crash."""
+        """A table that is not logged is emptied when the server recovers from a crash."""
         counted = run(cursor, f"SELECT count(*) FROM {self._all(staged)}").fetchone()
         if counted is None or counted[0] != staged.rows:
             raise self._gone(f"{counted and counted[0]} rows, not {staged.rows}")

@@ -8,7 +8,7 @@ watermark that Spark used: dead letters and counts come from there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from floodmark.streaming.records.read import (
     Records,
     Wanted,
 )
+from floodmark.streaming.records.target_rules import TargetRules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -99,9 +100,19 @@ class StateQuery:
         groups = aggregate.group_by if aggregate is not None and is_key else []
         return (*([self._event_time] if self._event_time else []), *groups)
 
-    def frame(self, records: DataFrame) -> DataFrame:
-        """The rows of each batch, for a stream of records as Spark's Kafka source gives them."""
-        sound = Records(records, self._wanted(self._columns)).judged().where(f"{BAD} IS NULL")
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        """Columns of the target whose value is a record's own, and no result of many."""
+        aggregate = self._run.aggregate
+        return tuple(self.stream.columns if aggregate is None else aggregate.group_by)
+
+    def frame(self, records: DataFrame, rules: TargetRules) -> DataFrame:
+        """The rows of each batch, for a stream of records as Spark's Kafka source gives them.
+
+        `rules` are those of `own_columns`: what breaks one of them reaches no state.
+        """
+        judged = Records(records, self._wanted(self._columns)).judged()
+        sound = (rules.applied(judged) if rules else judged).where(f"{BAD} IS NULL")
         delay = f"{round(self._run.state_seconds * 1_000)} milliseconds"
         rows = sound.withWatermark(EVENT_TIME, delay)
         if self._run.deduplicate is not None:
@@ -141,6 +152,14 @@ class StateQuery:
         keeps_all = self._run.output_mode == "complete" and self._run.deduplicate is None
         is_late = None if keeps_all else self._is_late(watermark_ms)
         return self._wanted((), start=start, end=end, is_late=is_late)
+
+    def judged(self, records: Records, rules: TargetRules) -> DataFrame:
+        """Records that are read by `judging`, judged by the rules of `frame` too."""
+        if not rules:
+            return records.judged()
+        wanted = replace(records.wanted, columns=rules.columns, keeps_bytes=True)
+        judged = rules.applied(replace(records, wanted=wanted).judged())
+        return judged.select(*PLACE, *JUDGEMENT)
 
     def _is_late(self, watermark_ms: int) -> Any:
         """Not behind the watermark: the record itself, or the end of its last window."""

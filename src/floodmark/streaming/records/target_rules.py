@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from floodmark.deltalog import DeltaLog, Storage, is_delta_table
@@ -35,6 +35,8 @@ class TargetRules:
     """CHECK constraints: name and condition."""
     lengths: tuple[tuple[str, int], ...] = ()
     """How many characters a text may have, by column."""
+    columns: tuple[str, ...] = field(default=(), compare=False)
+    """Of the rows that are judged by them."""
 
     @classmethod
     def of(cls, path: str, storage: Storage, columns: Sequence[str]) -> Self:
@@ -43,22 +45,23 @@ class TargetRules:
             return cls()
         facts = DeltaLog(path, storage).facts()
         fields = [
-            field
-            for field in json.loads(facts.schema_json)["fields"]
-            if matching(field["name"], columns) is not None
+            each
+            for each in json.loads(facts.schema_json)["fields"]
+            if matching(each["name"], columns) is not None
         ]
         sizes = [
-            (str(field["name"]), _SIZED.fullmatch(str(field.get("metadata", {}).get(_LENGTH, ""))))
-            for field in fields
+            (str(each["name"]), _SIZED.fullmatch(str(each.get("metadata", {}).get(_LENGTH, ""))))
+            for each in fields
         ]
         return cls(
-            tuple(str(field["name"]) for field in fields if not field.get("nullable", True)),
+            tuple(str(each["name"]) for each in fields if not each.get("nullable", True)),
             tuple(
                 (key.removeprefix(_CONSTRAINT), condition)
                 for key, condition in sorted(facts.properties.items())
                 if key.startswith(_CONSTRAINT)
             ),
             tuple((name, int(size[1])) for name, size in sizes if size is not None),
+            tuple(columns),
         )
 
     def __bool__(self) -> bool:
@@ -71,11 +74,8 @@ class TargetRules:
         """
         from pyspark.sql import functions as f
 
-        broken = f.lit(None).cast("struct<reason: string, name: string>")
-        for condition, reason, name in reversed([*self._conditions(records)]):
-            told = f.struct(f.lit(reason).alias("reason"), f.lit(name).alias("name"))
-            broken = f.when(condition, told).otherwise(broken)
-        judged = records.withColumn(_BROKEN, f.when(f.col(BAD).isNull(), broken))
+        broken = f.when(f.col(BAD).isNull(), self._broken(records))
+        judged = records.withColumn(_BROKEN, broken)
         bad = f.coalesce(BAD, f.col(f"{_BROKEN}.reason"))
         found = {
             BAD: bad,
@@ -90,11 +90,31 @@ class TargetRules:
             )
         )
 
-    def _conditions(self, records: DataFrame) -> Iterator[tuple[Column, str, str]]:
+    def first_broken(self, rows: DataFrame) -> tuple[str, str] | None:
+        """The first rule that one of these rows breaks, and what it is of; None if none does."""
+        from pyspark.sql import functions as f
+
+        broken = rows.select(self._broken(rows).alias(_BROKEN)).where(f.col(_BROKEN).isNotNull())
+        for row in broken.select(f"{_BROKEN}.*").limit(1).collect():
+            return row["reason"], row["name"]
+        return None
+
+    def _broken(self, rows: DataFrame) -> Column:
+        """The reason, and what the rule is of; null for a row that the table takes."""
+        from pyspark.sql import functions as f
+
+        broken = f.lit(None).cast("struct<reason: string, name: string>")
+        for condition, reason, name in reversed([*self._conditions(rows)]):
+            told = f.struct(f.lit(reason).alias("reason"), f.lit(name).alias("name"))
+            broken = f.when(condition, told).otherwise(broken)
+        return broken
+
+    def _conditions(self, rows: DataFrame) -> Iterator[tuple[Column, str, str]]:
         """When a row breaks which rule."""
         from pyspark.errors import AnalysisException
         from pyspark.sql import functions as f
 
+        judged = rows.select(*map(quoted, self.columns))
         for name in self.required:
             yield f.col(quoted(name)).isNull(), NULL, name
         for name, size in self.lengths:
@@ -103,8 +123,8 @@ class TargetRules:
         for name, condition in self.checks:
             holds = f.coalesce(f.expr(condition), f.lit(False))  # noqa: FBT003  (a value)
             try:
-                records.select(holds)
+                judged.select(holds)
             except AnalysisException:
-                # Of columns that the stream does not write: the table itself judges it.
+                # Of columns that these rows do not have: the table itself judges it.
                 continue
             yield ~holds, CHECK, name
