@@ -53,6 +53,8 @@ _HEADER_BYTES = 2**20
 _BLANK = rb"[\x00-\x09\x0b\x0c\x0e-\x20]"
 _BLANK_LINES = [re.compile(end + _BLANK + rb"+(?=[\r\n])") for end in (rb"\n", rb"\r")]
 """Lines of white space, which Spark leaves out before it looks for separators."""
+_NULS = re.compile(rb"[\r\n]\x00")
+"""A line that begins so: of NULs alone it would be left out, as one of white space is."""
 _WHITE = bytes(range(0x21))
 _SHOWN = 5
 
@@ -144,7 +146,7 @@ class CsvFile:
             return CsvLook()
         quotes = _Quotes(self.dialect) if self.dialect.doubles_quotes else None
         header: tuple[str, ...] | None = None
-        has_lines = False
+        has_lines, line = False, 1
         blank_rows = _BlankRows(self.dialect.separator.encode())
         characters = Characters() if self.dialect.encoding in UTF8 else None
         for before, block, after in self._blocks():
@@ -155,6 +157,10 @@ class CsvFile:
             has_lines = True
             if quotes is None:
                 break
+            if (nuls := _NULS.search(bytes([before]) + block)) is not None:
+                line += block.count(b"\n", 0, nuls.start())
+                raise self._unsound(line, "a line of NUL bytes: it may still be written")
+            line += block.count(b"\n")
             quotes.see(before, block, after)
             blank_rows.see(block, after)
             if characters is not None and (found := characters.misfit(block)) is not None:
@@ -427,11 +433,16 @@ def refuse_other_columns(path: str, header: Sequence[str], wanted: Sequence[str]
     parts += [f"not expected: {_listed(other)}"] if other else []
     if not parts:
         parts = [f"another order or a name twice: {_listed(header)}"]
-    raise SourceError(
+    raise other_columns(f"{path}, line 1", "; ".join(parts), wanted)
+
+
+def other_columns(where: str, found: str, wanted: Sequence[str]) -> SourceError:
+    """The error for a file whose columns are not those of the node."""
+    return SourceError(
         "FM-SOURCE-057",
         "a file has other columns than the node reads",
-        where=f"{path}, line 1",
-        found="; ".join(parts),
+        where=where,
+        found=found,
         allowed=_listed(wanted, most=50),
         state="nothing of this node was written; the committed watermark stays",
         next="correct the file in its place, then: floodmark retry BATCH --on-lost-range snapshot;"
