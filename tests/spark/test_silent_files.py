@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +45,9 @@ def written(form: str, records: list[dict[str, Any]], schema: pa.Schema | None =
     return bytes(sink.getvalue().to_pybytes())
 
 
-def refusal(spark: SparkSession, root: Path, form: str, ddl: str | None, **more: str) -> SourceError:
+def refusal(
+    spark: SparkSession, root: Path, form: str, ddl: str | None, **more: str
+) -> SourceError:
     with pytest.raises(SourceError) as caught:
         rows(read(spark, root, form, ddl, **(XML if form == "xml" else {}), **more))
     return caught.value
@@ -129,7 +130,9 @@ def test_a_type_that_is_too_small_for_the_file_is_refused(
     assert error.found == f"column v is {kind}, which is no {declared}"
 
 
-def test_nanoseconds_of_parquet_are_refused_and_not_cut(spark: SparkSession, tmp_path: Path) -> None:
+def test_nanoseconds_of_parquet_are_refused_and_not_cut(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     schema = pa.schema([("t", pa.timestamp("ns", "UTC"))])
     (tmp_path / "a").write_bytes(written("parquet", [{"t": 1_704_103_200_123_456_789}], schema))
 

@@ -61,10 +61,10 @@ def _of_nanoseconds(schema: pa.Schema, columns: Sequence[Column] | None) -> str 
     numbers = {each.name.casefold() for each in columns or () if each.kind.word.lower() in _BITS}
     wanted = None if columns is None else {each.name.casefold() for each in columns}
     for each in schema:
-        is_read = wanted is None or each.name.casefold() in wanted
-        if is_read and each.name.casefold() not in numbers:
-            if pa.types.is_timestamp(each.type) and each.type.unit == "ns":
-                return str(each.name)
+        name = each.name.casefold()
+        is_read = name not in numbers and (wanted is None or name in wanted)
+        if is_read and pa.types.is_timestamp(each.type) and each.type.unit == "ns":
+            return str(each.name)
     return None
 
 
@@ -101,19 +101,19 @@ def _fits_parquet(word: str, _: Kind, arrow: pa.DataType) -> bool:
     if not pa.types.is_integer(arrow):
         return True
     if word in ("byte", "tinyint"):
-        return arrow == pa.int8()
+        return bool(arrow == pa.int8())
     if word in ("short", "smallint"):
-        return arrow in (pa.int8(), pa.int16(), pa.uint8())
+        return bool(arrow in (pa.int8(), pa.int16(), pa.uint8()))
     return word != "date"
 
 
 def _fits_orc(word: str, kind: Kind, arrow: pa.DataType) -> bool:
     """Whether a type holds every value of another one as it is."""
     if word in _BITS:
-        return pa.types.is_signed_integer(arrow) and arrow.bit_width <= _BITS[word]
+        return bool(pa.types.is_signed_integer(arrow) and arrow.bit_width <= _BITS[word])
     if (bounds := bounds_of(kind.word)) is not None:
         return _fits_decimal(bounds, arrow)
-    return word not in _OF_ORC or _OF_ORC[word](arrow)
+    return word not in _OF_ORC or bool(_OF_ORC[word](arrow))
 
 
 _BITS = {
@@ -128,32 +128,30 @@ _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 def _fits_decimal(bounds: tuple[int, int], arrow: pa.DataType) -> bool:
     precision, scale = bounds
     if pa.types.is_signed_integer(arrow):
-        return _DIGITS[arrow.bit_width] <= precision - scale
+        return bool(_DIGITS[arrow.bit_width] <= precision - scale)
     if not pa.types.is_decimal(arrow):
         return False
-    return arrow.scale <= scale and arrow.precision - arrow.scale <= precision - scale
+    whole = arrow.precision - arrow.scale
+    return bool(arrow.scale <= scale and whole <= precision - scale)
 
 
 def _is_list(arrow: pa.DataType) -> bool:
-    return (
-        pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow)
-    )
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_one(arrow) for is_one in kinds)
 
 
 def _is_float(most_bits: int, most_bits_of_numbers: int) -> Callable[[pa.DataType], bool]:
     def fits(arrow: pa.DataType) -> bool:
         if pa.types.is_signed_integer(arrow):
             return bool(arrow.bit_width <= most_bits_of_numbers)
-        return pa.types.is_floating(arrow) and bool(arrow.bit_width <= most_bits)
+        return bool(pa.types.is_floating(arrow) and arrow.bit_width <= most_bits)
 
     return fits
 
 
 def _is_bytes(arrow: pa.DataType) -> bool:
-    return (
-        pa.types.is_binary(arrow) or pa.types.is_string(arrow)
-        or pa.types.is_large_binary(arrow) or pa.types.is_large_string(arrow)
-    )  # fmt: skip
+    texts = (pa.types.is_string, pa.types.is_large_string)
+    return any(is_one(arrow) for is_one in (*texts, pa.types.is_binary, pa.types.is_large_binary))
 
 
 _OF_ORC: Mapping[str, Callable[[pa.DataType], bool]] = {

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from floodmark.errors import SourceError
 from floodmark.model import FilesWindow
@@ -163,7 +165,22 @@ class FileRows:
         ).options(**options)
         reader = reader if ddl is None else reader.schema(ddl)
         frame = reader.load([escaped(path) for path in paths])
+        self._refuse_left_out(frame, paths)
         return frame if self.reader.file_column is None else self._named(frame)
+
+    def _refuse_left_out(self, frame: DataFrame, paths: Sequence[str]) -> None:
+        """Raise FM-SOURCE-059 unless Spark reads each file, and once: it leaves some names out."""
+        files = frame.inputFiles()
+        if len(files) == len(set(files)) == len(paths):
+            return
+        read = Counter(unquote(file).rpartition("/")[2] for file in files)
+        left_out = Counter(path.rpartition("/")[2] for path in paths) - read
+        for path in paths:
+            if path.rpartition("/")[2] in left_out:
+                raise unreadable(path, "Spark leaves out files of this name")
+        raise unreadable(
+            paths[0], f"Spark reads {len(files):,} files where {len(paths):,} are meant"
+        )
 
     def misfit(self, path: str) -> str | None:
         """Where and why a file cannot be read, as far as that is found without Spark."""

@@ -76,7 +76,9 @@ def other_characters(path: str, storage: Storage, block_bytes: int = BLOCK_BYTES
 
 # Decimals -----------------------------------------------------------------------------------------
 
-_DECIMAL = re.compile(r"(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?", re.IGNORECASE)
+_DECIMAL = re.compile(
+    r"(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?", re.IGNORECASE
+)
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 _POINT_OR_GROUPS = re.compile(r"\.|,.*,")
 """What tells a comma between thousands from one before a fraction."""

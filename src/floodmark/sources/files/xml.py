@@ -15,7 +15,7 @@ from xml.parsers import expat
 
 from floodmark.deltalog import Storage
 from floodmark.model.ddl import Column, Kind
-from floodmark.sources.files.values import BLOCK_BYTES, is_clear, is_exact, opened, scale_of
+from floodmark.sources.files.values import is_clear, is_exact, opened, scale_of
 
 _FLOATS = frozenset(("float", "real", "double"))
 _NUMBER = re.compile(
@@ -55,33 +55,23 @@ class XmlFile:
     """Of Spark's reader, names in lower case."""
     columns: Sequence[Column] = ()
     """Those of the node; none where Spark finds them by itself."""
-    block_bytes: int = field(default=BLOCK_BYTES)
 
     def look(self) -> XmlLook:
         """What Spark would not tell; the fault is the first one, with its line."""
         encoding = self.options.get("charset", self.options.get("encoding"))
         try:
             parser = expat.ParserCreate(encoding)
-        except ValueError:
-            return XmlLook()
-        records = _Records(self.columns, self.options, parser)
-        try:
+            records = _Records(self.columns, self.options, parser)
             with opened(self.path, self.storage) as file:
-                while block := file.read(self.block_bytes):
-                    parser.Parse(block, False)
-                parser.Parse(b"", True)
+                parser.ParseFile(file)
         except _FaultError as fault:
             return XmlLook(f"line {fault.line:,}: {fault}")
         except expat.ExpatError as error:
-            if error.code in _CUT_OFF:
-                return XmlLook(f"line {error.lineno:,}: the file ends before its last element does")
+            found = f"line {error.lineno:,}: the file ends before its last element does"
+            return XmlLook(found if error.code in _CUT_OFF else None)
+        except ValueError:  # an encoding that only Spark knows
             return XmlLook()
-        if records.rows:
-            return XmlLook(absent=records.absent)
-        if records.namesakes:
-            names = ", ".join(sorted(records.namesakes))
-            return XmlLook(f"no element {records.row_tag}, but {names}")
-        return XmlLook(has_rows=False)
+        return records.look()
 
 
 class _FaultError(Exception):
@@ -130,10 +120,14 @@ class _Records:
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._read
 
-    @property
-    def absent(self) -> tuple[str, ...]:
-        """The columns that no record has had."""
-        return tuple(self._unseen.values())
+    def look(self) -> XmlLook:
+        """What the file is, read to its end."""
+        if self.rows:
+            return XmlLook(absent=tuple(self._unseen.values()))
+        if self.namesakes:
+            names = ", ".join(sorted(self.namesakes))
+            return XmlLook(f"no element {self.row_tag}, but {names}")
+        return XmlLook(has_rows=False)
 
     def _begin(self, name: str, attributes: dict[str, str]) -> None:
         name = name.rpartition(":")[2] if self._no_prefix else name

@@ -20,7 +20,7 @@ def look(folder: Path, content: str | bytes, ddl: str | None = DDL, **options: s
     path = folder / "a.xml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     columns = read_columns(ddl) if ddl is not None else ()
-    return XmlFile(str(path), Storage(), {"rowtag": "r", **options}, columns, 7).look()
+    return XmlFile(str(path), Storage(), {"rowtag": "r", **options}, columns).look()
 
 
 def of_decimals(name: str) -> str:
