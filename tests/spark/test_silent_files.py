@@ -5,6 +5,7 @@ One suite over all formats. Only Spark reads files: the Arrow double of an engin
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 from pathlib import Path
@@ -16,7 +17,9 @@ from pyarrow import orc, parquet
 from tests.spark.test_csv_reads import read, rows
 from tests.spark.test_file_reads import Inbox, inbox
 
+from floodmark.deltalog import Storage
 from floodmark.errors import FloodmarkError, SourceError
+from floodmark.sources.files import FileLists, FileReader, FileRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -232,8 +235,6 @@ def test_a_file_that_is_not_there_to_its_end_gives_no_row(
     inbox: Inbox, form: str, cut: int
 ) -> None:
     """Cut off, as when it is still being written; compressed where only that tells its end."""
-    import gzip
-
     name = "a.csv.gz" if form == "csv" else f"a.{form}"
     content = written(form, [{"id": n, "v": f"{n}"} for n in range(100)])
     content = gzip.compress(content) if form == "csv" else content.rstrip()
@@ -244,6 +245,55 @@ def test_a_file_that_is_not_there_to_its_end_gives_no_row(
     with pytest.raises(FloodmarkError) as caught:
         inbox.run()
 
-    assert caught.value.code in ("FM-SOURCE-009", "FM-SOURCE-059")
-    assert f"in/{name}" in f"{caught.value.where} {caught.value.title}"
+    assert caught.value.code == "FM-SOURCE-059"
+    assert str(caught.value.where).endswith(f"in/{name}")
     assert not list((inbox.root / "lake/rows/_delta_log").glob("*.json"))
+
+
+# Names -------------------------------------------------------------------------------------------
+
+NAMES = [
+    "a b", " a", "a ", "a%20b", "%", "%zz", "%2F", "a\nb", "a\tb", "a\\b", "\\", "a#b", "#", "a?b", "?",
+    "a[x]b", "[", "]", "a{b,c}", "{", "}", "a*b", "*", "a+b", "a&b", "a;b", 'a"b', "a'b", "a,b", "a|b",
+    "a<b>", "$a", "~a", "a..b", "-a", "@a", "^a", "!a", "a`b", "größe", "gro\u0308ße", "\U0001d11e",
+    "a=b", "=a", "a:b", ":", "C:", "file:x", "a._COPYING_",
+]  # fmt: skip
+"""What people and programs call files."""
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "xml", "text", "parquet", "orc", "binary"])
+@pytest.mark.parametrize("place", ["file", "folder"])
+def test_a_file_is_read_once_or_refused_by_name_whatever_it_is_called(
+    spark: SparkSession, tmp_path: Path, form: str, place: str
+) -> None:
+    names = {n: name if place == "file" else f"{name}/f" for n, name in enumerate(NAMES)}
+    for number, name in names.items():
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(
+            f"{number}".encode() if form in ("text", "binary") else written(form, [{"id": number}])
+        )
+    refused = set()
+
+    while True:
+        try:
+            found = ids(spark, tmp_path, form)
+            break
+        except SourceError as error:
+            assert error.code == "FM-SOURCE-059"  # noqa: PT017
+            refused.add(str(error.where).removeprefix(f"{tmp_path}/in/"))
+            Path(str(error.where)).unlink()
+
+    assert found == sorted(n for n, name in names.items() if name not in refused)
+    assert refused <= {name for name in names.values() if ":" in name or "_COPYING_" in name}
+
+
+def ids(spark: SparkSession, root: Path, form: str) -> list[int]:
+    """The numbers in all files of a folder and of those below it."""
+    ddl = None if form in ("text", "binary") else "id LONG"
+    options = XML if form == "xml" else {}
+    lists = FileLists(str(root / "_control"), Storage())
+    reader = FileReader("files://x/in", str(root), "in", form, lists, Storage(), ddl, options)
+    column = {"text": "value", "binary": "string(content)"}.get(form, "id")
+    frame = FileRows(reader).frame(spark, reader.files_there()).selectExpr(f"long({column})")
+    return sorted(row[0] for row in frame.collect())

@@ -17,7 +17,7 @@ from floodmark.sources.files import footers
 from floodmark.sources.files.csv import other_columns
 from floodmark.sources.files.json import JsonFile
 from floodmark.sources.files.probe import FileReader
-from floodmark.sources.files.values import OF_HADOOP, other_characters
+from floodmark.sources.files.values import OF_HADOOP, broken_compression, other_characters
 from floodmark.sources.files.xml import XmlFile
 
 log = logging.getLogger("floodmark")
@@ -67,20 +67,24 @@ class Looks:
         return None
 
     def _look(self, path: str) -> Look:
-        if path.endswith(OF_HADOOP):
-            return Look()
         try:
-            match self.reader.format:
-                case "json":
-                    return self._json(path)
-                case "xml":
-                    return self._xml(path)
-                case "parquet" | "orc":
-                    return self._footed(path)
-                case "text" if not _OF_OTHER_CHARACTERS & self._own.keys():
-                    return Look(other_characters(path, self.reader.storage))
+            return Look() if path.endswith(OF_HADOOP) else self._judged(path)
         except OSError as error:
-            raise out_of_reach(path, error) from error
+            broken = broken_compression(path, self.reader.storage)
+            if broken is None:
+                raise out_of_reach(path, error) from error
+            return Look(broken)
+
+    def _judged(self, path: str) -> Look:
+        match self.reader.format:
+            case "json":
+                return self._json(path)
+            case "xml":
+                return self._xml(path)
+            case "parquet" | "orc":
+                return self._footed(path)
+            case "text" if not _OF_OTHER_CHARACTERS & self._own.keys():
+                return Look(other_characters(path, self.reader.storage))
         return Look()
 
     def _json(self, path: str) -> Look:

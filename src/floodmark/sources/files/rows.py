@@ -21,6 +21,7 @@ from floodmark.sources.files.csv import DELIMITED, CsvFile, CsvLook, Dialect, re
 from floodmark.sources.files.lists import Files, ListGone, split_pattern
 from floodmark.sources.files.looks import MOST_LOOKS, Looks
 from floodmark.sources.files.probe import FileReader
+from floodmark.sources.files.values import broken_compression
 from floodmark.sources.frames import escaped
 
 if TYPE_CHECKING:
@@ -105,7 +106,10 @@ class FileRows:
                 look, columns_of(self.reader.ddl)
             )
         except OSError as error:
-            raise out_of_reach(path, error) from error
+            broken = broken_compression(path, self.reader.storage)
+            if broken is None:
+                raise out_of_reach(path, error) from error
+            raise unreadable(path, broken) from error
         if changes:
             raise unreadable(path, self.misfit(path) or "a decimal that Spark would change")
         return look

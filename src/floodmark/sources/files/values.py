@@ -43,6 +43,19 @@ def blocks(file: Any, size: int) -> Iterator[bytes]:
         block = file.read(size)
 
 
+def broken_compression(path: str, storage: Storage) -> str | None:
+    """Why a file cannot be read whose bytes can; None for one that is out of reach, or not compressed."""
+    if not path.endswith(tuple(_CODECS)):
+        return None
+    try:
+        with storage.open(path) as file:
+            while file.read(BLOCK_BYTES):
+                pass
+    except OSError:
+        return None
+    return "it is not compressed as its name says, or ends before it is complete"
+
+
 # Characters ---------------------------------------------------------------------------------------
 
 

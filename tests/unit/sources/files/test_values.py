@@ -10,7 +10,7 @@ import pytest
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
 from floodmark.sources.files.csv import CsvFile, Dialect
-from floodmark.sources.files.values import is_exact, other_characters
+from floodmark.sources.files.values import broken_compression, is_exact, other_characters
 
 
 def written(folder: Path, content: bytes, name: str = "a.csv") -> str:
@@ -85,3 +85,16 @@ def test_decimals_that_spark_would_change_are_found(
         assert file.changes_decimals(file.look(), kinds) == changes
         if changes:
             assert "column d is not exactly a DECIMAL(12, 2)" in str(file.misfit(kinds))
+
+
+# Compression --------------------------------------------------------------------------------------
+
+
+def test_a_compressed_file_that_is_not_there_to_its_end_is_told_from_one_out_of_reach(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path, gzip.compress(TEXT.encode())[:-9], "a.csv.gz")
+
+    assert "before it is complete" in str(broken_compression(path, Storage()))
+    assert broken_compression(str(tmp_path / "other.csv.gz"), Storage()) is None
+    assert broken_compression(written(tmp_path, b"id\n"), Storage()) is None
