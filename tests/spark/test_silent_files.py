@@ -88,14 +88,20 @@ def test_a_text_that_is_no_value_of_the_type_is_never_another_value(
         rows(read(spark, tmp_path, form, f"id INT, d {kind}", **(XML if form == "xml" else {})))
 
 
+@pytest.mark.parametrize("form", ["csv", "tsv", "json", "xml"])
 @pytest.mark.parametrize("value", ["20240101", "45292"])
-def test_a_number_in_quotes_is_no_date_of_json(
-    spark: SparkSession, tmp_path: Path, value: str
+@pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP"])
+def test_a_number_is_no_year_of_a_date(
+    spark: SparkSession, tmp_path: Path, form: str, value: str, kind: str
 ) -> None:
-    (tmp_path / "a").write_bytes(written("json", [{"d": value}]))
+    (tmp_path / "a").write_bytes(written(form, [{"id": 1, "d": value}]))
 
-    with pytest.raises(Exception, match="FAILED_READ_FILE"):
-        rows(read(spark, tmp_path, "json", "d DATE"))
+    error = refusal(spark, tmp_path, form, f"id INT, d {kind}")
+
+    assert (error.code, error.where) == ("FM-SOURCE-059", f"{tmp_path}/a")
+    line = 1 if form == "json" else 2
+    said = "a number in quotes" if form == "json" else "a number"
+    assert error.found == f"line {line}: column d: {said} is no {kind}"
 
 
 def test_times_of_json_are_read_as_they_are_usually_written(

@@ -21,10 +21,13 @@ from floodmark.errors import SourceError
 from floodmark.sources.files.values import (
     BOM,
     OF_HADOOP,
+    OWN_TIMES,
     UTF8,
     Characters,
-    has_other_decimals,
+    has_other_values,
     is_exact,
+    is_time,
+    is_year,
     opened,
     scale_of,
 )
@@ -266,15 +269,20 @@ class CsvFile:
             " --on-lost-range snapshot",
         )
 
-    def changes_decimals(self, look: CsvLook, kinds: Mapping[str, str]) -> bool:
-        """Whether Spark would change a decimal of the file: take its comma away, or round it.
+    def changes_values(self, look: CsvLook, kinds: Mapping[str, str]) -> bool:
+        """Whether Spark would change a value of the file: a decimal by taking its comma away or
+        rounding it, a number into a year.
 
         `kinds` are the declared types by column. Not where the node has rules of its own.
         """
-        scales = {name: scale_of(kind) for name, kind in kinds.items()}
-        known = {name: scale for name, scale in scales.items() if scale is not None}
-        own = "locale" in self.dialect.options or not self.dialect.doubles_quotes
-        if own or not known or self.path.endswith(OF_HADOOP):
+        own = self.dialect.options.keys()
+        known = {name: scale_of(kind) for name, kind in kinds.items() if self._can_change(kind)}
+        if (
+            "locale" in own
+            or not self.dialect.doubles_quotes
+            or not known
+            or self.path.endswith(OF_HADOOP)
+        ):
             return False
         if look.header is not None:
             written = {name.casefold(): name for name in look.header}
@@ -286,7 +294,11 @@ class CsvFile:
         }
         names = None if self.dialect.has_header else list(kinds)
         with opened(self.path, self.storage) as file:
-            return has_other_decimals(file, names, known, parsing, self._is_missing)
+            return has_other_values(file, names, known, parsing, self._is_missing)
+
+    def _can_change(self, kind: str) -> bool:
+        has_own = OWN_TIMES & self.dialect.options.keys()
+        return scale_of(kind) is not None or (is_time(kind) and not has_own)
 
     def _is_missing(self, value: str) -> bool:
         return value in ("", self.dialect.options.get("nullvalue", NO_VALUE))
@@ -419,6 +431,8 @@ def _misfit_of(record: Sequence[str], names: Sequence[str], kinds: Mapping[str, 
             return f"column {name} is no {kind}"
         if scale is not None and value and not is_exact(value, scale):
             return f"column {name} is not exactly a {kind}, or can be meant in two ways"
+        if is_time(kind) and is_year(value):
+            return f"column {name}: a number is no {kind}"
     return None
 
 

@@ -16,29 +16,39 @@ from floodmark.deltalog import Storage
 from floodmark.model.ddl import Column, Kind
 from floodmark.sources.files.values import bounds_of
 
+_END_BYTES = 4
+_PARQUET = (b"PAR1", b"PARE")
 _Fits = Callable[[str, Kind, Any], bool]
 
 
-def columns_in(path: str, form: str, storage: Storage) -> pa.Schema | None:
-    """The columns of a file; None for what only Spark can say, which names the file if it cannot.
+def columns_in(path: str, form: str, storage: Storage) -> pa.Schema | str | None:
+    """The columns of a file; why it has no end, as text; None for what only Spark can say.
 
     Raises OSError for a file that cannot be reached.
     """
     with storage.open(path) as file:
-        file.seek(file.size() - 1)
-        file.read(1)
+        file.seek(max(0, file.size() - _END_BYTES))
+        end = file.read(_END_BYTES)
         file.seek(0)
         try:
-            if form == "parquet":
-                from pyarrow import parquet
-
-                # The older times of 96 bits count nanoseconds too, but Spark reads them.
-                return parquet.ParquetFile(file, coerce_int96_timestamp_unit="us").schema_arrow
-            from pyarrow import orc
-
-            return orc.ORCFile(file).schema
+            return _schema(file, form)
         except (pa.ArrowException, OSError, ImportError):
-            return None  # pyarrow says of a broken ORC file what it says of one out of reach
+            # pyarrow says of a broken ORC file what it says of one out of reach.
+            is_whole = end.endswith(_PARQUET) if form == "parquet" else end[:-1].endswith(b"ORC")
+            return (
+                None if is_whole else f"it does not end as {form} does: cut off, or another format"
+            )
+
+
+def _schema(file: Any, form: str) -> pa.Schema:
+    if form == "parquet":
+        from pyarrow import parquet
+
+        # The older times of 96 bits count nanoseconds too, but Spark reads them.
+        return parquet.ParquetFile(file, coerce_int96_timestamp_unit="us").schema_arrow
+    from pyarrow import orc
+
+    return orc.ORCFile(file).schema
 
 
 def misfit(schema: pa.Schema, form: str, columns: Sequence[Column] | None) -> str | None:

@@ -16,7 +16,15 @@ from typing import Any
 
 from floodmark.deltalog import Storage
 from floodmark.model.ddl import Column, Kind
-from floodmark.sources.files.values import BLOCK_BYTES, blocks, is_exact, opened, scale_of
+from floodmark.sources.files.values import (
+    BLOCK_BYTES,
+    blocks,
+    is_exact,
+    is_time,
+    is_year,
+    opened,
+    scale_of,
+)
 
 MOST_BYTES_OF_A_LINE = 256 * 2**20
 """A line of JSON that is longer is not looked at."""
@@ -35,7 +43,6 @@ _NO_BRACKETS = bytes(set(range(256)) - {*b"{}[]\n"})
 _KEY = re.compile(rb'"\s*:')
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
-_TIMES = frozenset(("timestamp", "timestamp_ltz"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +67,14 @@ class JsonFile:
     """Those of the node; none where Spark finds them by itself."""
     checks_decimals: bool = True
     """Not where the node says how numbers are written."""
+    checks_times: bool = True
     block_bytes: int = field(default=BLOCK_BYTES)
 
     def look(self) -> JsonLook:
         """What Spark would not tell; the fault is the first one, with its line."""
-        gate = _Gate.of(self.columns, has_decimals=self.checks_decimals)
+        gate = _Gate.of(
+            self.columns, has_decimals=self.checks_decimals, has_times=self.checks_times
+        )
         absent = {column.name: _key(column.name) for column in self.columns}
         has_keys = False
         first = 1
@@ -164,20 +174,21 @@ class _Gate:
 
     columns: Sequence[Column]
     has_decimals: bool
+    has_times: bool
     looks: tuple[tuple[re.Pattern[bytes], int | None], ...]
     """What such values look like, and the digits that a decimal may have behind the point."""
 
     @classmethod
-    def of(cls, columns: Sequence[Column], *, has_decimals: bool) -> _Gate:
+    def of(cls, columns: Sequence[Column], *, has_decimals: bool, has_times: bool) -> _Gate:
         looks: list[tuple[re.Pattern[bytes], int | None]] = []
         for name, kind in _leaves("", Kind("struct", 0, columns=tuple(columns))):
             scale = scale_of(kind.word)
             key = rb'"(?:%s)"\s*:\s*' % b"|".join(_spellings(name)) if name else rb"[:\[,]\s*"
             if scale is not None and has_decimals:
                 looks.append((re.compile(key + rb'"((?:[^"\\]|\\.)*)"'), scale))
-            elif kind.word.lower() in _TIMES:
-                looks.append((re.compile(key + rb"-?\d{12,}"), None))
-        return cls(columns, has_decimals, tuple(looks))
+            elif is_time(kind.word) and has_times:
+                looks.append((re.compile(key + rb'(?:-?\d{12,}|"\s*[+-]?\d{5,}\s*")'), None))
+        return cls(columns, has_decimals, has_times, tuple(looks))
 
     def is_open(self, text: bytes) -> bool:
         for look, scale in self.looks:
@@ -205,7 +216,11 @@ class _Gate:
         if scale is not None and isinstance(value, str) and self.has_decimals:
             fault = f"column {name} is not exactly a {kind}, or can be meant in two ways"
             return None if is_exact(value, scale) else fault
-        if kind.word.lower() in _TIMES and isinstance(value, int) and abs(value) > _LAST_SECOND:
+        if not (is_time(kind.word) and self.has_times):
+            pass
+        elif isinstance(value, str) and is_year(value):
+            return f"column {name}: a number in quotes is no {kind}"
+        elif isinstance(value, int) and abs(value) > _LAST_SECOND:
             return f"column {name}: a number is read as seconds since 1970, and these are too many"
         return next((w for part in _parts(value, kind, name) if (w := self._why(*part))), None)
 

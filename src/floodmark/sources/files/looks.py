@@ -17,7 +17,12 @@ from floodmark.sources.files import footers
 from floodmark.sources.files.csv import other_columns
 from floodmark.sources.files.json import JsonFile
 from floodmark.sources.files.probe import FileReader
-from floodmark.sources.files.values import OF_HADOOP, broken_compression, other_characters
+from floodmark.sources.files.values import (
+    OF_HADOOP,
+    OWN_TIMES,
+    broken_compression,
+    other_characters,
+)
 from floodmark.sources.files.xml import XmlFile
 
 log = logging.getLogger("floodmark")
@@ -92,9 +97,14 @@ class Looks:
             return Look()
         spans_lines = self._own.get("multiline", "").lower() == "true"
         columns = () if "singlevariantcolumn" in self._own else self._columns(path)
-        checks_decimals = "locale" not in self._own
-        file = JsonFile(path, self.reader.storage, spans_lines, columns, checks_decimals)
-        found = file.look()
+        found = JsonFile(
+            path,
+            self.reader.storage,
+            spans_lines,
+            columns,
+            checks_decimals="locale" not in self._own,
+            checks_times=not OWN_TIMES & self._own.keys(),
+        ).look()
         return Look(found.fault, found.absent)
 
     def _xml(self, path: str) -> Look:
@@ -107,8 +117,8 @@ class Looks:
     def _footed(self, path: str) -> Look:
         form = self.reader.format
         schema = footers.columns_in(path, form, self.reader.storage)
-        if schema is None:
-            return Look()
+        if schema is None or isinstance(schema, str):
+            return Look(schema)
         if self.reader.ddl is None:
             return Look(footers.misfit(schema, form, None), columns=tuple(schema.names))
         columns = self._columns(path)

@@ -102,7 +102,7 @@ class FileRows:
         try:
             file = CsvFile(path, self._dialect, self.reader.storage)
             look = file.look()
-            changes = self.reader.ddl is not None and file.changes_decimals(
+            changes = self.reader.ddl is not None and file.changes_values(
                 look, columns_of(self.reader.ddl)
             )
         except OSError as error:
@@ -111,7 +111,7 @@ class FileRows:
                 raise out_of_reach(path, error) from error
             raise unreadable(path, broken) from error
         if changes:
-            raise unreadable(path, self.misfit(path) or "a decimal that Spark would change")
+            raise unreadable(path, self.misfit(path) or "a value that Spark would change")
         return look
 
     def _refuse_changed_values(self, paths: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 characters  bytes that are no UTF-8 become question marks
 decimals    1,5 becomes 15, as all commas go, and 1.005 becomes 1.01
+times       a number, as Excel has them, becomes a year: 45292
 """
 
 from __future__ import annotations
@@ -130,16 +131,38 @@ def is_exact(value: str, scale: int) -> bool:
     return isinstance(exponent, int) and -exponent <= scale
 
 
-def has_other_decimals(
+# Times --------------------------------------------------------------------------------------------
+
+_TIMES = frozenset(("date", "timestamp", "timestamp_ntz", "timestamp_ltz"))
+OWN_TIMES = frozenset(("dateformat", "timestampformat", "timestampntzformat"))
+"""Options that say how times are written; then it is not for us to judge."""
+_YEAR_OF_MANY_DIGITS = r"^\s*[+-]?\d{5,}\s*$"
+
+
+def is_time(kind: str) -> bool:
+    """Whether a type is one of dates or times."""
+    return kind.strip().lower() in _TIMES
+
+
+def is_year(value: str) -> bool:
+    """Whether a time is a bare number that Spark takes for a year no calendar has."""
+    return re.search(_YEAR_OF_MANY_DIGITS, value, re.ASCII) is not None
+
+
+# Columns of CSV -----------------------------------------------------------------------------------
+
+
+def has_other_values(
     file: Any,
     names: Collection[str] | None,
-    scales: Mapping[str, int],
+    scales: Mapping[str, int | None],
     parsing: Mapping[str, Any],
     is_missing: Callable[[str], bool],
 ) -> bool:
     """Whether a CSV file has values in these columns that Spark would change.
 
-    `names` are those of a file without a header. What pyarrow cannot read is left to Spark.
+    `scales` are those of decimals, None for times. `names` are those of a file without a header.
+    What pyarrow cannot read is left to Spark.
     """
     import pyarrow.compute as pc
     from pyarrow import csv
@@ -155,6 +178,10 @@ def has_other_decimals(
     try:
         for batch in csv.open_csv(file, reading, csv.ParseOptions(**parsing), converting):
             for name, scale in scales.items():
+                if scale is None:
+                    if pc.any(pc.match_substring_regex(batch[name], _YEAR_OF_MANY_DIGITS)).as_py():
+                        return True
+                    continue
                 plain = pc.match_substring_regex(batch[name], rf"^[+-]?\d*\.?\d{{0,{scale}}}0*$")
                 others = pc.unique(batch[name].filter(pc.invert(plain))).to_pylist()
                 if any(not (is_missing(v) or is_exact(v, scale)) for v in others):

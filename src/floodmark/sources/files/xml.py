@@ -1,6 +1,7 @@
 """XML that Spark would read as other values, or not to its end, without a word.
 
 numbers     12abc becomes 12.0, 1,5 becomes 15, and a decimal 1.005 becomes 1.01
+times       a number becomes a year
 elements    of one that comes twice the last one counts, unless the column is an array
 end         a file that was cut off behind a record has all rows up to there
 rows        a row tag that no element has gives no rows; a column that no record has is NULL
@@ -15,7 +16,15 @@ from xml.parsers import expat
 
 from floodmark.deltalog import Storage
 from floodmark.model.ddl import Column, Kind
-from floodmark.sources.files.values import is_clear, is_exact, opened, scale_of
+from floodmark.sources.files.values import (
+    OWN_TIMES,
+    is_clear,
+    is_exact,
+    is_time,
+    is_year,
+    opened,
+    scale_of,
+)
 
 _FLOATS = frozenset(("float", "real", "double"))
 _NUMBER = re.compile(
@@ -111,6 +120,7 @@ class _Records:
         self._value = options.get("valuetag", "_VALUE")
         self._no_prefix = options.get("ignorenamespace", "false").lower() == "true"
         self._checks_numbers = "locale" not in options
+        self._checks_times = not OWN_TIMES & options.keys()
         self._null = options.get("nullvalue", "")
         self._unseen = {column.name.casefold(): column.name for column in columns}
         self._open: list[_Element] = []
@@ -179,6 +189,8 @@ class _Records:
         if scale is not None and not is_exact(value, scale):
             why = "is not exactly a {}, or can be meant in two ways"
             raise self._fault(f"column {element.name} {why.format(element.kind)}")
+        if is_time(element.kind.word) and self._checks_times and is_year(value):
+            raise self._fault(f"column {element.name}: a number is no {element.kind}")
         is_float = element.kind.word.lower() in _FLOATS
         if is_float and not (_NUMBER.fullmatch(value) or is_clear(value)):
             raise self._fault(f"column {element.name} is no {element.kind}")

@@ -22,9 +22,13 @@ def test_the_columns_of_a_file_are_those_it_was_written_with(tmp_path: Path, for
 
     found = footers.columns_in(path, form, Storage())
 
-    assert found is not None
+    assert isinstance(found, pa.Schema)
     assert found.names == ["id", "Größe"]
-    (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes()[:-5])
+    whole = (tmp_path / "a").read_bytes()
+    for cut in (whole[:-1], whole[:-9], whole[:4], b"x"):
+        (tmp_path / "a").write_bytes(cut)
+        assert str(footers.columns_in(path, form, Storage())).startswith("it does not end as")
+    (tmp_path / "a").write_bytes(b"x" * 20 + whole[-4:])
     assert footers.columns_in(path, form, Storage()) is None
 
 
@@ -93,7 +97,9 @@ def test_nanoseconds_of_parquet_are_named_unless_they_are_read_as_a_number(tmp_p
 
     def found(path: str, ddl: str | None) -> str | None:
         columns = None if ddl is None else read_columns(ddl)
-        return footers.misfit(footers.columns_in(path, "parquet", Storage()), "parquet", columns)
+        schema = footers.columns_in(path, "parquet", Storage())
+        assert isinstance(schema, pa.Schema)
+        return footers.misfit(schema, "parquet", columns)
 
     for ddl in (None, "t TIMESTAMP", "id LONG, T TIMESTAMP_NTZ"):
         assert str(found(new, ddl)).startswith("column t counts nanoseconds")

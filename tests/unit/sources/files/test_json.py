@@ -135,7 +135,9 @@ OF_A_DECIMAL = "is not exactly a DECIMAL({}), or can be meant in two ways"
             {"at": 1_704_103_200_123},
             "column at: a number is read as seconds since 1970, and these are too many",
         ),
+        ({"at": " 45292 "}, "column at: a number in quotes is no TIMESTAMP"),
         ({"at": 1_704_103_200}, None),
+        ({"at": "2024"}, None),
         ({"d": "1,234.5", "s": {"d": "1.50"}, "l": ["1.00"]}, None),
         ({"d": 1.005}, None),
         ({"s": {"t": "1,5"}, "other": {"d": "1,5"}}, None),
@@ -156,12 +158,15 @@ def test_a_value_that_spark_would_change_is_found(
     assert look.fault == (found and f"line 1: {found}")
 
 
-def test_decimals_are_left_alone_where_the_node_says_how_they_are_written(tmp_path: Path) -> None:
+def test_values_are_left_alone_where_the_node_says_how_they_are_written(tmp_path: Path) -> None:
     path = written(tmp_path, b'{"id": 1, "d": "1,5"}\n')
 
-    look = JsonFile(path, Storage(), columns=read_columns(DDL), checks_decimals=False).look()
+    columns = read_columns(DDL)
+    look = JsonFile(path, Storage(), columns=columns, checks_decimals=False).look()
 
     assert look.fault is None
+    path = written(tmp_path, b'{"at": "20240101"}\n')
+    assert JsonFile(path, Storage(), columns=columns, checks_times=False).look().fault is None
 
 
 # Columns ------------------------------------------------------------------------------------------

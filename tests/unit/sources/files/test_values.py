@@ -82,7 +82,7 @@ def test_decimals_that_spark_would_change_are_found(
         path = written(tmp_path, raw, name)
         file = CsvFile(path, Dialect.of(options, is_tabbed=False), Storage())
 
-        assert file.changes_decimals(file.look(), kinds) == changes
+        assert file.changes_values(file.look(), kinds) == changes
         if changes:
             assert "column d is not exactly a DECIMAL(12, 2)" in str(file.misfit(kinds))
 
