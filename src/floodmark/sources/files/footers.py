@@ -34,10 +34,10 @@ def columns_in(path: str, form: str, storage: Storage) -> pa.Schema | str | None
             return _schema(file, form)
         except (pa.ArrowException, OSError, ImportError):
             # pyarrow says of a broken ORC file what it says of one out of reach.
-            is_whole = end.endswith(_PARQUET) if form == "parquet" else end[:-1].endswith(b"ORC")
-            return (
-                None if is_whole else f"it does not end as {form} does: cut off, or another format"
-            )
+            is_end = end.endswith(_PARQUET) if form == "parquet" else end[:-1] == b"ORC"
+            if is_end and file.size() > 2 * _END_BYTES:
+                return None
+            return f"it does not end as {form} does: cut off, or another format"
 
 
 def _schema(file: Any, form: str) -> pa.Schema:
