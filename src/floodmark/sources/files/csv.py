@@ -22,10 +22,13 @@ from floodmark.next_steps import BATCH, THEN_RETRY, command
 from floodmark.sources.files.values import (
     BOM,
     OF_HADOOP,
+    OWN_TIMES,
     UTF8,
     Characters,
-    has_other_decimals,
+    has_other_values,
     is_exact,
+    is_time,
+    is_year,
     opened,
     scale_of,
 )
@@ -54,6 +57,8 @@ _HEADER_BYTES = 2**20
 _BLANK = rb"[\x00-\x09\x0b\x0c\x0e-\x20]"
 _BLANK_LINES = [re.compile(end + _BLANK + rb"+(?=[\r\n])") for end in (rb"\n", rb"\r")]
 """Lines of white space, which Spark leaves out before it looks for separators."""
+_NULS = re.compile(rb"[\r\n]\x00")
+"""A line that begins so: of NULs alone it would be left out, as one of white space is."""
 _WHITE = bytes(range(0x21))
 _SHOWN = 5
 
@@ -145,7 +150,7 @@ class CsvFile:
             return CsvLook()
         quotes = _Quotes(self.dialect) if self.dialect.doubles_quotes else None
         header: tuple[str, ...] | None = None
-        has_lines = False
+        has_lines, line = False, 1
         blank_rows = _BlankRows(self.dialect.separator.encode())
         characters = Characters() if self.dialect.encoding in UTF8 else None
         for before, block, after in self._blocks():
@@ -156,6 +161,10 @@ class CsvFile:
             has_lines = True
             if quotes is None:
                 break
+            if (nuls := _NULS.search(bytes([before]) + block)) is not None:
+                line += block.count(b"\n", 0, nuls.start())
+                raise self._unsound(line, "a line of NUL bytes: it may still be written")
+            line += block.count(b"\n")
             quotes.see(before, block, after)
             blank_rows.see(block, after)
             if characters is not None and (found := characters.misfit(block)) is not None:
@@ -262,15 +271,20 @@ class CsvFile:
             + command("retry", BATCH, "--on-lost-range", "snapshot"),
         )
 
-    def changes_decimals(self, look: CsvLook, kinds: Mapping[str, str]) -> bool:
-        """Whether Spark would change a decimal of the file: take its comma away, or round it.
+    def changes_values(self, look: CsvLook, kinds: Mapping[str, str]) -> bool:
+        """Whether Spark would change a value of the file: a decimal by taking its comma away or
+        rounding it, a number into a year.
 
         `kinds` are the declared types by column. Not where the node has rules of its own.
         """
-        scales = {name: scale_of(kind) for name, kind in kinds.items()}
-        known = {name: scale for name, scale in scales.items() if scale is not None}
-        own = "locale" in self.dialect.options or not self.dialect.doubles_quotes
-        if own or not known or self.path.endswith(OF_HADOOP):
+        own = self.dialect.options.keys()
+        known = {name: scale_of(kind) for name, kind in kinds.items() if self._can_change(kind)}
+        if (
+            "locale" in own
+            or not self.dialect.doubles_quotes
+            or not known
+            or self.path.endswith(OF_HADOOP)
+        ):
             return False
         if look.header is not None:
             written = {name.casefold(): name for name in look.header}
@@ -282,7 +296,11 @@ class CsvFile:
         }
         names = None if self.dialect.has_header else list(kinds)
         with opened(self.path, self.storage) as file:
-            return has_other_decimals(file, names, known, parsing, self._is_missing)
+            return has_other_values(file, names, known, parsing, self._is_missing)
+
+    def _can_change(self, kind: str) -> bool:
+        has_own = OWN_TIMES & self.dialect.options.keys()
+        return scale_of(kind) is not None or (is_time(kind) and not has_own)
 
     def _is_missing(self, value: str) -> bool:
         return value in ("", self.dialect.options.get("nullvalue", NO_VALUE))
@@ -417,6 +435,8 @@ def _misfit_of(record: Sequence[str], names: Sequence[str], kinds: Mapping[str, 
             return f"column {name} is no {kind}"
         if scale is not None and value and not is_exact(value, scale):
             return f"column {name} is not exactly a {kind}, or can be meant in two ways"
+        if is_time(kind) and is_year(value):
+            return f"column {name}: a number is no {kind}"
     return None
 
 
@@ -431,11 +451,16 @@ def refuse_other_columns(path: str, header: Sequence[str], wanted: Sequence[str]
     parts += [f"not expected: {_listed(other)}"] if other else []
     if not parts:
         parts = [f"another order or a name twice: {_listed(header)}"]
-    raise SourceError(
+    raise other_columns(f"{path}, line 1", "; ".join(parts), wanted)
+
+
+def other_columns(where: str, found: str, wanted: Sequence[str]) -> SourceError:
+    """The error for a file whose columns are not those of the node."""
+    return SourceError(
         "FM-SOURCE-057",
         "a file has other columns than the node reads",
-        where=f"{path}, line 1",
-        found="; ".join(parts),
+        where=where,
+        found=found,
         allowed=_listed(wanted, most=50),
         state="nothing of this node was written; the committed watermark stays",
         next="correct the file in its place, then: "

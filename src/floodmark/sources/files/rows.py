@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from floodmark.errors import SourceError
 from floodmark.model import FilesWindow
@@ -18,8 +20,9 @@ from floodmark.sources.faults import out_of_reach
 from floodmark.sources.files import headers
 from floodmark.sources.files.csv import DELIMITED, CsvFile, CsvLook, Dialect, refuse_other_columns
 from floodmark.sources.files.lists import Files, ListGone, split_pattern
+from floodmark.sources.files.looks import MOST_LOOKS, Looks
 from floodmark.sources.files.probe import FileReader
-from floodmark.sources.files.values import OF_HADOOP, other_characters, second_value
+from floodmark.sources.files.values import broken_compression
 from floodmark.sources.frames import escaped
 
 if TYPE_CHECKING:
@@ -29,10 +32,9 @@ _SPARK_FORMATS = {"tsv": "csv", "binary": "binaryFile"}
 _OF_LINES = (*DELIMITED, "json", "text", "xml", "binary")
 """Formats in which an empty file has no rows; in others it is a file that was not finished."""
 _OWN_COLUMNS = {"text": "value STRING"}
-_MOST_LOOKS = 16
 # Spark's own defaults turn what it cannot read into NULLs and do not say so.
 _DEFAULTS: dict[str, dict[str, str]] = {
-    "json": {"mode": "FAILFAST"},
+    "json": {"mode": "FAILFAST", "enableDateTimeParsingFallback": "false"},
     "xml": {"mode": "FAILFAST"},
     "parquet": {"mergeSchema": "true"},
     "orc": {"mergeSchema": "true"},
@@ -58,8 +60,7 @@ class FileRows:
         with_rows = [path for path in files if files[path].size or self.reader.format == "binary"]
         if not with_rows:
             return self._nothing(spark, files)
-        if self.reader.format in ("json", "text"):
-            self._refuse_changed_values(list(map(self.reader.absolute, with_rows)))
+        self._refuse_changed_values(list(map(self.reader.absolute, with_rows)))
         options = {
             **_DEFAULTS.get(self.reader.format, {}),
             **self.reader.options,
@@ -72,7 +73,7 @@ class FileRows:
     def _delimited(self, spark: SparkSession, files: Iterable[str]) -> DataFrame:
         """The rows of CSV files, each looked at first: see `csv`."""
         dialect, paths = self._dialect, [self.reader.absolute(path) for path in files]
-        with ThreadPoolExecutor(_MOST_LOOKS) as pool:
+        with ThreadPoolExecutor(MOST_LOOKS) as pool:
             looks = dict(zip(paths, pool.map(self._look, paths), strict=True))
         looks = {path: look for path, look in looks.items() if look.has_rows}
         if not looks:
@@ -102,34 +103,23 @@ class FileRows:
         try:
             file = CsvFile(path, self._dialect, self.reader.storage)
             look = file.look()
-            changes = self.reader.ddl is not None and file.changes_decimals(
+            changes = self.reader.ddl is not None and file.changes_values(
                 look, columns_of(self.reader.ddl)
             )
         except OSError as error:
-            raise out_of_reach(path, error) from error
+            broken = broken_compression(path, self.reader.storage)
+            if broken is None:
+                raise out_of_reach(path, error) from error
+            raise unreadable(path, broken) from error
         if changes:
-            raise unreadable(path, self.misfit(path) or "a decimal that Spark would change")
+            raise unreadable(path, self.misfit(path) or "a value that Spark would change")
         return look
 
     def _refuse_changed_values(self, paths: Sequence[str]) -> None:
         """Raise FM-SOURCE-059 for values that Spark would change or leave out without a word."""
-        own = {name.lower(): str(value).lower() for name, value in self.reader.options.items()}
-        if not {"encoding", "charset", "linesep"} & own.keys():
-            with ThreadPoolExecutor(_MOST_LOOKS) as pool:
-                look = partial(self._changed_value, spans_lines=own.get("multiline") == "true")
-                for path, fault in zip(paths, pool.map(look, paths), strict=True):
-                    if fault is not None:
-                        raise unreadable(path, fault)
-
-    def _changed_value(self, path: str, *, spans_lines: bool) -> str | None:
-        if path.endswith(OF_HADOOP):
-            return None
-        try:
-            if self.reader.format == "text":
-                return other_characters(path, self.reader.storage)
-            return second_value(path, self.reader.storage, spans_lines=spans_lines)
-        except OSError as error:
-            raise out_of_reach(path, error) from error
+        refused = Looks(self.reader).refused(paths)
+        if refused is not None:
+            raise unreadable(*refused)
 
     def _refuse_other_columns(self, looks: Mapping[str, CsvLook]) -> None:
         """Raise FM-SOURCE-057 for the first file whose columns are not those of the node.
@@ -180,7 +170,22 @@ class FileRows:
         ).options(**options)
         reader = reader if ddl is None else reader.schema(ddl)
         frame = reader.load([escaped(path) for path in paths])
+        self._refuse_left_out(frame, paths)
         return frame if self.reader.file_column is None else self._named(frame)
+
+    def _refuse_left_out(self, frame: DataFrame, paths: Sequence[str]) -> None:
+        """Raise FM-SOURCE-059 unless Spark reads each file, and once: it leaves some names out."""
+        files = frame.inputFiles()
+        if len(files) == len(set(files)) == len(paths):
+            return
+        read = Counter(unquote(file).rpartition("/")[2] for file in files)
+        left_out = Counter(path.rpartition("/")[2] for path in paths) - read
+        for path in paths:
+            if path.rpartition("/")[2] in left_out:
+                raise unreadable(path, "Spark leaves out files of this name")
+        raise unreadable(
+            paths[0], f"Spark reads {len(files):,} files where {len(paths):,} are meant"
+        )
 
     def misfit(self, path: str) -> str | None:
         """Where and why a file cannot be read, as far as that is found without Spark."""

@@ -2,7 +2,7 @@
 
 characters  bytes that are no UTF-8 become question marks
 decimals    1,5 becomes 15, as all commas go, and 1.005 becomes 1.01
-JSON        of two values in one line the second is left out
+times       a number, as Excel has them, becomes a year: 45292
 """
 
 from __future__ import annotations
@@ -44,6 +44,19 @@ def blocks(file: Any, size: int) -> Iterator[bytes]:
         block = file.read(size)
 
 
+def broken_compression(path: str, storage: Storage) -> str | None:
+    """Why a file cannot be read whose bytes can; None for one that is out of reach, or not compressed."""
+    if not path.endswith(tuple(_CODECS)):
+        return None
+    try:
+        with storage.open(path) as file:
+            while file.read(BLOCK_BYTES):
+                pass
+    except OSError:
+        return None
+    return "it is not compressed as its name says, or ends before it is complete"
+
+
 # Characters ---------------------------------------------------------------------------------------
 
 
@@ -77,22 +90,35 @@ def other_characters(path: str, storage: Storage, block_bytes: int = BLOCK_BYTES
 
 # Decimals -----------------------------------------------------------------------------------------
 
-_DECIMAL = re.compile(r"decimal\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?", re.IGNORECASE)
+_DECIMAL = re.compile(
+    r"(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?", re.IGNORECASE
+)
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 _POINT_OR_GROUPS = re.compile(r"\.|,.*,")
 """What tells a comma between thousands from one before a fraction."""
 
 
+def bounds_of(kind: str) -> tuple[int, int] | None:
+    """How many digits a type of decimals has, and how many of them behind the point; None for others."""
+    found = _DECIMAL.fullmatch(kind.strip())
+    return (int(found[1] or 10), int(found[2] or 0)) if found is not None else None
+
+
 def scale_of(kind: str) -> int | None:
     """How many digits behind the point a type of decimals has; None for other types."""
-    found = _DECIMAL.fullmatch(kind.strip())
-    return int(found[2] or 0) if found is not None else None
+    bounds = bounds_of(kind)
+    return None if bounds is None else bounds[1]
+
+
+def is_clear(value: str) -> bool:
+    """Whether commas can only be between thousands."""
+    return bool(_GROUPED.fullmatch(value) and _POINT_OR_GROUPS.search(value))
 
 
 def is_exact(value: str, scale: int) -> bool:
     """Whether a decimal of this scale holds what is written, and it can be meant in one way only."""
     if "," in value:
-        if not (_GROUPED.fullmatch(value) and _POINT_OR_GROUPS.search(value)):
+        if not is_clear(value):
             return False
         value = value.replace(",", "")
     try:
@@ -105,16 +131,38 @@ def is_exact(value: str, scale: int) -> bool:
     return isinstance(exponent, int) and -exponent <= scale
 
 
-def has_other_decimals(
+# Times --------------------------------------------------------------------------------------------
+
+_TIMES = frozenset(("date", "timestamp", "timestamp_ntz", "timestamp_ltz"))
+OWN_TIMES = frozenset(("dateformat", "timestampformat", "timestampntzformat"))
+"""Options that say how times are written; then it is not for us to judge."""
+_YEAR_OF_MANY_DIGITS = r"^\s*[+-]?\d{5,}\s*$"
+
+
+def is_time(kind: str) -> bool:
+    """Whether a type is one of dates or times."""
+    return kind.strip().lower() in _TIMES
+
+
+def is_year(value: str) -> bool:
+    """Whether a time is a bare number that Spark takes for a year no calendar has."""
+    return re.search(_YEAR_OF_MANY_DIGITS, value, re.ASCII) is not None
+
+
+# Columns of CSV -----------------------------------------------------------------------------------
+
+
+def has_other_values(
     file: Any,
     names: Collection[str] | None,
-    scales: Mapping[str, int],
+    scales: Mapping[str, int | None],
     parsing: Mapping[str, Any],
     is_missing: Callable[[str], bool],
 ) -> bool:
     """Whether a CSV file has values in these columns that Spark would change.
 
-    `names` are those of a file without a header. What pyarrow cannot read is left to Spark.
+    `scales` are those of decimals, None for times. `names` are those of a file without a header.
+    What pyarrow cannot read is left to Spark.
     """
     import pyarrow.compute as pc
     from pyarrow import csv
@@ -130,6 +178,10 @@ def has_other_decimals(
     try:
         for batch in csv.open_csv(file, reading, csv.ParseOptions(**parsing), converting):
             for name, scale in scales.items():
+                if scale is None:
+                    if pc.any(pc.match_substring_regex(batch[name], _YEAR_OF_MANY_DIGITS)).as_py():
+                        return True
+                    continue
                 plain = pc.match_substring_regex(batch[name], rf"^[+-]?\d*\.?\d{{0,{scale}}}0*$")
                 others = pc.unique(batch[name].filter(pc.invert(plain))).to_pylist()
                 if any(not (is_missing(v) or is_exact(v, scale)) for v in others):
@@ -137,65 +189,3 @@ def has_other_decimals(
     except (pa.ArrowInvalid, KeyError):
         return False
     return False
-
-
-# JSON ---------------------------------------------------------------------------------------------
-
-_NEIGHBOURS = re.compile(rb"[}\]]\s*,?\s*[{\[]")
-"""What stands between two values, or two parts of one."""
-_TEXT = re.compile(rb'"(?:[^"\\\n]|\\.)*"')
-_STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
-_NO_BRACKETS = bytes(set(range(256)) - {*b"{}[]\n"})
-
-
-def second_value(
-    path: str, storage: Storage, *, spans_lines: bool, block_bytes: int = BLOCK_BYTES
-) -> str | None:
-    """Where a file has more than one value in a line, or at all if a value may have many lines."""
-    first = 1
-    with opened(path, storage) as file:
-        for lines in _lines(blocks(file, block_bytes), whole=spans_lines):
-            number = _second_in(lines, spans_lines=spans_lines)
-            if number is not None:
-                what = "behind the end of the first one" if spans_lines else "in one line"
-                return f"line {first + number:,}: two values {what}"
-            first += lines.count(b"\n")
-    return None
-
-
-def _lines(pieces: Iterator[bytes], *, whole: bool) -> Iterator[bytes]:
-    """Whole lines, as many as a block has."""
-    rest = b""
-    for block in pieces:
-        text = rest + block
-        end = 0 if whole else text.rfind(b"\n") + 1
-        if end:
-            yield text[:end]
-        rest = text[end:]
-        if len(rest) > MOST_BYTES_OF_A_LINE:
-            return
-    yield rest
-
-
-def _second_in(text: bytes, *, spans_lines: bool) -> int | None:
-    """How many lines before the first bracket that opens behind the end of a value."""
-    if _NEIGHBOURS.search(text) is None:
-        return None
-    if b"\r" in text:
-        text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    depth = line = 0
-    has_ended = False
-    for byte in _TEXT.sub(b"", text).translate(None, _NO_BRACKETS):
-        if byte == _LF:
-            line += 1
-            if not spans_lines:
-                depth, has_ended = 0, False
-            continue
-        if has_ended and _STEPS[byte] > 0:
-            return line
-        depth += _STEPS[byte]
-        has_ended = depth <= 0
-    return None
-
-
-_LF = ord("\n")

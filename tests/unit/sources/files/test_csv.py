@@ -63,8 +63,13 @@ def test_whatever_is_written_by_the_rules_is_sound_and_its_line_breaks_are_seen(
         (b'id,t\n1,"a" \n', 2),
         (b'id,t\n1,"a"b\n2,"c"\n', 2),
         (b'id,t\n1,"two\nlines"\n2,b\r\n', 4),
+        (b"id,t\n1,a\n" + b"\0" * 70, 3),
+        (b"id,t\n" + b"1,a\n" * 15 + b"\0\0\0\n2,b\n", 17),
     ],
-    ids=["never_closed", "backslashes", "space_behind", "text_behind", "two_ends"],
+    ids=[
+        *("never_closed", "backslashes", "space_behind", "text_behind", "two_ends"),
+        *("not_written_yet", "line_of_nuls"),
+    ],
 )
 def test_what_spark_would_read_wrong_is_refused_with_its_line(
     tmp_path: Path, content: bytes, line: int
@@ -74,6 +79,10 @@ def test_what_spark_would_read_wrong_is_refused_with_its_line(
 
     assert caught.value.code == "FM-SOURCE-058"
     assert str(caught.value.where).endswith(f"file.csv, line {line}")
+
+
+def test_a_nul_within_a_value_is_a_character(tmp_path: Path) -> None:
+    assert looked_at(tmp_path, b"id,t\n1,a\0b\n2,\0\n").look().has_rows
 
 
 def test_quotes_in_values_without_quotes_are_characters(tmp_path: Path) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import json
-import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
 from floodmark.sources.files.csv import CsvFile, Dialect
-from floodmark.sources.files.values import is_exact, other_characters, second_value
+from floodmark.sources.files.values import broken_compression, is_exact, other_characters
 
 
 def written(folder: Path, content: bytes, name: str = "a.csv") -> str:
@@ -85,66 +82,19 @@ def test_decimals_that_spark_would_change_are_found(
         path = written(tmp_path, raw, name)
         file = CsvFile(path, Dialect.of(options, is_tabbed=False), Storage())
 
-        assert file.changes_decimals(file.look(), kinds) == changes
+        assert file.changes_values(file.look(), kinds) == changes
         if changes:
             assert "column d is not exactly a DECIMAL(12, 2)" in str(file.misfit(kinds))
 
 
-# JSON ---------------------------------------------------------------------------------------------
+# Compression --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("content", "found"),
-    [
-        ('{"a": 1}\n{"a": 2}\n', None),
-        ('{"a": 1}\n{"a": 2}{"a": 3}\n', "line 2: two values in one line"),
-        ('{"a": 1} \t {"a": 3}', "line 1: two values in one line"),
-        ('{"a": 1},{"a": 3}\n', "line 1: two values in one line"),
-        ('{"a": 1}\r\n\r\n{"a": 2}{"a": 3}\r\n', "line 3: two values in one line"),
-        ('{"a": 1}\r{"a": 2}\r', None),
-        ('[{"a": 1}, {"a": 2}]\n', None),
-        ('{"a": [{"b": 1},{"b": [[1],[2]]}]}\n', None),
-        ('{"a": "}{\\"}{"}\n{"a": "}, {"}\n', None),
-        ('{"a": [{"b": "]}{"}, {}]}{}\n', "line 1: two values in one line"),
-    ],
-)
-def test_two_values_of_json_in_one_line_are_found(
-    tmp_path: Path, content: str, found: str | None
+def test_a_compressed_file_that_is_not_there_to_its_end_is_told_from_one_out_of_reach(
+    tmp_path: Path,
 ) -> None:
-    path = written(tmp_path, content.encode(), "a.json")
+    path = written(tmp_path, gzip.compress(TEXT.encode())[:-9], "a.csv.gz")
 
-    assert second_value(path, Storage(), spans_lines=False) == found
-
-
-def test_a_second_value_of_a_file_that_is_one_value_is_found(tmp_path: Path) -> None:
-    one, two = '{"a":\n [{},\n {}]}\n', '{"a": 1}\n\n{"a": 2}\n'
-    path = written(tmp_path, one.encode(), "a.json")
-    assert second_value(path, Storage(), spans_lines=True) is None
-    path = written(tmp_path, two.encode(), "a.json")
-    found = second_value(path, Storage(), spans_lines=True)
-    assert found == "line 3: two values behind the end of the first one"
-
-
-def value(rng: random.Random, depth: int) -> Any:
-    kind = rng.randrange(6) if depth else 3 + rng.randrange(3)
-    if kind < 2:
-        return {rng.choice('a}{"\\'): value(rng, depth - 1) for _ in range(rng.randrange(3))}
-    if kind == 2:
-        return [value(rng, depth - 1) for _ in range(rng.randrange(3))]
-    return rng.choice(["", "}{", "],[", '\\"', 7, None, True])
-
-
-@pytest.mark.parametrize("block", [7, 4 * 2**20])
-def test_of_any_lines_those_with_two_values_are_found(tmp_path: Path, block: int) -> None:
-    rng = random.Random(10)
-    for _ in range(300):
-        lines = [json.dumps({"v": value(rng, 3)}) for _ in range(rng.randrange(1, 5))]
-        bad = rng.randrange(len(lines)) if rng.random() < 0.5 else None
-        if bad is not None:
-            lines[bad] += rng.choice(["", " ", ","]) + json.dumps([value(rng, 2)])
-        path = written(tmp_path, "\n".join(lines).encode(), "a.json")
-
-        found = second_value(path, Storage(), spans_lines=False, block_bytes=block)
-
-        wanted = None if bad is None else f"line {bad + 1}: two values in one line"
-        assert found == wanted, lines
+    assert "before it is complete" in str(broken_compression(path, Storage()))
+    assert broken_compression(str(tmp_path / "other.csv.gz"), Storage()) is None
+    assert broken_compression(written(tmp_path, b"id\n"), Storage()) is None
