@@ -13,10 +13,10 @@ from deltalake.schema import PrimitiveType
 from tests.support.windows import planned_window
 
 from floodmark.deltalog import DeltaLog
+from floodmark.engines.faults import lost_files
 from floodmark.errors import SourceError
 from floodmark.model.window import Method
 from floodmark.model.write import CHANGE_COLUMNS
-from floodmark.sources.delta import lost_files
 from floodmark.sources.delta.read import DeltaSource
 
 if TYPE_CHECKING:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 LOCK_TIMEOUT_SECONDS = 600.0
 LOCK_POLL_SECONDS = 0.02
-MAX_CAUSES = 50
-"""A chain of causes that is longer goes in a circle."""
 
 _DELTA_OPTIONS = (
     "org.apache.spark.sql.delta.DeltaOptions",
@@ -204,61 +202,9 @@ def _named(spark: SparkSession, name: str) -> Any:
     return reduce(getattr, name.split("."), _jvm(spark))
 
 
-def java_errors(error: BaseException) -> Iterator[tuple[str, str]]:
-    """Class and message of the Java errors behind an error of Spark, outermost first."""
-    for java in _causes(error):
-        yield java.getClass().getName(), str(java.getMessage())
-
-
-def java_classes(error: BaseException) -> Iterator[tuple[str, ...]]:
-    """For each Java error behind an error of Spark, outermost first: its class, and those above."""
-    for java in _causes(error):
-        yield tuple(_lineage(java.getClass()))
-
-
-def _lineage(kind: Any) -> Iterator[str]:
-    while kind is not None:
-        yield kind.getName()
-        kind = kind.getSuperclass()
-
-
-def spark_condition(error: BaseException) -> str:
-    """The condition by which Spark names an error, the outermost that has one; else empty."""
-    ours = getattr(error, "getCondition", None)
-    if ours is not None:
-        return str(ours() or "")
-    conditions = (java.getCondition() for java in _causes(error) if _is_sparks(java))
-    return next((str(condition) for condition in conditions if condition is not None), "")
-
-
-def unread_file(error: BaseException) -> str | None:
-    """The path or URI of the file that Spark could not read, if that is what an error says."""
-    for java in _causes(error):
-        if _is_sparks(java) and str(java.getCondition()).startswith("FAILED_READ_FILE"):
-            path = java.getMessageParameters().get("path")
-            return None if path is None else str(path)
-    return None
-
-
-def _is_sparks(java: Any) -> bool:
-    return any(method.getName() == "getCondition" for method in java.getClass().getMethods())
-
-
-def sql_state(error: BaseException) -> str:
-    """The SQLSTATE that a database gave with the Java errors behind an error of Spark, if any."""
-    for java in _causes(error):
-        if any(method.getName() == "getSQLState" for method in java.getClass().getMethods()):
-            return str(java.getSQLState() or "")
-    return ""
-
-
-def _causes(error: BaseException) -> Iterator[Any]:
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    for _ in range(MAX_CAUSES):
-        if java is None:
-            return
-        yield java
-        java = java.getCause()
+def local_property(spark: SparkSession, key: str) -> str:
+    """What Spark has noted for the jobs of this thread; empty if nothing."""
+    return str(spark.sparkContext.getLocalProperty(key) or "")
 
 
 def has_fixed_zone(spark: SparkSession) -> bool:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from floodmark.engines import class_archive, gateway, jars, java, screen, spawnless
-from floodmark.engines.jvm import other_session, spark_condition
+from floodmark.engines.faults import spark_condition
+from floodmark.engines.jvm import other_session
 from floodmark.errors import ConfigError, SetupError
 from floodmark.model.arguments import checks_call
 from floodmark.model.names import choices

@@ -83,7 +83,7 @@ class SparkEngine:
         return apply_steps(steps, frame, others=others, root=root).frame
 
     def is_lost_file(self, error: BaseException) -> bool:
-        from floodmark.sources.delta import lost_files
+        from floodmark.engines.faults import lost_files
 
         return lost_files(error)
 

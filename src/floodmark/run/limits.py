@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from floodmark.engines.jobs import TaggedJobs
+
 T = TypeVar("T")
 
 GLANCE_SECONDS = 0.2
@@ -118,28 +120,20 @@ class SparkJobs:
     """The Spark jobs of one run, told apart by a tag of the thread that starts them."""
 
     def __init__(self, spark: Any, run_id: str) -> None:
-        # Spark Connect has no context, and no jobs that could be told apart by thread.
-        self._context = getattr(spark, "sparkContext", None)
+        self._jobs = TaggedJobs(spark, f"floodmark-{run_id}")
         self._spark = spark
         self._begun_by = threading.current_thread()
-        self._tag = f"floodmark-{run_id}"
 
     def during(self, work: Callable[[], T]) -> T:
         """Do the work; jobs that this thread starts meanwhile can be cancelled."""
-        if self._context is None:
-            return work()
-        if threading.current_thread() is not self._begun_by:
+        if self._jobs.can_be_told and threading.current_thread() is not self._begun_by:
             from floodmark.engines.jvm import make_active
 
             make_active(self._spark)
-        self._context.addJobTag(self._tag)
-        try:
+        with self._jobs.begun():
             return work()
-        finally:
-            self._context.removeJobTag(self._tag)
 
     def cancel(self) -> None:
         """Cancel what runs. Saves work only: the lease is what keeps a late function from writing."""
-        if self._context is not None:
-            with suppress(Exception):
-                self._context.cancelJobsWithTag(self._tag)
+        with suppress(Exception):
+            self._jobs.cancel()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from floodmark.config.project import Expectation, NodeSettings
-from floodmark.engines.jvm import java_errors
+from floodmark.engines.faults import java_errors
 from floodmark.errors import RunError
 from floodmark.model import WriteSpec
 from floodmark.next_steps import then_retry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import unquote
 
-from floodmark.engines.jvm import unread_file
+from floodmark.engines.faults import unread_file
 from floodmark.errors import SourceError
 from floodmark.run.context import Pass
 from floodmark.sources.files import FileReader, FileRows, unreadable

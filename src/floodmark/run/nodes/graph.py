@@ -156,7 +156,7 @@ def hide_values(error: FloodmarkError) -> None:
 
 def _cause(error: Exception) -> tuple[str, str]:
     """The kind and text of what went wrong first: Spark and py4j wrap it in layers of their own."""
-    from floodmark.engines.jvm import java_errors
+    from floodmark.engines.faults import java_errors
     from floodmark.transforms import without_plan
 
     *_, (kind, message) = [(type(error).__name__, str(error)), *java_errors(error)]

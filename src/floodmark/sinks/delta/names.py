@@ -143,12 +143,11 @@ NO_CATALOG = TargetNames(None, Storage())
 @contextmanager
 def _asking(name: str, state: str) -> Iterator[None]:
     """Tell what a catalog refuses as ours; such errors say nothing about the user's frame."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+    from floodmark.engines.faults import engine_errors
 
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except engine_errors() as error:
         raise SinkError(
             "FM-SINK-024",
             f"the catalog does not take the table {name}",

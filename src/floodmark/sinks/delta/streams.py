@@ -115,7 +115,9 @@ def stream_merge(
 
 def _query_of(frame: DataFrame) -> str:
     """The id of the query, which lives as long as its checkpoint; empty outside of a stream."""
-    return str(frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or "")
+    from floodmark.engines.jvm import local_property
+
+    return local_property(frame.sparkSession, QUERY_ID)
 
 
 def _metadata(stream: str, app_id: str, batch_id: int) -> str:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
 from floodmark.deltalog import Storage
+from floodmark.engines.faults import engine_errors, java_errors
 from floodmark.engines.jvm import (
     file_lock,
     has_delta_transactions,
     is_connect,
     is_gone,
     is_on_databricks,
-    java_errors,
     lacks_delta_catalog,
     session_like,
     setting_at_start,
@@ -503,12 +503,11 @@ def _retelling(spec: WriteSpec, receipt: Receipt) -> Iterator[None]:
 
     Rows that Delta refuses beside a replacement are told too (FM-SINK-034).
     """
-    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except engine_errors() as error:
         condition = error.getCondition() if isinstance(error, PySparkException) else None
         if condition == _OUTSIDE:
             raise rules.outside(spec) from error

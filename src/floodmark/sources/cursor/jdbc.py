@@ -131,7 +131,7 @@ def read(
 def _loaded(
     spark: SparkSession, connection: JdbcConnection, query: str, conditions: Sequence[str]
 ) -> DataFrame:
-    from pyspark.errors import PySparkException
+    from floodmark.engines.faults import engine_errors
 
     options = read_options(connection, query)
     try:
@@ -139,7 +139,7 @@ def _loaded(
             return spark.read.format("jdbc").options(**options).load()
         address, rows = options.pop("url"), options.pop("dbtable")
         return spark.read.jdbc(address, rows, predicates=list(conditions), properties=options)
-    except (PySparkException, _py4j_error()) as error:
+    except engine_errors() as error:
         if _misses_driver(error, connection.dialect):
             raise _no_driver(connection) from error
         raise
@@ -177,13 +177,11 @@ def probe(
 @contextmanager
 def asked(relation: SqlRelation) -> Iterator[None]:
     """Tell what Spark says about a database that does not answer as FM-SOURCE-031."""
-    from pyspark.errors import PySparkException
-
-    from floodmark.engines.jvm import sql_state
+    from floodmark.engines.faults import engine_errors, sql_state
 
     try:
         yield
-    except (PySparkException, _py4j_error()) as error:
+    except engine_errors() as error:
         found = f"{type(error).__name__}: {error}".partition("\n")[0][:500]
         raise unasked(relation, found, sql_state(error)) from error
 
@@ -206,19 +204,12 @@ def exact_row(frame: DataFrame) -> list[Any]:
 
 
 def _misses_driver(error: BaseException, dialect: SqlDialect) -> bool:
-    from floodmark.engines.jvm import java_errors
+    from floodmark.engines.faults import java_errors
 
     return any(
         name == "java.lang.ClassNotFoundException" and DRIVERS[dialect] in (message or "")
         for name, message in java_errors(error)
     )
-
-
-def _py4j_error() -> type[Exception]:
-    from py4j.protocol import Py4JError
-
-    kind: type[Exception] = Py4JError
-    return kind
 
 
 def _no_driver(connection: JdbcConnection) -> SetupError:

@@ -15,7 +15,6 @@ from floodmark.sources.delta.log import TableLog, log_of, rows_by_log
 from floodmark.sources.delta.loss import LOST_CODES, resolved_count, resolved_loss
 from floodmark.sources.delta.probe import probe_between, probe_delta
 from floodmark.sources.delta.proof import prove_readable, schema_text
-from floodmark.sources.delta.spark_errors import lost_files
 
 __all__ = [
     "CHANGE_FIELDS",
@@ -23,7 +22,6 @@ __all__ = [
     "TableLog",
     "being_read",
     "log_of",
-    "lost_files",
     "other_table",
     "place_taken",
     "probe_between",

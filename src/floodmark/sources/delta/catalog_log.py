@@ -230,8 +230,9 @@ class CatalogLog:
             raise self._gone(f"the history begins at version {self._earliest}")
 
     def _answer(self, ask: Callable[[], T]) -> T:
-        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
+
+        from floodmark.engines.faults import engine_errors
 
         try:
             return ask()
@@ -240,7 +241,7 @@ class CatalogLog:
             if condition.startswith(("DELTA_VERSION", "DELTA_TIMESTAMP", "DELTA_TRUNCATED")):
                 raise self._gone(f"{condition}: {error}"[:300]) from error
             raise self._silent(f"{condition}: {error}"[:500]) from error
-        except Py4JError as error:
+        except engine_errors() as error:
             raise self._silent(f"{type(error).__name__}: {error}"[:500]) from error
 
     def _gone(self, found: str) -> SourceError:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from floodmark.deltalog import RETENTION_RULE
 from floodmark.engines.catalog import identifier
+from floodmark.engines.faults import spark_condition
 from floodmark.engines.jvm import (
     frame_by_plan,
     frame_by_rows,
     is_connect,
     session_like,
-    spark_condition,
 )
 from floodmark.model.names import is_catalog_name
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from floodmark.deltalog import Storage
+from floodmark.engines.faults import conditions
 from floodmark.errors import SourceError
 from floodmark.model import CHANGE_COLUMNS, NOTHING_PROCESSED, Settlement, TableFacts, VersionWindow
 from floodmark.model.names import is_catalog_name, quoted, short_hash
@@ -21,7 +22,6 @@ from floodmark.sources.delta.old_versions import (
     version_of,
     whole_of_any_age,
 )
-from floodmark.sources.delta.spark_errors import conditions
 from floodmark.sources.delta.spool import Spool
 from floodmark.sources.faults import schema_moved
 from floodmark.sources.frames import as_inserts, refuse_hidden_files

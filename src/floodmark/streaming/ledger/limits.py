@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from floodmark.engines.jobs import TaggedJobs
 from floodmark.errors import StreamError
 from floodmark.next_steps import STREAM, command
 
@@ -80,13 +81,9 @@ def statements_within(connection: Connection, limit: WriteLimit) -> AbstractCont
 @contextmanager
 def jobs_within(spark: SparkSession, limit: WriteLimit) -> Iterator[None]:
     """The same for the jobs of Spark that the block starts: those alone are cancelled."""
-    context, tag = spark.sparkContext, f"floodmark-{uuid4().hex}"
-    context.addJobTag(tag)
-    try:
-        with within(limit, lambda _: context.cancelJobsWithTag(tag)):
-            yield
-    finally:
-        context.removeJobTag(tag)
+    jobs = TaggedJobs(spark, f"floodmark-{uuid4().hex}")
+    with jobs.begun(), within(limit, lambda _: jobs.cancel()):
+        yield
 
 
 def _too_late(limit: WriteLimit) -> StreamError:

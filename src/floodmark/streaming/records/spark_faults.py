@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from floodmark.engines.jvm import java_classes, java_errors, spark_condition
+from floodmark.engines.faults import java_classes, java_errors, spark_condition
 from floodmark.errors import FloodmarkError, StreamError
 from floodmark.next_steps import command
 
