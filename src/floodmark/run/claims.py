@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from floodmark.deltalog import create_table
 from floodmark.errors import ControlError
 from floodmark.model import WriteResult
+from floodmark.next_steps import then_retry
 from floodmark.run.landing import Attempt, LandingFolder
 
 FOLDER = ".shared"
@@ -68,7 +69,7 @@ class Claims:
             where=self._folder,
             found=f"{type(error).__name__}: {error}",
             state="nothing was written to a target; the watermarks stay where they are",
-            next=f"mend what is named, then: floodmark retry {self.batch_id}",
+            next="mend what is named, " + then_retry(self.batch_id),
             retryable=True,
         )
 
