@@ -105,6 +105,19 @@ def _errors(todo: Mapping[str, str]) -> Iterator[str]:
         yield f"## FM-{room}: {kind.__name__}"
         yield text
         yield "\n".join(_error_table(codes, kind, todo))
+        if room == "CONFIG":
+            yield (
+                "FM-CONFIG-007 has many causes. `error.rule`, the key `rule` with `--json`, says "
+                "which one it is; rules are as stable as codes."
+            )
+            yield "\n".join(_rules())
+
+
+def _rules() -> Iterator[str]:
+    yield "| rule | what is wrong |"
+    yield "| --- | --- |"
+    for rule, meaning in errors.ARGUMENT_RULES.items():
+        yield f"| `{rule}` | {_cell(meaning)} |"
 
 
 def _error_table(

@@ -286,6 +286,47 @@ CODES: dict[str, str] = {
 }
 
 
+ARGUMENT_RULES: dict[str, str] = {
+    "address": "an address is PORT or HOST:PORT",
+    "argument_type": "an argument of a call has a type that its function does not take",
+    "command_line": "an option or argument of a command is unknown, missing or not of its type",
+    "delta_stream_has_no_tables": "a stream into a Delta table has no tables in a database",
+    "duration": "a duration is a number and a unit",
+    "ends_of_range": "a range has two ends of one kind",
+    "folder_in_use": "a folder that should be new has something in it",
+    "metric_of_record": "a metric is KEY=VALUE",
+    "name_of_pipeline": "a name of a pipeline has other characters",
+    "name_of_stream": "a name of a stream has other characters",
+    "needs_scope": "several scopes read the upstream: one has to be named",
+    "needs_yes": "what cannot be taken back needs --yes",
+    "no_first_run_query": "none of the nodes says a first_run_query",
+    "offsets": "offsets are neither two words nor a JSON of topics",
+    "one_of_two": "two options exclude each other",
+    "out_of_range": "a number is too small or too large",
+    "pipeline_in_project": "a pipeline to be removed is still in floodmark.yaml",
+    "place_of_export": "an export cannot be written to that place",
+    "place_of_schema": "a schema cannot be written to that place",
+    "plan_file_alone": "a plan file names what is run: nothing else may",
+    "reset_takes_value": "the upstream is reset to a value of its column, not to a version",
+    "reset_takes_version": "the upstream is reset to a version, not to a value",
+    "reset_to_beginning_only": "the upstream is reset to its beginning, or not at all",
+    "retention_too_short": "a retention could take files from under those who read them",
+    "retry": "the policy of retries has other keys or values",
+    "selector": "the grammar of selectors does not have this",
+    "stream_cannot_be_moved": "the target, or the checkpoint, does not tell where the stream goes on",
+    "target_of_several_nodes": "a full refresh would remove rows of other nodes",
+    "targets_of_rebuild": "--from-targets and the targets go together",
+    "unknown_choice": "a word is none of those that the argument takes",
+    "unknown_connector": "there is no connector of that name",
+    "unknown_jars": "there is no group of jars of that name",
+    "unknown_template": "there is no template of that name",
+    "unknown_upstream": "no pipeline reads that upstream",
+    "upstream_option": "an option of an upstream has another value",
+    "value_of_reset": "the value is of another type than the column, or after its newest one",
+}
+"""What an argument breaks (FM-CONFIG-007): `rule` of the error, as stable as a code."""
+
+
 class FloodmarkError(Exception):
     """What every floodmark error is; `str()` gives the whole text, `title` the first line."""
 
@@ -298,6 +339,7 @@ class FloodmarkError(Exception):
         code: str,
         title: str,
         *,
+        rule: str | None = None,
         stream: str | None = None,
         where: str | None = None,
         found: str | None = None,
@@ -309,7 +351,11 @@ class FloodmarkError(Exception):
     ) -> None:
         if code not in CODES:
             raise ValueError(f"error code {code} is not in CODES")
+        if rule is not None and rule not in ARGUMENT_RULES:
+            raise ValueError(f"rule {rule} is not in ARGUMENT_RULES")
         self.code = code
+        self.rule = rule
+        """Which of the rules that share the code; None where the code says it."""
         self.title = _bounded(_plain(title))
         self.stream: str | None = None
         """Which stream it is of; `where` begins with it."""
@@ -356,6 +402,7 @@ class FloodmarkError(Exception):
         """The same for machines: what `--json` prints."""
         return {
             "code": self.code,
+            **({"rule": self.rule} if self.rule else {}),
             "title": self.title,
             **{label: text for label, text in self.fields() if label != AGAIN},
             "retryable": self.retryable,

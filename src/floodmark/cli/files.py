@@ -135,6 +135,7 @@ def _write(path: Path, text: str) -> None:
         raise ConfigError(
             "FM-CONFIG-007",
             f"the schema cannot be written to {path}",
+            rule="place_of_schema",
             found=error.strerror or type(error).__name__,
             state="nothing was written",
             next=command("schema", "--out", "FILE") + ", in a folder that can be written",

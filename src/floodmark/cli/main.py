@@ -132,6 +132,7 @@ def _usage(error: Any, arguments: list[str]) -> int:
         ConfigError(
             "FM-CONFIG-007",
             error.format_message().rstrip("."),
+            rule="command_line",
             where=path,
             state="nothing was read or written",
             next=f"{path} --help",

@@ -53,7 +53,7 @@ def metrics(
     after = seconds("--stuck-after", stuck_after)
     if serve is not None:
         if out is not None:
-            raise _refused("--out and --serve are given", "one of them")
+            raise _refused("--out and --serve are given", "one of them", rule="one_of_two")
         return _serve(call, *address(serve), after)
     if out is not None:
         return _write(call, out, after)
@@ -178,14 +178,17 @@ def address(text: str) -> tuple[str, int]:
     """Host and port of `--serve`; raises FM-CONFIG-007."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 65_535:
-        raise _refused(f"--serve is {text}", "PORT or HOST:PORT, a port of 0 to 65535")
+        raise _refused(
+            f"--serve is {text}", "PORT or HOST:PORT, a port of 0 to 65535", rule="address"
+        )
     return (match["host"] or LOOPBACK).strip("[]"), int(match["port"])
 
 
-def _refused(title: str, allowed: str) -> ConfigError:
+def _refused(title: str, allowed: str, *, rule: str) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         title,
+        rule=rule,
         allowed=allowed,
         state="nothing was read or written",
         next="correct the option",

@@ -87,6 +87,7 @@ def _edges(
     raise ConfigError(
         "FM-CONFIG-007",
         "a range has two ends of one kind",
+        rule="ends_of_range",
         found=" ".join(f"{name} {value}" for name, value in said.items() if value is not None)
         or "none",
         allowed="--start N --end N, or for an upstream without versions --from VALUE --to VALUE",
@@ -162,6 +163,7 @@ def remove(call: Call, pipeline: Pipeline) -> int:
         raise ConfigError(
             "FM-CONFIG-007",
             f"pipeline {pipeline} is still in floodmark.yaml",
+            rule="pipeline_in_project",
             found="the next run would register it again, and load everything into its targets",
             state="nothing was changed",
             next="take it out of floodmark.yaml, then: "

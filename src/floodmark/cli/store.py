@@ -132,6 +132,7 @@ def state_rebuild(
         raise ConfigError(
             "FM-CONFIG-007",
             "--from-targets goes with the targets to read",
+            rule="targets_of_rebuild",
             allowed="floodmark state rebuild, or: floodmark state rebuild --from-targets TARGET...",
             state="nothing was changed",
             next="name every table that the pipelines have written",
@@ -204,6 +205,7 @@ def state_reset(
         raise ConfigError(
             "FM-CONFIG-007",
             f"a reset of {upstream} needs --yes",
+            rule="needs_yes",
             where=f"scope {scope}",
             found=_effect(before, after.version, after.mark),
             state="nothing was changed",
@@ -243,6 +245,7 @@ def _only_scope(state: State, upstream: str) -> str:
     raise ConfigError(
         "FM-CONFIG-007",
         f"say --scope: several scopes read {upstream}",
+        rule="needs_scope",
         allowed=", ".join(scopes),
         state="nothing was changed",
         next="the same command with --scope",

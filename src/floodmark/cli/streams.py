@@ -422,6 +422,7 @@ def reset(
         raise ConfigError(
             "FM-CONFIG-007",
             "a reset may write records again, or skip some",
+            rule="needs_yes",
             allowed="--yes",
             state="nothing was changed",
             next=command("stream", "reset", stream, "--to", to, "--yes"),

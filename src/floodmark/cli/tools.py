@@ -107,6 +107,7 @@ def _groups(group: str | None, unnamed: Iterable[str]) -> list[str]:
         raise ConfigError(
             "FM-CONFIG-007",
             f"there is no group of jars {group}",
+            rule="unknown_jars",
             allowed=", ".join(known),
             state="nothing was fetched",
             next=command("jars", "list"),

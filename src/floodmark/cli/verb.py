@@ -50,6 +50,7 @@ def at_least(minimum: int, option: str, value: int | None) -> int | None:
         raise ConfigError(
             "FM-CONFIG-007",
             f"{option} is {value}",
+            rule="out_of_range",
             allowed=f"{minimum} or more",
             state="nothing was read or written",
             next="correct the option",
@@ -70,6 +71,7 @@ def seconds(option: str, value: str, or_else: str = "") -> float:
         raise ConfigError(
             "FM-CONFIG-007",
             f"{option} is {value}",
+            rule="duration",
             allowed=f"{or_else}{ALLOWED}",
             state="nothing was read or written",
             next="correct the option",

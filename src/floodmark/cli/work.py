@@ -204,6 +204,7 @@ def _plan_says_it_all() -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         "--plan goes with no pipeline and no other choice of what is read",
+        rule="plan_file_alone",
         allowed="the plan file alone: it names its batches, and a batch its ranges",
         state="nothing was read or written",
         next=command("run", "--plan", "FILE"),
@@ -279,6 +280,7 @@ def metrics_of(words: Sequence[str]) -> dict[str, str]:
             raise ConfigError(
                 "FM-CONFIG-007",
                 f'--metric "{word}" has no key or no value',
+                rule="metric_of_record",
                 allowed="--metric key=value",
                 state="nothing was recorded",
                 next=command("record", "--help"),

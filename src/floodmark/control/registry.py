@@ -93,6 +93,7 @@ def refuse_odd_name(pipeline: str) -> None:
         raise ConfigError(
             "FM-CONFIG-007",
             f"a pipeline cannot be named {pipeline!r}",
+            rule="name_of_pipeline",
             allowed=PIPELINE_NAME_RULE,
             state="nothing was journaled",
             next="choose another name",

@@ -45,6 +45,7 @@ def reset_of(
         raise ConfigError(
             "FM-CONFIG-007",
             f"there is no version {version}",
+            rule="out_of_range",
             allowed="a version from 0 on, or none at all to begin from the beginning",
             state="nothing was changed",
             next="correct the version",
@@ -77,6 +78,7 @@ def reset_to_value(
         raise ConfigError(
             "FM-CONFIG-007",
             f"{upstream} cannot be reset to {said}",
+            rule="value_of_reset",
             found=found,
             allowed=f"an ISO value of a {latest.type}, not after {latest.text}",
             state="nothing was changed",
@@ -107,6 +109,7 @@ def time_options(state: State, upstream: str, scope: str, version: int | None) -
     raise ConfigError(
         "FM-CONFIG-007",
         f"{upstream} cannot be reset to a value",
+        rule="reset_takes_version",
         where=f"scope {scope}",
         found="a value and a version" if version is not None else "no time_column is said for it",
         allowed="a value, of an upstream that is read by a time column",
@@ -129,6 +132,7 @@ def refuse_version(state: State, upstream: str, scope: str, version: int | None)
         raise ConfigError(
             "FM-CONFIG-007",
             f"{upstream} is not read by versions",
+            rule="reset_takes_value",
             found=f"version {version}; the watermark is {mark.shown_mark if mark else 'not set'}",
             allowed="a value of its column; nothing: all is processed again, or what follows its"
             " baseline",
@@ -155,6 +159,7 @@ def _only_to_the_beginning(
     return ConfigError(
         "FM-CONFIG-007",
         f"{upstream} is reset to its beginning, or not at all",
+        rule="reset_to_beginning_only",
         where=f"scope {scope}",
         found=f"{found}; which rows near it were applied is known only of the mark where it stands, so"
         " rows there would come twice or never",

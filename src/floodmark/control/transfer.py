@@ -190,6 +190,7 @@ def _not_written(path: str, found: str) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         "the export cannot be written there",
+        rule="place_of_export",
         where=path,
         found=found,
         allowed="a new file in a folder that can be written",

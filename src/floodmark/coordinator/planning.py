@@ -258,6 +258,7 @@ class Planning:
             raise ConfigError(
                 "FM-CONFIG-007",
                 f"max_versions is {max_versions}",
+                rule="out_of_range",
                 allowed="1 or more, or None for no limit",
                 state="nothing was planned",
                 next="correct the call",

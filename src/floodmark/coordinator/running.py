@@ -64,6 +64,7 @@ class Running:
             raise ConfigError(
                 "FM-CONFIG-007",
                 f"on_lost_target is {on_lost_target!r}",
+                rule="unknown_choice",
                 allowed="rebuild, accept, or None",
                 state="nothing was read or written",
                 next="correct the call",
@@ -101,6 +102,7 @@ class Running:
             raise ConfigError(
                 "FM-CONFIG-007",
                 f"a run cannot have status {status!r}",
+                rule="unknown_choice",
                 allowed="RUNNING, SUCCESS, FAILED",
                 state="nothing was recorded",
                 next="correct the call",

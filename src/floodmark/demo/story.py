@@ -54,6 +54,7 @@ def fresh_folder(root: Path, elsewhere: str) -> None:
         raise ConfigError(
             "FM-CONFIG-007",
             f"the folder {root} is not empty",
+            rule="folder_in_use",
             allowed="a folder that does not exist, or one an earlier demo made",
             state="nothing was changed",
             next=elsewhere,

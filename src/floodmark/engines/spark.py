@@ -139,6 +139,7 @@ def _refuse_unknown(connectors: Sequence[str]) -> None:
             raise ConfigError(
                 "FM-CONFIG-007",
                 f"there is no connector {name}",
+                rule="unknown_connector",
                 allowed=choices(CONNECTORS, name),
                 state="no session was started",
                 next="correct the call",

@@ -253,6 +253,7 @@ def _wrong(call: str, what: str, allowed: str, state: str) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         f"{call}: {what}",
+        rule="argument_type",
         allowed=allowed,
         state=state,
         next="correct the call",

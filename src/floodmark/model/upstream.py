@@ -224,6 +224,7 @@ def _refused(name: str, value: object, allowed: str) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         f"{name} of an upstream cannot be {value!r}",
+        rule="upstream_option",
         allowed=allowed,
         state="nothing was journaled",
         next="correct the option",

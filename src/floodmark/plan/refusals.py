@@ -47,6 +47,7 @@ def refuse_unknown_fallback(choice: str | None) -> None:
         raise ConfigError(
             "FM-CONFIG-007",
             f"there is no fallback {choice!r}",
+            rule="unknown_choice",
             allowed="any_success, or nothing",
             state="nothing was planned",
             next="correct the call",
@@ -59,6 +60,7 @@ def refuse_unknown_settlement(choice: str | None) -> None:
         raise ConfigError(
             "FM-CONFIG-007",
             f"on_lost_range is {choice!r}",
+            rule="unknown_choice",
             allowed="snapshot, accept, or None",
             state="nothing was read or written",
             next="correct the call",

@@ -212,7 +212,9 @@ class Definitions:
         if not found:
             known = [u for pipeline in self.settings.pipelines for u in pipeline.upstreams]
             title = f"no such pipeline reads {upstream}"
-            raise wrong_argument(title, choices(list(dict.fromkeys(known)), upstream))
+            raise wrong_argument(
+                title, choices(list(dict.fromkeys(known)), upstream), rule="unknown_upstream"
+            )
         return found
 
     def batch(self, batch_id: str) -> PlannedBatch:
@@ -224,10 +226,11 @@ class Definitions:
         refuse_elsewhere(self.file, self.coordinator)
 
 
-def wrong_argument(title: str, allowed: str) -> ConfigError:
+def wrong_argument(title: str, allowed: str, *, rule: str) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         title,
+        rule=rule,
         allowed=allowed,
         state="nothing was read or written",
         next="correct the argument",

@@ -34,6 +34,7 @@ def _with_first_run(pipelines: Sequence[PipelineSettings]) -> list[PipelineSetti
     raise ConfigError(
         "FM-CONFIG-007",
         "no node of these pipelines has a first_run_query",
+        rule="no_first_run_query",
         found=", ".join(pipeline.pipeline for pipeline in pipelines) or "no pipeline",
         allowed="pipelines with write.first_run_query; --full-refresh for all others",
         state="nothing was read or written",
@@ -62,6 +63,7 @@ def _shared(target: str, pipeline: str, nodes: Sequence[str]) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         f"several nodes write {target}: a full refresh of {pipeline} would remove rows of others",
+        rule="target_of_several_nodes",
         found=f"nodes {', '.join(nodes)}",
         allowed="targets that one node fills; or mode replace_where, or merge with missing: keep",
         state="nothing was read or written",

@@ -245,7 +245,7 @@ class Runs:
 
 def _checked_jobs(jobs: int | None) -> int | None:
     if jobs is not None and not 1 <= jobs <= MAX_JOBS:
-        raise wrong_argument(f"jobs is {jobs}", f"1 to {MAX_JOBS}")
+        raise wrong_argument(f"jobs is {jobs}", f"1 to {MAX_JOBS}", rule="out_of_range")
     return jobs
 
 
@@ -253,9 +253,11 @@ def _checked_timeout(timeout: str | float | None) -> float | None:
     try:
         seconds = durations.seconds_of(timeout) if isinstance(timeout, str) else timeout
     except ValueError as error:
-        raise wrong_argument(f"timeout is {timeout!r}", durations.ALLOWED) from error
+        raise wrong_argument(
+            f"timeout is {timeout!r}", durations.ALLOWED, rule="duration"
+        ) from error
     if seconds is not None and seconds <= 0:
-        raise wrong_argument(f"timeout is {timeout}", "more than nothing")
+        raise wrong_argument(f"timeout is {timeout}", "more than nothing", rule="out_of_range")
     return seconds
 
 
@@ -266,7 +268,7 @@ def _checked_retry(retry: Retry | None) -> RetrySettings | None:
         return RetrySettings.model_validate(dict(retry))
     except ValidationError as error:
         allowed = '{"attempts": 3, "backoff": "30s"}'
-        raise wrong_argument(f"retry is {dict(retry)}", allowed) from error
+        raise wrong_argument(f"retry is {dict(retry)}", allowed, rule="retry") from error
 
 
 def _not_in_batch(name: str, batch: PlannedBatch) -> ControlError:

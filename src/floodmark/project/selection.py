@@ -147,6 +147,7 @@ def _other_grammar(word: str) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         f'the selector "{word}" cannot be understood',
+        rule="selector",
         allowed=GRAMMAR,
         state="nothing was read or written",
         next="correct the selector, or name the pipelines one by one",

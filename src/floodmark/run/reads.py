@@ -110,6 +110,7 @@ class Reads:
             raise ConfigError(
                 "FM-CONFIG-007",
                 f"run.table has no at={at!r}",
+                rule="unknown_choice",
                 allowed="end, before",
                 state="nothing was read",
                 next="correct the call",

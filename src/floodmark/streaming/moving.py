@@ -102,6 +102,7 @@ def _not_done(access: Access, found: str, where: str) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         found,
+        rule="stream_cannot_be_moved",
         stream=access.stream.called,
         where=where,
         state="nothing was changed",
@@ -121,6 +122,7 @@ def _check(to: str) -> None:
         raise ConfigError(
             "FM-CONFIG-007",
             f"--to is {to[:60]}",
+            rule="offsets",
             allowed=str(context.get("allowed", "earliest or latest")),
             state="nothing was changed",
             next="correct the option",

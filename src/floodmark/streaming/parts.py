@@ -106,6 +106,7 @@ def statements_of(access: Access) -> list[str]:
         raise ConfigError(
             "FM-CONFIG-007",
             "a stream into a Delta table keeps nothing in a database",
+            rule="delta_stream_has_no_tables",
             stream=access.stream.called,
             allowed="a stream into PostgreSQL",
             state="nothing was read or written",

@@ -58,6 +58,7 @@ def _unknown(template: str) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         f"there is no template {template}",
+        rule="unknown_template",
         allowed=choices(list(TEMPLATES), template),
         state="nothing was written",
         next=command("init", "--help"),
@@ -68,6 +69,7 @@ def _taken(folder: Path) -> ConfigError:
     return ConfigError(
         "FM-CONFIG-007",
         f"{folder} is not an empty folder",
+        rule="folder_in_use",
         allowed="a folder that is empty, or not there yet",
         state="nothing was written",
         next=command("init", "TEMPLATE", "another-folder"),

@@ -103,6 +103,7 @@ def refuse_short(retain_seconds: float, least: float) -> None:
         raise ConfigError(
             "FM-CONFIG-007",
             f"a retention of {retain_seconds:g} seconds could remove files that are in use",
+            rule="retention_too_short",
             allowed=f"{least:g} seconds or more; less only if nobody else uses the store",
             state="nothing was removed",
             next=command("upkeep", "--retain", "1h") + ", or add --allow-short-retain",

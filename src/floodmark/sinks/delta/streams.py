@@ -75,6 +75,7 @@ def stream_merge(
         raise ConfigError(
             "FM-CONFIG-007",
             f"not a name of a stream: {stream!r}",
+            rule="name_of_stream",
             allowed=PIPELINE_NAME_RULE,
             state="nothing was read or written",
             next="correct the call",
