@@ -36,6 +36,7 @@ def surface() -> Names:
     return {
         "commands": commands(),
         "codes": error_codes(),
+        "rules": argument_rules(),
         "exit codes": exit_codes(),
         "project keys": project_keys(),
         "public": public(),
@@ -75,6 +76,13 @@ def error_codes() -> list[str]:
     from floodmark.errors import CODES
 
     return sorted(CODES)
+
+
+def argument_rules() -> list[str]:
+    """The rules of FM-CONFIG-007."""
+    from floodmark.errors import ARGUMENT_RULES
+
+    return sorted(ARGUMENT_RULES)
 
 
 def exit_codes() -> Names:
