@@ -383,7 +383,7 @@ class FloodmarkError(Exception):
         named += [("allowed", self.allowed)]
         named += [(name, masked(text)) for name, text in self.details.items()]
         named += [("state", self.state), ("next", self.next)]
-        lines = [(label, _bounded(text)) for label, text in named if text]
+        lines = [(label, str(_bounded(text))) for label, text in named if text]
         return [
             *lines,
             (AGAIN, "safe to retry now" if self.retryable else NO_USE),

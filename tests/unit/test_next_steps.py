@@ -106,3 +106,9 @@ def test_an_error_gives_its_commands_through_a_process_boundary() -> None:
 
     assert other.commands == STEP.commands
     assert SinkError("FM-SINK-005", "no", next="mend it").commands == []
+
+
+def test_machines_get_plain_text() -> None:
+    document = SinkError("FM-SINK-005", "no", next=STEP).as_dict()
+
+    assert {type(value) for value in document.values()} == {str, bool}
