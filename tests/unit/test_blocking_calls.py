@@ -26,6 +26,7 @@ LIMITED_BY = {
         "run/nodes/counted.py with guard",
         "run/nodes/outputs.py with guard",
         "run/nodes/side_by_side.py with _changed",
+        "sources/files/looks.py pool.map",
         "sources/files/rows.py pool.map",
         "sinks/delta/write.py *.collect",
         "sinks/delta/write.py *.execute",
