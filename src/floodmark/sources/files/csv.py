@@ -163,7 +163,7 @@ class CsvFile:
             if quotes is None:
                 break
             if (nuls := _NULS.search(bytes([before]) + block)) is not None:
-                line += block.count(b"\n", 0, nuls.start())
+                line += block.count(b"\n", 0, nuls.span()[0])
                 raise self._unsound(line, "a line of NUL bytes: it may still be written")
             line += block.count(b"\n")
             quotes.see(before, block, after)
