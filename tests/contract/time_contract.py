@@ -217,6 +217,35 @@ class TimeSourceContract:
         assert harness.ids_of(frame) == [1, 2, 3]
         assert harness.columns_of(frame)[:3] == ["id", "at", "more"]
 
+    def test_a_folder_whose_name_looks_like_a_pattern_is_that_folder(
+        self, harness: Harness, tmp_path: Path
+    ) -> None:
+        folder, other = (Folder(tmp_path / n, "parquet", "timestamp") for n in ("up[1]", "up1"))
+        folder.add((1, 1))
+        other.add((2, 1))
+
+        frame = harness.source.read(folder.window(-1, None, 1))
+
+        assert harness.ids_of(frame) == [1]
+
+    def test_a_file_that_is_being_copied_is_not_there_yet(
+        self, harness: Harness, parquet: Folder
+    ) -> None:
+        """Spark leaves such names out: a plan that counts them moves past their rows."""
+        parquet.add((3, 3))
+        copied = parquet.path / "2.parquet"
+        copied.rename(parquet.path / "2.parquet._COPYING_")
+        window = parquet.window(-1, None, None, deferred=True)
+
+        probe = probe_time(
+            str(parquet.path), None, UpstreamOptions(time_column="at"), LATER, Storage()
+        )
+
+        assert probe.time == harness.source.look(window, LookSpec(LATER))
+        assert probe.time is not None
+        assert probe.time.newest == parquet.mark(2)
+        assert harness.ids_of(harness.source.read(parquet.window(-1, None, 3))) == [1, 2]
+
     def test_another_delta_table_in_the_place_is_refused(
         self, harness: Harness, tmp_path: Path
     ) -> None:

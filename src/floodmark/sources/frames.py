@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _HIDING = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 _TYPE, _VERSION, _TIMESTAMP = CHANGE_COLUMNS
+HALF_COPIED = "._COPYING_"
+"""How the names of files end that Hadoop is still copying to; Spark leaves them out."""
 _GLOB = str.maketrans({character: f"\\{character}" for character in "\\*?[]{}"})
 
 

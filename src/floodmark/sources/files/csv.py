@@ -22,13 +22,14 @@ from floodmark.next_steps import BATCH, THEN_RETRY, command
 from floodmark.sources.files.values import (
     BOM,
     OF_HADOOP,
+    OF_NO_DATE,
     OWN_TIMES,
     UTF8,
     Characters,
+    has_no_date,
     has_other_values,
     is_exact,
     is_time,
-    is_year,
     opened,
     scale_of,
 )
@@ -273,7 +274,7 @@ class CsvFile:
 
     def changes_values(self, look: CsvLook, kinds: Mapping[str, str]) -> bool:
         """Whether Spark would change a value of the file: a decimal by taking its comma away or
-        rounding it, a number into a year.
+        rounding it, a time by making its date up.
 
         `kinds` are the declared types by column. Not where the node has rules of its own.
         """
@@ -435,8 +436,8 @@ def _misfit_of(record: Sequence[str], names: Sequence[str], kinds: Mapping[str, 
             return f"column {name} is no {kind}"
         if scale is not None and value and not is_exact(value, scale):
             return f"column {name} is not exactly a {kind}, or can be meant in two ways"
-        if is_time(kind) and is_year(value):
-            return f"column {name}: a number is no {kind}"
+        if is_time(kind) and has_no_date(value):
+            return f"column {name}: {OF_NO_DATE} is no {kind}"
     return None
 
 

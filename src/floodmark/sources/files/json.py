@@ -2,7 +2,8 @@
 
 values      of two in one line the second is left out, and so is what stands behind the last bracket
 decimals    as texts: 1,5 becomes 15, and 1.005 becomes 1.01
-times       a number counts seconds: milliseconds become a year that no calendar has
+times       a number counts seconds: milliseconds become a year that no calendar has, as a number in
+            quotes does; a time of day becomes one of today
 columns     one that no record has is NULL in every row
 """
 
@@ -18,10 +19,11 @@ from floodmark.deltalog import Storage
 from floodmark.model.ddl import Column, Kind
 from floodmark.sources.files.values import (
     BLOCK_BYTES,
+    OF_NO_DATE,
     blocks,
+    has_no_date,
     is_exact,
     is_time,
-    is_year,
     opened,
     scale_of,
 )
@@ -187,7 +189,9 @@ class _Gate:
             if scale is not None and has_decimals:
                 looks.append((re.compile(key + rb'"((?:[^"\\]|\\.)*)"'), scale))
             elif is_time(kind.word) and has_times:
-                looks.append((re.compile(key + rb'(?:-?\d{12,}|"\s*[+-]?\d{5,}\s*")'), None))
+                looks.append(
+                    (re.compile(key + rb'(?:-?\d{12,}|"\s*(?:[+-]?\d{5,}\s*"|T?\d{1,2}:))'), None)
+                )
         return cls(columns, has_decimals, has_times, tuple(looks))
 
     def is_open(self, text: bytes) -> bool:
@@ -218,8 +222,8 @@ class _Gate:
             return None if is_exact(value, scale) else fault
         if not (is_time(kind.word) and self.has_times):
             pass
-        elif isinstance(value, str) and is_year(value):
-            return f"column {name}: a number in quotes is no {kind}"
+        elif isinstance(value, str) and has_no_date(value):
+            return f"column {name}: {OF_NO_DATE} is no {kind}"
         elif isinstance(value, int) and abs(value) > _LAST_SECOND:
             return f"column {name}: a number is read as seconds since 1970, and these are too many"
         return next((w for part in _parts(value, kind, name) if (w := self._why(*part))), None)

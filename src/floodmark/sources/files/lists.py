@@ -20,6 +20,7 @@ from floodmark.model import AnswerMark, AnyMark, FilesMark, epoch_micros
 from floodmark.model.names import short_hash
 from floodmark.next_steps import BATCH, command
 from floodmark.sources.faults import out_of_reach
+from floodmark.sources.frames import HALF_COPIED
 from floodmark.sources.scratch import Keeping, Scratch
 
 NewFiles = Literal["list", "modified"]
@@ -162,7 +163,7 @@ def listed(pattern: str, storage: Storage) -> dict[str, FileFacts]:
     """The files that a path or glob means, with size and time.
 
     A folder means every file below it. `**` stands for any number of folders. Names that begin with
-    _ or . are left out unless the pattern says them. Raises FM-PLAN-001 if the place does not exist,
+    _ or . are left out unless the pattern says them, and files that are still being copied. Raises FM-PLAN-001 if the place does not exist,
     FM-SOURCE-009 if it could not be looked at, FM-SOURCE-059 for a name that is not UTF-8.
     """
     root, parts = split_pattern(pattern)
@@ -231,6 +232,7 @@ def _refuse_unreadable_name(path: str) -> None:
 
 def _matches(name: str, part: str) -> bool:
     is_hidden = name.startswith(("_", ".")) and not part.startswith(name[0])
+    is_hidden |= name.endswith(HALF_COPIED)
     return not is_hidden and (part == _EVERYTHING or fnmatchcase(name, part))
 
 

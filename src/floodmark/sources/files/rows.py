@@ -142,6 +142,10 @@ class FileRows:
 
     def _base_of(self, files: Iterable[str]) -> dict[str, str]:
         """The option by which folders named column=value count."""
+        for path in files:
+            if "/=" in f"/{path}".rpartition("/")[0]:
+                found = "a folder whose name begins with = is a column without a name"
+                raise self._unreadable(path, found)
         if not any("=" in path.rpartition("/")[0] for path in files):
             return {}
         return {"basePath": split_pattern(self.reader.absolute(self.reader.pattern))[0]}

@@ -2,7 +2,7 @@
 
 characters  bytes that are no UTF-8 become question marks
 decimals    1,5 becomes 15, as all commas go, and 1.005 becomes 1.01
-times       a number, as Excel has them, becomes a year: 45292
+times       a number, as Excel has them, becomes a year: 45292; 10:00 becomes 10:00 of today
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ def is_exact(value: str, scale: int) -> bool:
 _TIMES = frozenset(("date", "timestamp", "timestamp_ntz", "timestamp_ltz"))
 OWN_TIMES = frozenset(("dateformat", "timestampformat", "timestampntzformat"))
 """Options that say how times are written; then it is not for us to judge."""
-_YEAR_OF_MANY_DIGITS = r"^\s*[+-]?\d{5,}\s*$"
+OF_NO_DATE = "a bare number, or a time of day without a date,"
+_NO_DATE = r"^\s*(?:[+-]?\d{5,}\s*$|T?\d{1,2}:)"
 
 
 def is_time(kind: str) -> bool:
@@ -144,9 +145,9 @@ def is_time(kind: str) -> bool:
     return kind.strip().lower() in _TIMES
 
 
-def is_year(value: str) -> bool:
-    """Whether a time is a bare number that Spark takes for a year no calendar has."""
-    return re.search(_YEAR_OF_MANY_DIGITS, value, re.ASCII) is not None
+def has_no_date(value: str) -> bool:
+    """Whether Spark makes up the date of a time: a bare number is a year, a time of day is today's."""
+    return re.search(_NO_DATE, value, re.ASCII) is not None
 
 
 # Columns of CSV -----------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ def has_other_values(
         for batch in csv.open_csv(file, reading, csv.ParseOptions(**parsing), converting):
             for name, scale in scales.items():
                 if scale is None:
-                    if pc.any(pc.match_substring_regex(batch[name], _YEAR_OF_MANY_DIGITS)).as_py():
+                    if pc.any(pc.match_substring_regex(batch[name], _NO_DATE)).as_py():
                         return True
                     continue
                 plain = pc.match_substring_regex(batch[name], rf"^[+-]?\d*\.?\d{{0,{scale}}}0*$")

@@ -1,7 +1,7 @@
 """XML that Spark would read as other values, or not to its end, without a word.
 
 numbers     12abc becomes 12.0, 1,5 becomes 15, and a decimal 1.005 becomes 1.01
-times       a number becomes a year
+times       a number becomes a year, a time of day one of today
 elements    of one that comes twice the last one counts, unless the column is an array
 end         a file that was cut off behind a record has all rows up to there
 rows        a row tag that no element has gives no rows; a column that no record has is NULL
@@ -17,11 +17,12 @@ from xml.parsers import expat
 from floodmark.deltalog import Storage
 from floodmark.model.ddl import Column, Kind
 from floodmark.sources.files.values import (
+    OF_NO_DATE,
     OWN_TIMES,
+    has_no_date,
     is_clear,
     is_exact,
     is_time,
-    is_year,
     opened,
     scale_of,
 )
@@ -189,8 +190,8 @@ class _Records:
         if scale is not None and not is_exact(value, scale):
             why = "is not exactly a {}, or can be meant in two ways"
             raise self._fault(f"column {element.name} {why.format(element.kind)}")
-        if is_time(element.kind.word) and self._checks_times and is_year(value):
-            raise self._fault(f"column {element.name}: a number is no {element.kind}")
+        if is_time(element.kind.word) and self._checks_times and has_no_date(value):
+            raise self._fault(f"column {element.name}: {OF_NO_DATE} is no {element.kind}")
         is_float = element.kind.word.lower() in _FLOATS
         if is_float and not (_NUMBER.fullmatch(value) or is_clear(value)):
             raise self._fault(f"column {element.name} is no {element.kind}")
@@ -203,5 +204,7 @@ def _field(kind: Kind | None, name: str) -> Kind | None:
     """The type of what is called so within a type; Spark ignores case."""
     if kind is None:
         return None
+    if kind.word.lower() == "map":
+        return kind.parts[1]
     wanted = name.casefold()
     return next((each.kind for each in kind.columns if each.name.casefold() == wanted), None)

@@ -35,6 +35,7 @@ from floodmark.model import (
 from floodmark.model.names import matching
 from floodmark.next_steps import THEN_RETRY
 from floodmark.sources.faults import out_of_reach, schema_moved
+from floodmark.sources.frames import HALF_COPIED
 from floodmark.sources.source import facts_without_versions
 
 _DELTA_TYPES: dict[str, TimeType] = {
@@ -136,7 +137,7 @@ class ColumnTally:
 def data_files(folder: str, storage: Storage) -> Iterator[str]:
     """The files that Spark reads of a folder: its own and those of partitions (`day=1`).
 
-    Names that begin with _ or . are none of them. Raises FM-PLAN-001 if there is no such folder,
+    Names that begin with _ or . are none of them, nor is what is still being copied. Raises FM-PLAN-001 if there is no such folder,
     FM-PLAN-025 for a folder inside that is no partition: Spark would pass over it.
     """
     try:
@@ -147,7 +148,7 @@ def data_files(folder: str, storage: Storage) -> Iterator[str]:
         raise out_of_reach(folder, error) from error
     for entry in entries:
         path = f"{folder}/{entry.name}"
-        if entry.name.startswith(("_", ".")):
+        if entry.name.startswith(("_", ".")) or entry.name.endswith(HALF_COPIED):
             continue
         if not entry.is_folder:
             yield path

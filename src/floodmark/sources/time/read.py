@@ -19,6 +19,7 @@ from floodmark.model import (
 from floodmark.model.names import matching, quoted
 from floodmark.sources.faults import schema_moved
 from floodmark.sources.frames import (
+    escaped,
     refuse_hidden_files,
     time_literal,
     time_sql,
@@ -127,6 +128,7 @@ class SparkTimeSource:
         reader = self._spark.read.format(form)
         if form != "delta":
             reader = reader.option("mergeSchema", "true")
+            return reader.load(escaped(window.place))
         return reader.load(window.place)
 
     def _column(self, window: TimeWindow, frame: DataFrame) -> tuple[str, TimeType]:

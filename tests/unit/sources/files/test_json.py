@@ -12,6 +12,7 @@ import pytest
 from floodmark.deltalog import Storage
 from floodmark.model.ddl import read_columns
 from floodmark.sources.files.json import JsonFile, JsonLook
+from floodmark.sources.files.values import OF_NO_DATE
 
 
 def written(folder: Path, content: bytes, name: str = "a.json") -> str:
@@ -135,7 +136,8 @@ OF_A_DECIMAL = "is not exactly a DECIMAL({}), or can be meant in two ways"
             {"at": 1_704_103_200_123},
             "column at: a number is read as seconds since 1970, and these are too many",
         ),
-        ({"at": " 45292 "}, "column at: a number in quotes is no TIMESTAMP"),
+        ({"at": " 45292 "}, f"column at: {OF_NO_DATE} is no TIMESTAMP"),
+        ({"at": "10:00:00"}, f"column at: {OF_NO_DATE} is no TIMESTAMP"),
         ({"at": 1_704_103_200}, None),
         ({"at": "2024"}, None),
         ({"d": "1,234.5", "s": {"d": "1.50"}, "l": ["1.00"]}, None),

@@ -23,6 +23,7 @@ def tree(tmp_path: Path) -> Path:
         "b.json",
         "_SUCCESS",
         ".hidden.csv",
+        "2026/e.csv._COPYING_",
         "2026/01/c.csv",
         "2026/01/d [1].csv",
         "2026/e.csv",

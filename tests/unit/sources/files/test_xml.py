@@ -8,10 +8,11 @@ import pytest
 
 from floodmark.deltalog import Storage
 from floodmark.model.ddl import read_columns
+from floodmark.sources.files.values import OF_NO_DATE
 from floodmark.sources.files.xml import XmlFile, XmlLook
 
 DDL = (
-    "id LONG, d DECIMAL(9,2), f DOUBLE, l ARRAY<DOUBLE>, s STRUCT<f: DOUBLE, t: STRING>, t STRING, at DATE,"
+    "id LONG, d DECIMAL(9,2), f DOUBLE, l ARRAY<DOUBLE>, s STRUCT<f: DOUBLE, t: STRING>, t STRING, at DATE, m MAP<STRING, DOUBLE>,"
     " a STRUCT<_cur: STRING, _rate: DOUBLE, _VALUE: DECIMAL(9,2)>"
 )
 
@@ -44,7 +45,8 @@ def of_decimals(name: str) -> str:
         ("<a cur='EUR' rate='1,1'>1.5</a>", "column a._rate is no DOUBLE"),
         ("<id>1</id><id>2</id>", "element id is there twice, and its column is no ARRAY"),
         ("<s><t>1</t><T>2</T></s>", "element s.T is there twice, and its column is no ARRAY"),
-        ("<at>45292</at>", "column at: a number is no DATE"),
+        ("<at>45292</at>", f"column at: {OF_NO_DATE} is no DATE"),
+        ("<m><a>1</a><b>1,5</b></m>", "column m.b is no DOUBLE"),
         ("<at>2024-01-05</at>", None),
         ("<d>1,234.5</d><f>1,234.5</f><f2>1,5</f2><f2>x</f2>", None),
         ("<f>1e3</f><d></d><t>1,5</t><l>1</l><l>-2.5E-3</l><s><f>NaN</f></s>", None),
