@@ -32,6 +32,7 @@ from tests.support.stream_records import (
 )
 
 from floodmark.config import load_stream
+from floodmark.config.stream.credentials import Credentials
 from floodmark.deltalog import DeltaLog, is_delta_table
 from floodmark.engines.kafka import KafkaAdmin, KafkaProducer, records_at
 from floodmark.engines.kafka_server import KafkaServer
@@ -250,7 +251,8 @@ class Services:
 
     def _unsent(self, target: Target) -> list[str]:
         """What is wrong with the messages of dead letters, once a new process has sent what waits."""
-        access = access_of(load_stream(self._file(target)))
+        mine = Credentials({"FLOODMARK_CREDENTIAL_TORTURE": self.postgres.password})
+        access = access_of(load_stream(self._file(target)), credentials=mine)
         settings = {"bootstrap.servers": self.kafka.bootstrap}
         left = Relay(outbox_of(access), lambda: KafkaProducer(settings)).send()
         topic = str(target.letter_topic)

@@ -218,6 +218,9 @@ def retry(
     *,
     on_lost_range: LostRange = None,
     on_lost_target: LostTarget = None,
+    full_refresh: Annotated[
+        bool, typer.Option("--full-refresh", help="Load everything again, through this batch.")
+    ] = False,
     jobs: Jobs = None,
 ) -> int:
     """Run the unfinished pipelines of a batch, then finalize it.
@@ -225,7 +228,9 @@ def retry(
     With --on-lost-range a range that an upstream no longer has is read as the whole table at the
     planned end (snapshot), or what is left of it (accept); that is journaled. With --on-lost-target
     a target that was dropped, restored or emptied is made again from its inputs as they were for
-    this batch (rebuild), or taken as it is (accept); that is journaled too.
+    this batch (rebuild), or taken as it is (accept); that is journaled too. With --full-refresh the
+    pipelines load everything through the end of this batch, and replace what their targets hold:
+    the way on where rows do not fit the types of a target any more.
     """
     at_least(1, "--jobs", jobs)
     with Progress(call) as progress:
@@ -235,6 +240,7 @@ def retry(
             jobs=jobs,
             on_lost_range=on_lost_range.value if on_lost_range else None,
             on_lost_target=on_lost_target.value if on_lost_target else None,
+            full_refresh=full_refresh,
             watcher=progress,
         )
     return finish(call, summary)

@@ -49,7 +49,7 @@ def renaming(state: State, pipeline: str, new_name: str) -> list[Body]:
 def refreshing(state: State, pipeline: str) -> list[Body]:
     """Raises FM-CONTROL-020 while the pipeline owes a batch."""
     _ = known(state, pipeline)
-    refuse_debts(state, pipeline)
+    refuse_debts(state, pipeline, loads_anew=True)
     has_processed = any(name == pipeline for name, _ in state.seeded_through)
     return [Refreshed(pipeline)] if has_processed else []
 
@@ -67,16 +67,20 @@ def known(state: State, pipeline: str) -> Pipeline:
     )
 
 
-def refuse_debts(state: State, pipeline: str) -> None:
+def refuse_debts(state: State, pipeline: str, *, loads_anew: bool = False) -> None:
     """A batch that the pipeline has a part in has to be finished and finalized first."""
     owed = state.open_batches_of(pipeline)
     if owed:
+        step = command("retry", owed[0].batch_id)
+        if loads_anew:
+            anew = command("retry", owed[0].batch_id, "--full-refresh")
+            step += "; or load everything anew with it: " + anew
         raise ControlError(
             "FM-CONTROL-020",
             f"batch {owed[0].batch_id}, in which pipeline {pipeline} has a part, is open",
             allowed="a pipeline whose batches are all finished and finalized",
             state="nothing was changed",
-            next=command("retry", owed[0].batch_id),
+            next=step,
         )
 
 

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
         batch_view,
         good,
     )
-    from floodmark.model.schemas import has_columns, overtaken_columns, retyped_columns
+    from floodmark.model.schemas import has_columns, overtaken_columns, retyped_columns, shown_type
     from floodmark.model.state import (
         NOTHING_KNOWN,
         Advance,
@@ -259,6 +259,7 @@ _HOMES = {
     "pipeline_of": "receipt",
     "query_of": "query",
     "retyped_columns": "schemas",
+    "shown_type": "schemas",
     "settled_through": "marks",
     "start_of": "times",
     "unreadable_features": "delta",
@@ -388,6 +389,7 @@ __all__ = [
     "query_of",
     "retyped_columns",
     "settled_through",
+    "shown_type",
     "start_of",
     "unreadable_features",
     "window_of",

@@ -8,6 +8,8 @@ from typing import Any
 
 from floodmark.model.delta import NO_COLUMNS
 
+_SQL_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+
 
 def has_columns(schema: str) -> bool:
     """False for a schema that says that there are none; one that cannot be read may have some."""
@@ -20,6 +22,13 @@ def retyped_columns(old: str | None, new: str | None) -> list[str]:
     Empty where a schema is not known.
     """
     return list(_retyped(_parsed(old), _parsed(new), "")) if old and new else []
+
+
+def shown_type(schema: str, column: str) -> str:
+    """The type of a column as SQL calls it; of one inside of others, and of those, the kind alone."""
+    kind = _fields(_parsed(schema)).get(column.lower(), "another type")
+    name = str(kind["type"] if isinstance(kind, dict) else kind)
+    return _SQL_NAMES.get(name, name).upper()
 
 
 def dropped_columns(old: str | None, new: str | None) -> list[str]:

@@ -59,6 +59,16 @@ def leaves_missing_open(spec: WriteSpec) -> bool:
     return spec.mode == "merge" and spec.strategy == "upsert" and spec.missing is None
 
 
+def replaced_anew(spec: WriteSpec) -> bool:
+    """Whether a full refresh replaces what the target holds.
+
+    Other writes take all rows as they are: a merge that says what becomes of missing ones, a
+    condition, keys to be deleted.
+    """
+    adds_rows = spec.mode == "merge" and spec.strategy != "delete_match"
+    return spec.mode in ("append", "overwrite") or (adds_rows and spec.missing is None)
+
+
 def replaces_by_part(spec: WriteSpec) -> bool:
     """Whether the rows of a batch would replace all others, and nobody says that this is meant."""
     return spec.mode in REPLACING and not spec.allow_partial

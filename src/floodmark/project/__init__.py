@@ -275,12 +275,14 @@ class Project:
         jobs: int | None = None,
         on_lost_range: Settlement | None = None,
         on_lost_target: OnLostTarget | None = None,
+        full_refresh: bool = False,
         watcher: Watcher | None = None,
     ) -> RunSummary:
         """Run the unfinished pipelines of a batch (or the named ones) and finalize it.
 
         `on_lost_range` is the way forward for ranges that an upstream has lost, `on_lost_target`
-        for targets that lost rows; see run_pipeline.
+        for targets that lost rows; see run_pipeline. With `full_refresh` the pipelines load
+        everything through the end of the batch, and replace what their targets hold.
         Pipelines that have succeeded are not called again. Raises FM-CONTROL-004 for an unknown
         batch, FM-CONTROL-005 for a pipeline that is not part of it, and FM-CONTROL-018 if all that
         are left are paused.
@@ -291,6 +293,7 @@ class Project:
             jobs=jobs,
             on_lost_range=on_lost_range,
             on_lost_target=on_lost_target,
+            full_refresh=full_refresh,
             watcher=watcher,
         )
 

@@ -9,8 +9,8 @@ from floodmark.control import operations
 from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError
 from floodmark.model import NOTHING_PROCESSED, State, WriteSpec
+from floodmark.model.write_rules import replaced_anew
 from floodmark.next_steps import command
-from floodmark.run.nodes.writes import replaced_anew
 
 
 def pipelines_anew(
@@ -77,7 +77,7 @@ def refuse_debts(coordinator: Coordinator, pipelines: Collection[str]) -> None:
     state = coordinator.look.state_if_any() if pipelines else None
     for name in sorted(pipelines):
         if state is not None and name in state.pipelines and not _has_begun(state, name):
-            operations.refuse_debts(state, name)
+            operations.refuse_debts(state, name, loads_anew=True)
 
 
 def begin_full_refresh(coordinator: Coordinator, pipelines: Collection[str]) -> None:

@@ -86,6 +86,7 @@ class Runs:
         jobs: int | None = None,
         on_lost_range: Settlement | None = None,
         on_lost_target: OnLostTarget | None = None,
+        full_refresh: bool = False,
         watcher: Watcher | None = None,
     ) -> RunSummary:
         """See `Project.retry`."""
@@ -96,12 +97,15 @@ class Runs:
                 raise _not_in_batch(name, batch)
         if not pipelines:
             self._refuse_paused(batch)
+        anew = frozenset(pipelines or batch.unfinished_pipelines()) if full_refresh else frozenset()
+        refuse_shared_targets(self._definitions.file.pipelines, anew)
         return self.run_batches(
             [batch],
             pipelines,
             jobs=jobs,
             on_lost_range=on_lost_range,
             on_lost_target=on_lost_target,
+            loads_anew=anew,
             watcher=watcher,
         )
 
@@ -130,6 +134,7 @@ class Runs:
         jobs: int | None = None,
         on_lost_range: Settlement | None = None,
         on_lost_target: OnLostTarget | None = None,
+        loads_anew: frozenset[str] = frozenset(),
         watcher: Watcher | None = None,
         are_new: bool = False,
     ) -> RunSummary:
@@ -150,6 +155,7 @@ class Runs:
                 watcher,
                 on_lost_range=on_lost_range,
                 on_lost_target=on_lost_target,
+                loads_anew=loads_anew,
             )
             return run_batches(execution, work)
 

@@ -62,6 +62,8 @@ class Reads:
             name: window for name, window in frozen.items() if lookups is None or name in lookups
         }
         """What the batch has frozen for the pipeline to look up, whole."""
+        self.begins = all(window.is_first for window in self.windows)
+        """Whether the batch loads everything that the pipeline reads."""
         self.spans = {w.upstream: (w.start, w.end) for w in self.windows}
         self.marks = marks_of(self.windows)
         """Spans and marks of the batch, which every commit tells; also in a rebuilding pass."""

@@ -83,7 +83,7 @@ class Runner:
     targets: TargetNames = NO_CATALOG
     """The catalog of the session, for targets that are given by name."""
     loads_anew: bool = False
-    """Whether first runs of nodes replace what their targets hold."""
+    """Whether the writes replace what their targets hold: a full refresh."""
     readers: Readers = field(default_factory=dict)
     """What reads upstreams of databases."""
     databases: Databases = NO_DATABASES
@@ -159,8 +159,9 @@ class Runner:
         if self.on_lost_range is not None:
             settle_lost_lookups(lease, engine, self.on_lost_range, self.freeze_lookup)
             settle_lost_ranges(lease, engine, self.on_lost_range, self._edges)
+        anew: set[str] = set()
         for number in range(MAX_PASSES):
-            run = self._pass(lease, engine, databases, rebuilds=number % 2 == 1)
+            run = self._pass(lease, engine, databases, anew, rebuilds=number % 2 == 1)
             inputs = self._read(run.reads, engine)
             try:
                 if isinstance(function, NodePipeline):
@@ -178,7 +179,9 @@ class Runner:
     def _edges(self) -> Edges:
         return Edges(self.landing.control, self.landing.storage)
 
-    def _pass(self, lease: Lease, engine: Engine, databases: Databases, *, rebuilds: bool) -> Pass:
+    def _pass(
+        self, lease: Lease, engine: Engine, databases: Databases, anew: set[str], *, rebuilds: bool
+    ) -> Pass:
         state = lease.ensure_held()
         known = state.pipelines.get(lease.run.pipeline)
         options = known.options if known else {}
@@ -204,6 +207,8 @@ class Runner:
             databases=databases,
             stages=self.stages,
             on_lost_target=self.on_lost_target,
+            # A batch that begins at the beginning brings everything by itself.
+            anew=anew if self.loads_anew and not reads.begins else None,
         )
         landings = Landings(reads, writes, engine, lease, self.landing)
         return Pass(lease.run.run_id, reads, writes, landings)

@@ -26,6 +26,7 @@ from floodmark.model import (
 )
 from floodmark.model.copying import replace
 from floodmark.model.names import connection_of, is_catalog_name
+from floodmark.model.write_rules import replaced_anew
 from floodmark.next_steps import then_retry
 from floodmark.run.databases import Databases
 from floodmark.run.engine import Engine
@@ -46,6 +47,9 @@ from floodmark.sources import written_with_other_rows
 
 Notes = Mapping[str, str]
 """What a commit of floodmark's own tells beside its batch."""
+
+
+ASKED_ANEW = "the operator asked to load everything anew"
 
 
 class Count(Protocol):
@@ -71,6 +75,7 @@ class Writes:
         databases: Databases,
         stages: Stages,
         on_lost_target: OnLostTarget | None = None,
+        anew: set[str] | None = None,
     ) -> None:
         self._reads = reads
         self._engine = engine
@@ -80,6 +85,8 @@ class Writes:
         self._databases = databases
         self._stages = stages
         self._on_lost_target = on_lost_target
+        self._anew = anew
+        """The writes whose rebuild this run has settled, if all of them are to be made anew."""
         self.results: dict[str, WriteResult] = {}
         """What was written so far, by the names of the writes."""
         self.aside: set[str] = set()
@@ -278,21 +285,43 @@ class Writes:
     def _place(self, spec: WriteSpec, windows: tuple[Window, ...]) -> tuple[Receipt, Sink]:
         """The receipt and the sink of a write; a lost target is settled first, if that was asked."""
         receipt, sink = self._found(spec, windows)
-        if self._on_lost_target is None or not isinstance(sink, RecoverableSink):
+        if not isinstance(sink, RecoverableSink):
             return receipt, sink
-        loss = sink.loss(receipt)
-        if loss is None:
+        choice, why = self._on_lost_target, ""
+        if self._begins_anew(spec, receipt):
+            choice, why = "rebuild", ASKED_ANEW
+        elif choice is not None:
+            loss = sink.loss(receipt)
+            why = loss.title if loss else ""
+        if choice is None or not why:
             return receipt, sink
-        if self._on_lost_target == "rebuild":
+        if choice == "rebuild":
             refuse_rebuild_again(self._reads.batch, spec.target)
             held = self._lease.ensure_held()
             refuse_partial_rebuild(held, self._reads.batch, self._reads.pipeline, spec.target)
-        done = sink.resolved(self._on_lost_target, receipt, self._app_id(spec, next_one=True))
+        try:
+            done = sink.resolved(choice, receipt, self._app_id(spec, next_one=True))
+        except SinkError as error:
+            if spec.is_aside and why == ASKED_ANEW and error.code == "FM-SINK-018":
+                return receipt, sink  # rows that others have set aside are there too
+            raise
         done = replace(done, write_name=spec.name)
         run = self._lease.run
-        body = TargetSettled(run.batch_id, run.pipeline, run.epoch, done, loss.title)
+        body = TargetSettled(run.batch_id, run.pipeline, run.epoch, done, why)
         self.see(self._lease.record(lambda _: body))
         return self._found(spec, windows)
+
+    def _begins_anew(self, spec: WriteSpec, receipt: Receipt) -> bool:
+        """Whether the write is to replace its target, and this run has not settled that yet."""
+        known = self._sinks.get(receipt.app_id)
+        if self._anew is None or spec.name in self._anew or known is None:
+            return False
+        # Rows set aside follow those beside which they were: `<write>.quarantine`.
+        follows = not spec.is_aside or spec.name.rpartition(".")[0] in self._anew
+        if not follows or not replaced_anew(spec):
+            return False
+        self._anew.add(spec.name)
+        return not awaits_rebuild(known)
 
     def _found(self, spec: WriteSpec, windows: tuple[Window, ...]) -> tuple[Receipt, Sink]:
         receipt = self.receipt(spec)

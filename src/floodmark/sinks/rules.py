@@ -19,6 +19,8 @@ from floodmark.model import (
     SOFT_DELETE_COLUMNS,
     Window,
     WriteSpec,
+    retyped_columns,
+    shown_type,
 )
 from floodmark.model.names import matching, quoted
 from floodmark.model.write_rules import (
@@ -28,11 +30,12 @@ from floodmark.model.write_rules import (
     check_options,
     leaves_missing_open,
     needs_change_columns,
+    replaced_anew,
     replaces_by_part,
     write_name,
 )
 from floodmark.model.write_words import option
-from floodmark.next_steps import THEN_RETRY, command, statement
+from floodmark.next_steps import BATCH, THEN_RETRY, Next, command, statement
 
 log = logging.getLogger("floodmark")
 
@@ -56,6 +59,9 @@ class Target:
     version: int = -1
     """The newest version."""
     columns: tuple[str, ...] = ()
+    schema: str = ""
+    """Its columns with their types, as its log has them; empty where no log tells."""
+    partition_by: tuple[str, ...] = ()
     has_rows: bool = False
     """Looked up only where `needs_rows` says that a rule asks for it."""
     holds_ours: bool = False
@@ -493,6 +499,31 @@ def misfit(spec: WriteSpec, found: str, allowed: str, step: str = _CHANGE_ROWS) 
         allowed=allowed,
         state=NOT_WRITTEN,
         next=step,
+    )
+
+
+def retyped(spec: WriteSpec, schema: str, target: Target) -> SinkError | None:
+    """The error for rows of these columns if types are not those of the target; None if they are."""
+    columns = retyped_columns(target.schema, schema)
+    if not columns:
+        return None
+    shown = [
+        f"{c} is {shown_type(schema, c)}, in the target {shown_type(target.schema, c)}"
+        for c in columns
+    ]
+    error = misfit(spec, "; ".join(shown), "rows with the types of the target")
+    error.next = (
+        "cast the columns to these types, " + THEN_RETRY + "; or " + _with_these_types(spec)
+    )
+    return error
+
+
+def _with_these_types(spec: WriteSpec) -> Next:
+    anew = "load everything with the new types, which replaces what the target holds: "
+    if replaced_anew(spec) and not spec.is_aside:
+        return anew + command("retry", BATCH, "--full-refresh")
+    return "move the table away and load everything with the new types: " + command(
+        "retry", BATCH, "--on-lost-target", "rebuild"
     )
 
 

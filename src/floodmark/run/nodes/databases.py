@@ -117,6 +117,7 @@ def first_run_write(spec: WriteSpec) -> WriteSpec:
         created_at=None,
         updated_at=None,
         replace_where=None,
+        replaces_all=True,
     )
 
 

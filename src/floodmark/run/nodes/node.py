@@ -13,7 +13,7 @@ from floodmark.config.project import NodeSettings
 from floodmark.errors import RunError
 from floodmark.model import WriteResult, WriteSpec
 from floodmark.model.names import connection_of, is_catalog_name
-from floodmark.model.write_rules import REPLACING
+from floodmark.model.write_rules import REPLACING, replaced_anew
 from floodmark.next_steps import command, then_retry
 from floodmark.run.context import Pass
 from floodmark.run.lookups import not_frozen
@@ -40,7 +40,7 @@ from floodmark.run.nodes.outputs import (
     read_by,
     refuse_without_feed,
 )
-from floodmark.run.nodes.writes import has_log, quarantine_of, replaced_anew
+from floodmark.run.nodes.writes import has_log, quarantine_of
 from floodmark.sources import reader_of
 from floodmark.transforms import Step
 
@@ -132,8 +132,9 @@ class NodeRun:
         if not run.reads.loads_anew or not run.batch.is_ordered or run.reads.rebuilds:
             return False
         # An upstream that has no news now may have filled the target before.
-        begins = all(window.is_first for window in run.reads.windows)
-        return begins and all(window.is_whole for window in made.windows if window.has_news)
+        return run.reads.begins and all(
+            window.is_whole for window in made.windows if window.has_news
+        )
 
     def _enough_to_replace(self, spec: WriteSpec, made: Output) -> Output:
         """The rows for a write that takes away those which it does not have.

@@ -9,16 +9,6 @@ from floodmark.model.sql_names import name_parts, qualified
 QUARANTINE = "quarantine"
 
 
-def replaced_anew(spec: WriteSpec) -> bool:
-    """Whether a full refresh replaces what the target holds.
-
-    Other writes take all rows as they are: a merge that says what becomes of missing ones, a
-    condition, keys to be deleted.
-    """
-    adds_rows = spec.mode == "merge" and spec.strategy != "delete_match"
-    return spec.mode in ("append", "overwrite") or (adds_rows and spec.missing is None)
-
-
 def has_log(spec: WriteSpec) -> bool:
     """Whether what a write committed can be read from its target: only Delta has a change feed."""
     return spec.format == DELTA and connection_of(spec.target) is None

@@ -94,6 +94,8 @@ class DeltaTarget:
             table_id=facts.table_id,
             version=facts.latest_version,
             columns=_column_names(facts.schema_json),
+            schema=facts.schema_json,
+            partition_by=facts.partition_columns,
             has_rows=counts_rows and needs_rows(windows) and _has_rows(log, facts),
             holds_ours=counts_rows and _holds_rows_of_ours(log, receipt),
             properties=facts.properties,

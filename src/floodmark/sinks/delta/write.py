@@ -33,6 +33,7 @@ from floodmark.model import (
     WriteResult,
     WriteSpec,
     epoch_micros,
+    retyped_columns,
 )
 from floodmark.model.names import is_on_s3, matching, quoted, scheme_of
 from floodmark.next_steps import THEN_RETRY, statement, then_retry
@@ -71,6 +72,22 @@ _STORAGE_ERRORS = frozenset(
 
 _OUTSIDE = "DELTA_REPLACE_WHERE_MISMATCH"
 _BAD_CONDITION = "DELTA_FAILED_RECOGNIZE_PREDICATE"
+_TYPES = frozenset(
+    (
+        "CAST_INVALID_INPUT",
+        "CAST_OVERFLOW",
+        "CAST_OVERFLOW_IN_TABLE_INSERT",
+        "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION",
+        "DELTA_CANNOT_CHANGE_DATA_TYPE",
+        "DELTA_FAILED_TO_MERGE_FIELDS",
+        "DELTA_MERGE_INCOMPATIBLE_DATATYPE",
+        "DELTA_MERGE_INCOMPATIBLE_DECIMAL_TYPE",
+        "NUMERIC_VALUE_OUT_OF_RANGE",
+        "NUMERIC_VALUE_OUT_OF_RANGE.WITHOUT_SUGGESTION",
+        "NUMERIC_VALUE_OUT_OF_RANGE.WITH_SUGGESTION",
+    )
+)
+"""What Delta says of rows with other types, and Spark of values that do not fit them."""
 
 ZORDER_AFTER_COMMITS = 20
 """So many commits without an OPTIMIZE make the next one due; a new table is sorted at once."""
@@ -144,7 +161,7 @@ class DeltaSink:
                 return earlier
             seen = self._admit(frame, receipt)
             # 3.
-            with _retelling(self._spec, receipt):
+            with _retelling(self._spec, receipt, frame, seen):
                 notes = self._commit(frame, receipt, seen)
             failpoints.reached("sink.after_commit")
             # 4.
@@ -269,6 +286,7 @@ class DeltaSink:
         replaces = rules.replaces(self._spec) or seen.is_replaced
         mode = "overwrite" if replaces else "append"
         is_new = not seen.exists
+        is_retyped = self._is_retyped(rows, seen)
         is_mapped = _needs_column_mapping(rows.columns)
         # Of a table that is not there yet Delta does not ask whether rows match the condition.
         if is_new and (is_mapped or self._spec.cluster_by or self._spec.replace_where):
@@ -281,13 +299,7 @@ class DeltaSink:
         writer = writer.option("txnAppId", receipt.app_id).option("txnVersion", str(receipt.seq))
         writer = writer.option("userMetadata", receipt.user_metadata)
         if mode == "overwrite":
-            # Whatever the session says: an overwrite replaces the whole table.
-            writer = writer.option("partitionOverwriteMode", "static")
-        if self._spec.replace_where is not None:
-            writer = writer.option("replaceWhere", self._spec.replace_where)
-        elif mode == "overwrite" and self._spec.cluster_by and not is_new:
-            # A plain overwrite would drop the clustering.
-            writer = writer.option("replaceWhere", "true")
+            writer = self._replacing(writer, rows, seen, is_new=is_new, is_retyped=is_retyped)
         if is_new:
             writer = self._with_creation(writer, rows.columns)
         if widens:
@@ -296,6 +308,35 @@ class DeltaSink:
             writer = writer.option("maxRecordsPerFile", str(self._spec.file_rows))
         failpoints.reached("sink.before_commit")
         writer.save(self._spec.target)
+        if is_retyped and self._spec.cluster_by:
+            self._cluster(rows.columns)
+
+    def _replacing(
+        self,
+        writer: DataFrameWriter,
+        rows: DataFrame,
+        seen: Target,
+        *,
+        is_new: bool,
+        is_retyped: bool,
+    ) -> DataFrameWriter:
+        # Whatever the session says: an overwrite replaces the whole table.
+        writer = writer.option("partitionOverwriteMode", "static")
+        if self._spec.replace_where is not None:
+            return writer.option("replaceWhere", self._spec.replace_where)
+        if is_retyped:
+            kept = [c for c in seen.partition_by if matching(c, rows.columns)]
+            writer = writer.option("overwriteSchema", "true")
+            return writer.partitionBy(*kept) if kept else writer
+        if self._spec.cluster_by and not is_new:
+            # A plain overwrite would drop the clustering.
+            return writer.option("replaceWhere", "true")
+        return writer
+
+    def _is_retyped(self, rows: DataFrame, seen: Target) -> bool:
+        """Whether all rows are made anew, with other types than those of the target."""
+        is_anew = seen.is_replaced or self._spec.replaces_all
+        return seen.exists and is_anew and bool(retyped_columns(seen.schema, rows.schema.json()))
 
     def _create_empty(self, rows: DataFrame, *, is_mapped: bool) -> None:
         """An empty target, as a commit of its own without a receipt.
@@ -498,10 +539,11 @@ def refuse_unsafe_log(spark: SparkSession, spec: WriteSpec, receipt: Receipt) ->
 
 
 @contextmanager
-def _retelling(spec: WriteSpec, receipt: Receipt) -> Iterator[None]:
+def _retelling(spec: WriteSpec, receipt: Receipt, frame: DataFrame, seen: Target) -> Iterator[None]:
     """Tell a store that does not take the rows (FM-SINK-019) from an error of the user's frame.
 
-    Rows that Delta refuses beside a replacement are told too (FM-SINK-034).
+    Rows that Delta refuses beside a replacement (FM-SINK-034), or by their types (FM-SINK-011), are
+    told too.
     """
     from pyspark.errors import PySparkException
 
@@ -513,6 +555,9 @@ def _retelling(spec: WriteSpec, receipt: Receipt) -> Iterator[None]:
             raise rules.outside(spec) from error
         if condition == _BAD_CONDITION:
             raise rules.bad_condition(spec, condition) from error
+        retyped = rules.retyped(spec, frame.schema.json(), seen) if condition in _TYPES else None
+        if retyped is not None:
+            raise retyped from error
         for name, message in java_errors(error):
             if name in _STORAGE_ERRORS:
                 raise not_written(spec.target, receipt, f"{name}: {message}") from error

@@ -174,7 +174,13 @@ class ArrowSink:
                 if attempt == ATTEMPTS - 1:
                     raise
                 continue
-            except (DeltaError, OSError) as error:
+            # delta-rs raises a bare Exception where a merge cannot cast a value.
+            except Exception as error:
+                retyped = rules.retyped(self._spec, _delta_schema(whole), seen)
+                if retyped is not None:
+                    raise retyped from error
+                if not isinstance(error, DeltaError | OSError):
+                    raise
                 if self._spec.mode == "replace_where" and breaks_predicate(error):
                     raise rules.outside(self._spec) from error
                 found = f"{type(error).__name__}: {error}"
@@ -305,6 +311,9 @@ class ArrowSink:
         replaced: dict[str, Any] = (
             {"predicate": self._spec.replace_where} if self._spec.replace_where else {}
         )
+        is_anew = seen.is_replaced or self._spec.replaces_all
+        if is_anew and rules.retyped(self._spec, _delta_schema(rows), seen):
+            replaced = {"schema_mode": "overwrite"}
         write_deltalake(place, rows, mode=mode, commit_properties=_properties(receipt), **replaced)
 
     def _create(self, rows: pa.Table, receipt: Receipt, creation: Mapping[str, Any]) -> None:
@@ -507,6 +516,13 @@ def _with_changes(table: pa.Table, version: int, at: datetime | None) -> pa.Tabl
 def _arrow_schema(table: Any) -> pa.Schema:
     """The columns of a table; a pyarrow dataset of it may abort the interpreter at exit."""
     return pa.schema(table.schema().to_arrow())
+
+
+def _delta_schema(rows: pa.Table) -> str:
+    """The columns of rows as a table of delta-rs would have them."""
+    from deltalake import Schema
+
+    return str(Schema.from_arrow(rows.schema).to_json())
 
 
 def _like(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
