@@ -107,12 +107,13 @@ def everything():
 
 @fm.transform
 def stumbles(frame):
-    def stumble(parts):
-        for part in parts:
-            raise ValueError(f"row {part['ssn'][0]} does not fit")
-        yield part
+    from pyspark.sql import functions as f
 
-    return frame.mapInPandas(stumble, frame.schema)
+    @f.udf("string")
+    def stumble(value):
+        raise ValueError(f"row {value} does not fit")
+
+    return frame.withColumn("name", stumble("ssn"))
 
 
 def tells(inputs, run):
