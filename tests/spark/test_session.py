@@ -316,3 +316,26 @@ def test_a_process_that_is_killed_has_no_answer() -> None:
         with pytest.raises(Exception) as caught:  # noqa: PT011  (of whatever class)
             gateway.jvm.java.lang.Math.abs(-1)
         assert has_no_answer(caught.value), repr(caught.value)
+
+
+def test_a_function_of_python_over_columns_of_parquet_comes_to_an_end(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of a session as users have it: without code for whole stages Spark reads Parquet by rows."""
+    from pyspark.sql import functions as f
+
+    session = child_session(spark)
+    session.conf.set("spark.sql.codegen.wholeStage", "true")
+    session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    place = str(tmp_path / "rows")
+    session.range(3).write.parquet(place)
+    double = f.udf(lambda number: 2 * number, "long", useArrow=True)
+    jobs = SparkJobs(session, "a-function")
+
+    def doubled() -> list[int]:
+        rows = session.read.parquet(place).select(double("id").alias("id"))
+        return sorted(row["id"] for row in rows.collect())
+
+    found = call_within(Limits(90), lambda: jobs.during(doubled), jobs.cancel)
+
+    assert found == [0, 2, 4]
