@@ -81,7 +81,13 @@ if TYPE_CHECKING:
         batch_view,
         good,
     )
-    from floodmark.model.schemas import has_columns, overtaken_columns, retyped_columns, shown_type
+    from floodmark.model.schemas import (
+        has_columns,
+        narrowed_columns,
+        overtaken_columns,
+        retyped_columns,
+        shown_type,
+    )
     from floodmark.model.state import (
         NOTHING_KNOWN,
         Advance,
@@ -255,6 +261,7 @@ _HOMES = {
     "metadata_of": "receipt",
     "names_of": "upstream",
     "numbered": "marks",
+    "narrowed_columns": "schemas",
     "overtaken_columns": "schemas",
     "pipeline_of": "receipt",
     "query_of": "query",
@@ -383,6 +390,7 @@ __all__ = [
     "marks_of",
     "metadata_of",
     "names_of",
+    "narrowed_columns",
     "numbered",
     "overtaken_columns",
     "pipeline_of",

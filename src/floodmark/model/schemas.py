@@ -8,6 +8,7 @@ from typing import Any
 
 from floodmark.model.delta import NO_COLUMNS
 
+_WIDER = (["byte", "short", "integer", "long"], ["float", "double"])
 _SQL_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
@@ -22,6 +23,20 @@ def retyped_columns(old: str | None, new: str | None) -> list[str]:
     Empty where a schema is not known.
     """
     return list(_retyped(_parsed(old), _parsed(new), "")) if old and new else []
+
+
+def narrowed_columns(old: str, new: str) -> list[str]:
+    """The retyped columns whose new values an old column may not hold."""
+    types = _fields(_parsed(old)), _fields(_parsed(new))
+    return [
+        column
+        for column in retyped_columns(old, new)
+        if not _holds(*(each.get(column) for each in types))
+    ]
+
+
+def _holds(old: Any, new: Any) -> bool:
+    return any(new in kinds and old in kinds[kinds.index(new) :] for kinds in _WIDER)
 
 
 def shown_type(schema: str, column: str) -> str:

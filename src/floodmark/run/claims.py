@@ -55,7 +55,7 @@ class Claims:
                 self._path(attempt),
                 pa.schema([pa.field("none", pa.string())]),
                 self.landing.storage,
-                name="floodmark claim",
+                name="a claim of floodmark",
                 description=json.dumps(said),
             )
         except (DeltaError, OSError) as error:

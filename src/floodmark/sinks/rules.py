@@ -19,7 +19,7 @@ from floodmark.model import (
     SOFT_DELETE_COLUMNS,
     Window,
     WriteSpec,
-    retyped_columns,
+    narrowed_columns,
     shown_type,
 )
 from floodmark.model.names import matching, quoted
@@ -503,8 +503,8 @@ def misfit(spec: WriteSpec, found: str, allowed: str, step: str = _CHANGE_ROWS) 
 
 
 def retyped(spec: WriteSpec, schema: str, target: Target) -> SinkError | None:
-    """The error for rows of these columns if types are not those of the target; None if they are."""
-    columns = retyped_columns(target.schema, schema)
+    """The error for rows of these columns if their types do not fit the target; None if they do."""
+    columns = narrowed_columns(target.schema, schema)
     if not columns:
         return None
     shown = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark import failpoints
 from floodmark.deltalog import Storage
-from floodmark.engines.faults import engine_errors, java_errors
+from floodmark.engines.faults import engine_errors, java_errors, spark_condition
 from floodmark.engines.jvm import (
     file_lock,
     has_delta_transactions,
@@ -74,20 +74,15 @@ _OUTSIDE = "DELTA_REPLACE_WHERE_MISMATCH"
 _BAD_CONDITION = "DELTA_FAILED_RECOGNIZE_PREDICATE"
 _TYPES = frozenset(
     (
-        "CAST_INVALID_INPUT",
-        "CAST_OVERFLOW",
-        "CAST_OVERFLOW_IN_TABLE_INSERT",
-        "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION",
         "DELTA_CANNOT_CHANGE_DATA_TYPE",
         "DELTA_FAILED_TO_MERGE_FIELDS",
         "DELTA_MERGE_INCOMPATIBLE_DATATYPE",
         "DELTA_MERGE_INCOMPATIBLE_DECIMAL_TYPE",
-        "NUMERIC_VALUE_OUT_OF_RANGE",
-        "NUMERIC_VALUE_OUT_OF_RANGE.WITHOUT_SUGGESTION",
-        "NUMERIC_VALUE_OUT_OF_RANGE.WITH_SUGGESTION",
     )
 )
-"""What Delta says of rows with other types, and Spark of values that do not fit them."""
+"""What Delta says of rows with other types."""
+_VALUES = ("CAST_", "NUMERIC_VALUE_OUT_OF_RANGE", "DATATYPE_MISMATCH")
+"""How what Spark says begins of values that do not fit another type."""
 
 ZORDER_AFTER_COMMITS = 20
 """So many commits without an OPTIMIZE make the next one due; a new table is sorted at once."""
@@ -545,19 +540,18 @@ def _retelling(spec: WriteSpec, receipt: Receipt, frame: DataFrame, seen: Target
     Rows that Delta refuses beside a replacement (FM-SINK-034), or by their types (FM-SINK-011), are
     told too.
     """
-    from pyspark.errors import PySparkException
-
     try:
         yield
     except engine_errors() as error:
-        condition = error.getCondition() if isinstance(error, PySparkException) else None
+        condition = spark_condition(error)
         if condition == _OUTSIDE:
             raise rules.outside(spec) from error
         if condition == _BAD_CONDITION:
             raise rules.bad_condition(spec, condition) from error
-        retyped = rules.retyped(spec, frame.schema.json(), seen) if condition in _TYPES else None
-        if retyped is not None:
-            raise retyped from error
+        if condition in _TYPES or condition.startswith(_VALUES):
+            retyped = rules.retyped(spec, frame.schema.json(), seen)
+            if retyped is not None:
+                raise retyped from error
         for name, message in java_errors(error):
             if name in _STORAGE_ERRORS:
                 raise not_written(spec.target, receipt, f"{name}: {message}") from error
