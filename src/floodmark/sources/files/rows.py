@@ -12,6 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from floodmark.deltalog import is_local
 from floodmark.errors import SourceError
 from floodmark.model import FilesWindow
 from floodmark.model.ddl import columns_of
@@ -53,6 +54,8 @@ class FileRows:
             paths = [self.reader.absolute(path) for path in files]
             return self.reader.read_with(spark, paths, self.reader.options, self.reader.ddl)
         for path in files:
+            if ":" in path.rpartition("/")[2] and is_local(self.reader.absolute(path)):
+                raise self._unreadable(path, "Spark reads no local file with a colon in its name")
             if not files[path].size and self.reader.format not in _OF_LINES:
                 raise self._unreadable(path, f"0 bytes, which is no {self.reader.format}")
         if self.reader.format in DELIMITED:
