@@ -111,7 +111,8 @@ class Call:
         """An upstream relative to the project's root where it lies below it."""
         if not self.has_project:
             return upstream
-        return upstream.removeprefix(f"{self.project.root}/")
+        root = f"{self.project.root}/"
+        return upstream.removeprefix(root) if upstream.startswith(root) else upstream
 
     def show(self, document: Mapping[str, Any], draw: Draw) -> None:
         """The result: one JSON document, or a screen for people."""

@@ -169,7 +169,7 @@ def _show_content(call: Call, content: StoreContent, word: str) -> int:
         for batch_id in content.open_batches:
             screen.line(f"  {batch_id} is open; next: floodmark retry {batch_id}")
         for text in content.not_restored:
-            screen.paragraph(f"not restored: {call.short(text)}", indent=2)
+            screen.paragraph("not restored: " + call.short(text), indent=2)
         if word == "imported":
             screen.line("  the store it was exported from must not be used any more")
 
@@ -220,7 +220,7 @@ def state_reset(
         "before_mark": before.shown_mark if before else None,
         "after_mark": after.shown_mark,
     }
-    text = f"{upstream} in scope {scope}: {_effect(before, after.version, after.mark)}"
+    text = f"{upstream} in scope {scope}: " + _effect(before, after.version, after.mark)
     call.show(document, lambda screen: screen.paragraph(text))
     return 0
 
