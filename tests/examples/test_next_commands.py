@@ -23,7 +23,7 @@ COMMAND = re.compile(
 )
 LATER = {"story", "diag", "ui"}
 """Verbs that the pages name as not there yet."""
-PROSE = {"itself", "journal", "function", "expectation", "creates", "staging", "tests"} | {
+PROSE = {"claim", "itself", "journal", "function", "expectation", "creates", "staging", "tests"} | {
     "commits",
     "lets",
     "proves",

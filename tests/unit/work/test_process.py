@@ -38,7 +38,10 @@ def test_a_number_that_was_used_again_is_another_process() -> None:
 
 
 def test_a_process_has_its_command_until_it_ends() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+    begins = [sys.executable, "-c", "print('there', flush=True); input()"]
+    with subprocess.Popen(begins, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # a process that has just begun has no command yet
         there = command_of(process.pid)
         process.kill()
         process.wait()
