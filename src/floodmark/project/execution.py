@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from floodmark.config import RetrySettings
@@ -42,7 +42,7 @@ class Terms:
     on_lost_target: OnLostTarget | None = None
     """The way forward where a target has lost rows of ours."""
     loads_anew: frozenset[str] = frozenset()
-    """The pipelines whose nodes replace what their targets hold, where they load everything."""
+    """The pipelines that load everything with their first batch, and replace what targets hold."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,13 @@ class Execution:
     terms: Terms
     watcher: Watcher
     workers: Workers
+    loaded: set[str] = field(default_factory=set)
+    """The pipelines that have loaded everything: batches that follow bring what is new."""
 
     def without_losses(self) -> Execution:
-        """The same without what an operator said about losses."""
-        return replace(self, terms=replace(self.terms, on_lost_range=None, on_lost_target=None))
+        """The same without what an operator said of the batches that he named."""
+        own = replace(self.terms, on_lost_range=None, on_lost_target=None, loads_anew=frozenset())
+        return replace(self, terms=own)
 
     def due(
         self, batch: Batch, functions: Functions, done: Sequence[BatchOutcome]
@@ -79,7 +82,10 @@ class Execution:
         """Run these pipelines of a batch, as many at once as was said."""
         batch_id = batch.batch_id or ""
         tasks = [partial(self._run, name, batch_id, each) for name, each in functions.items()]
-        return self.workers.each(tasks)
+        outcomes = self.workers.each(tasks)
+        if batch.kind == "forward":
+            self.loaded.update(outcome.name for outcome in outcomes if not outcome.error)
+        return outcomes
 
     def finalize(self, batch: Batch, outcomes: Sequence[PipelineOutcome]) -> BatchOutcome:
         """Advance what is ready, and say what is held."""
@@ -116,7 +122,7 @@ class Execution:
                 self.terms.on_lost_range,
                 limits=self._limits(name),
                 on_lost_target=self.terms.on_lost_target,
-                loads_anew=name in self.terms.loads_anew,
+                loads_anew=name in self.terms.loads_anew - self.loaded,
             )
         except SetupError:
             raise
