@@ -246,7 +246,9 @@ class Services:
         if target.sees_once:
             sent = without_repeated(sent, found.batches)
         if not target.has_windows:
-            return [*problems(sent, found, keeps_last=bool(target.keys)), *unsent]
+            # Numbers that are seen once are merged by number: nothing takes the place of anything.
+            keeps_last = bool(target.keys) and not target.sees_once
+            return [*problems(sent, found, keeps_last=keeps_last), *unsent]
         return [*problems(sent, found, wanted=self._windows(target, sent)), *unsent]
 
     def _unsent(self, target: Target) -> list[str]:
