@@ -27,7 +27,7 @@ from floodmark.next_steps import command, then_retry
 from floodmark.sinks import loss
 from floodmark.sinks.delta.outcome import result_of
 from floodmark.sinks.faults import batch_named, holds_later, holds_other
-from floodmark.sinks.rules import Target, needs_rows
+from floodmark.sinks.rules import Target, holds_rows_of_ours, needs_rows
 
 _DAMAGED_LOG = ("FM-SOURCE-002", "FM-SOURCE-008")
 
@@ -39,6 +39,8 @@ class DeltaTarget:
     path: str
     previous: SinkDone | None
     storage: Storage
+    sharers: Sequence[tuple[str, str]] = ()
+    """See `WriteSpec.sharers`."""
 
     @property
     def is_rebuilt(self) -> bool:
@@ -89,6 +91,7 @@ class DeltaTarget:
             self._refuse_unknown_receipt(stored)
             self._refuse_unknown_writes(last, receipt)
         counts_rows = not self.is_rebuilt
+        is_shared = bool(self._sharers(log, receipt.app_id))
         return Target(
             exists=True,
             table_id=facts.table_id,
@@ -97,10 +100,12 @@ class DeltaTarget:
             schema=facts.schema_json,
             partition_by=facts.partition_columns,
             has_rows=counts_rows and needs_rows(windows) and _has_rows(log, facts),
-            holds_ours=counts_rows and _holds_rows_of_ours(log, receipt),
+            holds_ours=counts_rows
+            and holds_rows_of_ours(log.transactions(), receipt, self.sharers),
             properties=facts.properties,
             has_feed=facts.feed_enabled,
-            is_replaced=self.is_rebuilt and not self._sharers(log, receipt.app_id),
+            is_shared=is_shared,
+            is_replaced=self.is_rebuilt and not is_shared,
         )
 
     def loss(self, receipt: Receipt) -> SinkError | None:
@@ -407,20 +412,6 @@ class DeltaTarget:
 
 def _at(path: str, commit: VersionFacts) -> str:
     return f"{path} version {commit.version}"
-
-
-def _holds_rows_of_ours(log: DeltaLog, receipt: Receipt) -> bool:
-    """Whether any floodmark pipeline wrote to the table, except for this very batch.
-
-    Also one of another control store or under another name: a store that was lost, or a pipeline
-    that was renamed, starts with a snapshot of rows that are there already.
-    """
-    store = "/".join(receipt.app_id.split("/")[:2]) + "/"
-    return any(
-        app_id.startswith("floodmark/")
-        and not (app_id.startswith(store) and version == receipt.seq)
-        for app_id, version in log.transactions().items()
-    )
 
 
 def _is_receipt(app_id: str) -> bool:
