@@ -193,6 +193,7 @@ class PostgresTarget:
         return replace(
             known,
             app_id=receipt.app_id if holds_batch else next_app_id,
+            target=self.target,
             table_id=table.table_id,
             version=version,
             accepted_version=version,
@@ -243,6 +244,9 @@ class PostgresTarget:
         known = self.previous
         if known is None or (known.settled and not known.table_id):
             return None
+        if known.target != self.target and table.table_id != known.table_id:
+            found = "" if table.oid is None else table.table_id
+            return lost.retargeted(known, self.target, found, receipt)
         if table.oid is None or table.table_id != known.table_id:
             return _not_the_table(known, table, receipt)
         if self._is_emptied(cursor, table, known.accepted_version):

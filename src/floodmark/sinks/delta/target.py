@@ -126,6 +126,9 @@ class DeltaTarget:
     def _loss(self, receipt: Receipt) -> SinkError | None:
         log = self._log()
         known = self._last_known(log, receipt)
+        retargeted = self._retargeted(log, known, receipt)
+        if retargeted is not None:
+            return retargeted
         if log is None:
             return None if known is None else loss.target_loss(known, None, (), receipt)
         if known is None:
@@ -141,6 +144,18 @@ class DeltaTarget:
             or self._untold(log, facts, known, receipt)
             or self._mixed_meanwhile(log, receipt)
         )
+
+    def _retargeted(
+        self, log: DeltaLog | None, known: SinkDone | None, receipt: Receipt
+    ) -> SinkError | None:
+        """The write was given another target: its rows are in the old one, wherever that is."""
+        if known is None or not known.table_id or known.target == self.path:
+            return None
+        table_id = None if log is None else log.facts().table_id
+        if table_id == known.table_id:
+            return None  # the same table in another place
+        found = "" if table_id is None else f"table id {table_id}"
+        return loss.retargeted(known, self.path, found, receipt)
 
     def _copied(self, log: DeltaLog, facts: TableFacts, receipt: Receipt) -> SinkError | None:
         """A copy of the target that went its own way: our last version is another commit there."""
@@ -237,6 +252,7 @@ class DeltaTarget:
         return replace(
             known,
             app_id=receipt.app_id if holds_batch else next_app_id,
+            target=self.path,
             table_id=facts.table_id,
             version=facts.latest_version,
             accepted_version=facts.latest_version,
