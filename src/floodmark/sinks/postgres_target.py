@@ -244,11 +244,8 @@ class PostgresTarget:
         known = self.previous
         if known is None or (known.settled and not known.table_id):
             return None
-        if known.target != self.target and table.table_id != known.table_id:
-            found = "" if table.oid is None else table.table_id
-            return lost.retargeted(known, self.target, found, receipt)
         if table.oid is None or table.table_id != known.table_id:
-            return _not_the_table(known, table, receipt)
+            return self._other_table(known, table, receipt)
         if self._is_emptied(cursor, table, known.accepted_version):
             return _emptied(self.target, receipt)
         if known.seq is None:
@@ -257,6 +254,12 @@ class PostgresTarget:
         if stored is None or stored.seq < known.seq:
             return lost.forgotten(known, stored.seq if stored else None, None, receipt)
         return self._copied(cursor, table, receipt)
+
+    def _other_table(self, known: SinkDone, table: TargetTable, receipt: Receipt) -> SinkError:
+        if known.target == self.target:
+            return _not_the_table(known, table, receipt)
+        found = "" if table.oid is None else table.table_id
+        return lost.retargeted(known, self.target, found, receipt)
 
     def _copied(self, cursor: Cursor, table: TargetTable, receipt: Receipt) -> SinkError | None:
         """A copy of the database that went its own way: our last receipt names another batch."""

@@ -103,7 +103,12 @@ class PluginSink:
         """See `RecoverableSink.loss`: only the name of the target is looked at."""
         return loss.moved_on(self._previous, self._spec, receipt)
 
-    def resolved(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+    def resolved(
+        self,
+        choice: OnLostTarget,
+        receipt: Receipt,  # noqa: ARG002 see RecoverableSink
+        next_app_id: str,
+    ) -> SinkDone:
         """See `RecoverableSink.resolved`."""
         return loss.moved_on_by(self._previous, self._spec, choice, next_app_id)
 

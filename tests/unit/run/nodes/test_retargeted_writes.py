@@ -66,7 +66,9 @@ def test_another_target_is_refused_by_both_names_and_rebuilt(tmp_path: Path, wri
     assert error.found == "nothing there"
     assert "put the table back" not in str(error.next)
     (batch,) = project.coordinator.status()[:1]
-    assert project.retry(batch.batch_id, on_lost_target="rebuild").exit_code == 0
+    summary = project.retry(batch.batch_id, on_lost_target="rebuild")
+    assert summary.exit_code == 0
+    assert [outcome.already_applied for outcome in summary.outcomes] == [None]
     assert (ids(tmp_path, "old"), ids(tmp_path, "new")) == ([1, 2], [1, 2, 3])
     goes_on(tmp_path, write)
 
