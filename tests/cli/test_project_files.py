@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,3 +150,17 @@ def test_a_schema_that_cannot_be_written_is_a_typed_error(
     answer = floodmark("schema", "--out", "nowhere/x.json", "--json")
 
     assert (answer.code, answer.document["error"]["code"]) == (2, "FM-CONFIG-007")
+
+
+@pytest.mark.parametrize("words", [["config"], ["config", "--json"], ["schema"], ["validate"]])
+def test_a_reader_that_has_seen_enough_is_no_failure(shop: Path, words: list[str]) -> None:
+    command = [sys.executable, "-m", "floodmark", *words]
+    with subprocess.Popen(
+        command, cwd=shop, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        said = process.stderr.read()
+
+    assert (process.returncode, said) == (0, b"")

@@ -267,6 +267,20 @@ class SinkContract:
         assert second.table_id == first.table_id
         assert second.rows_written == 1
 
+    def test_an_overwrite_that_keeps_others_replaces_only_what_nobody_else_has_written(
+        self, harness: Harness, target: Place
+    ) -> None:
+        ours = harness.sink(self.spec(target, "overwrite", keeps_others=True))
+        others = harness.sink(self.spec(target))
+
+        ours.write(self.plain(harness, (1, "a", 1)), receipt(1))
+        ours.write(self.plain(harness, (2, "b", 1)), receipt(2))
+        assert names_of(target) == {2: "b"}
+        others.write(self.plain(harness, (3, "c", 1)), receipt(3, "floodmark/store/other/out/0"))
+        ours.write(self.plain(harness, (4, "d", 1)), receipt(4))
+
+        assert names_of(target) == {2: "b", 3: "c", 4: "d"}
+
     def test_a_merge_applies_the_last_change_of_each_key(
         self, harness: Harness, target: Place
     ) -> None:

@@ -117,9 +117,21 @@ class Call:
     def show(self, document: Mapping[str, Any], draw: Draw) -> None:
         """The result: one JSON document, or a screen for people."""
         if self.as_json:
-            print(json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2))
+            self.show_text(json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2))
         else:
-            draw(self.screen)
+            self._draw(lambda: draw(self.screen))
+
+    def show_text(self, text: str) -> None:
+        """The result as it is: a document for other programs."""
+        self._draw(lambda: print(text))
+
+    def _draw(self, draw: Callable[[], None]) -> None:
+        try:
+            draw()
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader has seen enough (`| head`): the command ends with its own code.
+            _leave_pipe()
 
     def run(self, action: Callable[[], int], *, is_beside: bool = False) -> int:
         """Do the work; every error ends here as text (or JSON) and an exit code.
@@ -135,8 +147,7 @@ class Call:
         except KeyboardInterrupt:
             return self._interrupted()
         except BrokenPipeError:
-            # The reader of a pipe has gone (`| head`); Python would complain once more at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _leave_pipe()
             return 1
         # The outermost boundary: whatever nobody foresaw becomes a short text and exit code 3.
         except Exception as error:  # noqa: BLE001
@@ -194,6 +205,11 @@ class Call:
             )
         )
         return INTERNAL
+
+
+def _leave_pipe() -> None:
+    """Write to nowhere from here on; Python would complain once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_error(screen: Screen, error: FloodmarkError) -> None:

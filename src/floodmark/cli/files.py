@@ -114,7 +114,7 @@ def schema(
 
     text = json.dumps(json_schema(kind.value), indent=2)
     if out is None:
-        print(text)
+        call.show_text(text)
         return 0
     _write(out, text)
     line = header(out.name)

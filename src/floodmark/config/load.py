@@ -18,7 +18,7 @@ from floodmark.config.checks.faults import add_fault, add_finding, by_key, descr
 from floodmark.config.checks.nodes import pipeline_findings, surroundings_of
 from floodmark.config.checks.remainder import Remainder, without_errors
 from floodmark.config.checks.sensitive import sensitive_finding
-from floodmark.config.checks.shared_targets import shared_targets
+from floodmark.config.checks.shared_targets import shared_targets, written_quarantines
 from floodmark.config.project.connections import TYPES, canonical_type
 from floodmark.config.project.resolved import ResolvedPipeline, resolved
 from floodmark.config.project.settings import PipelineSettings, ProjectSettings
@@ -214,7 +214,11 @@ def _apply_rules(
             if not rest.explains(finding.path, finding.code):
                 add_finding(finding, document, report)
     if not rest.left_out:
-        for finding in (*shared_targets(pipelines), *sensitive_finding(settings)):
+        for finding in (
+            *shared_targets(pipelines),
+            *written_quarantines(pipelines),
+            *sensitive_finding(settings),
+        ):
             add_finding(finding, document, report)
 
 

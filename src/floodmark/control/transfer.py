@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from floodmark.control.events.bodies import Event, decode, encode
+from floodmark.control.events.bodies import Created, Event, decode, encode
 from floodmark.control.journal.delta import DeltaEventLog, unreadable
 from floodmark.control.journal.journal import FORMAT_VERSION, CommitConflict, CommitUnknown
 from floodmark.control.published.archive import has_archive
@@ -100,15 +100,20 @@ def _own(path: str) -> str:
 def fill(log: DeltaEventLog, projector: Projector, events: Sequence[Event]) -> None:
     """Make a new store of events, in one commit; raises FM-CONTROL-021 if there is one.
 
+    A store that has nothing but its id gives way: no receipt can bear that.
+
     Killed before the commit it leaves an empty journal, which another call may fill.
     """
     refuse_existing(log, projector)
     log.create()
     tail = log.read(None)
-    if tail.events:
+    if not _is_blank(tail.events):
         raise store_exists(log.control)
     try:
-        log.append(events, tail.position)
+        if tail.events:
+            log.replace(events, tail.position)
+        else:
+            log.append(events, tail.position)
     except CommitConflict as error:
         raise store_exists(log.control) from error
     except CommitUnknown as error:
@@ -116,10 +121,16 @@ def fill(log: DeltaEventLog, projector: Projector, events: Sequence[Event]) -> N
 
 
 def refuse_existing(log: DeltaEventLog, projector: Projector) -> None:
-    """Raise FM-CONTROL-021 unless the place holds nothing of a store."""
-    has_rows = projector.published_through("history") or has_archive(log.control, projector.storage)
-    if (log.exists() and log.read(None).events) or has_rows:
+    """Raise FM-CONTROL-021 unless the place holds nothing of a store, or just the id of one."""
+    events = log.read(None).events if log.exists() else []
+    has_rows = projector.published_through("history") > len(events)
+    if not _is_blank(events) or has_rows or has_archive(log.control, projector.storage):
         raise store_exists(log.control)
+
+
+def _is_blank(events: Sequence[Event]) -> bool:
+    """Whether nothing has happened in a store since it was made."""
+    return all(isinstance(event.body, Created) for event in events)
 
 
 def content_of(control: str, events: Sequence[Event], state: State) -> StoreContent:

@@ -137,7 +137,7 @@ class Admin:
         from floodmark.control.resetting import decide_reset
 
         body = self.planned_reset(upstream, scope=scope, to_version=to_version, to=to)
-        self._store.writer().commit(lambda state: decide_reset(state, body))
+        self._store.existing().commit(lambda state: decide_reset(state, body))
         self._store.publish()
 
     def planned_reset(

@@ -53,7 +53,7 @@ class Operating:
         self, events: Callable[[State, str | None], list[Body]], ended: str | None = None
     ) -> None:
         """Journal what an operation means; `ended` names a pipeline that must not be running."""
-        store = self.store.writer()
+        store = self.store.existing()
         dead = self.store.leases(store).proven_dead(ended, store.state()) if ended else None
         store.commit(lambda state: events(state, dead))
         self.store.publish()
@@ -135,7 +135,7 @@ class Operating:
             return newer, [planned]
 
         probes = Probes(self.store.prober())
-        state, newer = commit_plan(self.store.writer(), plan, probes)
+        state, newer = commit_plan(self.store.existing(), plan, probes)
         if newer and repeats is not None:
             text = "batch %s has not frozen %s: looked up as it is now"
             log.warning(text, repeats.batch_id, ", ".join(newer))

@@ -70,7 +70,7 @@ class Running:
                 next="correct the call",
             )
         refuse_unknown_settlement(on_lost_range)
-        store = self.store.writer()
+        store = self.store.existing()
         earlier = self.store.batch(batch_id).runs.get(pipeline)
         if earlier and earlier.status == "SUCCESS":
             return result_of(earlier, is_repeat=True)
@@ -116,7 +116,7 @@ class Running:
             said=Metrics(rows_read, rows_written, metrics or {}),
             error=error,
         )
-        store = self.store.writer()
+        store = self.store.existing()
         earlier = self.store.batch(batch_id).runs.get(pipeline)
         if earlier and earlier.status == status == "SUCCESS":
             return result_of(earlier, is_repeat=True)
@@ -130,7 +130,7 @@ class Running:
 
     def finalize(self, batch_id: str) -> Finalized:
         """See `Coordinator.finalize`."""
-        store = self.store.writer()
+        store = self.store.existing()
         landing = LandingFolder(self.store.control, self.store.storage)
         if not self.store.batch(batch_id).is_open:
             landing.sweep(store.state)
@@ -156,7 +156,7 @@ class Running:
                 raise cannot_cancel(batch)
             return [Cancelled(batch_id)]
 
-        self.store.writer().commit(decide)
+        self.store.existing().commit(decide)
         self.store.publish()
 
     def inputs(self, batch_id: str, pipeline: str) -> Mapping[str, Any]:
@@ -177,7 +177,7 @@ class Running:
         is_deferred = any(batch.windows[u].deferred for u in batch.upstreams_of(pipeline))
         if not is_deferred or run is None or not run.is_external:
             return batch
-        store = self.store.writer()
+        store = self.store.existing()
 
         def record(body: Callable[[State], Body | None]) -> State:
             return store.commit(lambda state: [b for b in [body(state)] if b is not None])

@@ -240,6 +240,15 @@ class Store:
                 self._has_begun = True
             return self._store
 
+    def existing(self) -> Journal:
+        """The store for writing; raises FM-CONTROL-001 if there is none.
+
+        For all that needs what a store knows. Only what freezes or registers makes one: an empty
+        store in the place of a lost one would stand in the way of its restoration.
+        """
+        self.reader()
+        return self.writer()
+
     def _first_event(self, state: State) -> list[Body]:
         """What makes an empty journal a store: an id that its receipts bear in every target."""
         return [] if state.seq else [Created(self.outside.ids.store())]

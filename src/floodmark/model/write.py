@@ -75,6 +75,11 @@ class WriteSpec:
     allow_single_writer: bool = False
     """Whether Spark may write to S3 with a log store that loses a commit when two write at once: the
     user says that nobody else does."""
+    sharers: tuple[tuple[str, str], ...] = ()
+    """The other writes of the project into the same target, by pipeline and name: their rows are
+    theirs."""
+    keeps_others: bool = False
+    """Whether an overwrite adds its rows where another write has put rows into the target too."""
     file_rows: int | None = None
     """So many rows a file has at most; None leaves it to the engine."""
 

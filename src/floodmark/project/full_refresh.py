@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from floodmark.config import PipelineSettings, ResolvedPipeline
+from floodmark.config import PipelineSettings, ResolvedNode, ResolvedPipeline
 from floodmark.control import operations
 from floodmark.coordinator import Coordinator
 from floodmark.errors import ConfigError
-from floodmark.model import NOTHING_PROCESSED, State, WriteSpec
+from floodmark.model import NOTHING_PROCESSED, State
 from floodmark.model.write_rules import replaced_anew
 from floodmark.next_steps import command
 
@@ -47,28 +47,58 @@ def refuse_shared_targets(pipelines: Sequence[ResolvedPipeline], anew: Collectio
 
     That node would not write them again: the store counts them as processed.
     """
-    writers: dict[str, list[tuple[str, WriteSpec]]] = {}
-    for pipeline in pipelines:
-        for spec in pipeline.specs:
-            if spec.strategy != "delete_match":
-                writers.setdefault(spec.target, []).append((pipeline.name, spec))
-    for target, found in writers.items():
-        for name, spec in found:
-            is_harmful = name in anew and spec.mode != "overwrite" and replaced_anew(spec)
-            if is_harmful and len(found) > 1:
-                raise _shared(target, name, [each.name for _, each in found])
+    writers: dict[str, list[ResolvedNode]] = {}
+    for node in (node for pipeline in pipelines for node in pipeline.nodes):
+        if node.spec is not None and _fills(node):
+            writers.setdefault(node.spec.target, []).append(node)
+    shared = {target: nodes for target, nodes in writers.items() if len(nodes) > 1}
+    harmful = {
+        target: [n.pipeline for n in nodes if n.pipeline in anew and _takes_rows_away(n)]
+        for target, nodes in shared.items()
+    }
+    left_out = {name for names in harmful.values() for name in names}
+    others = sorted(set(anew) - left_out)
+    if set(anew) == {pipeline.name for pipeline in pipelines} and others:
+        others = [word for name in sorted(left_out) for word in ("--exclude", name)]
+    for target, names in harmful.items():
+        if names:
+            raise _shared(target, shared[target], names[0], others)
 
 
-def _shared(target: str, pipeline: str, nodes: Sequence[str]) -> ConfigError:
+def _fills(node: ResolvedNode) -> bool:
+    return node.spec is not None and (
+        node.spec.strategy != "delete_match" or _has_first_run_query(node)
+    )
+
+
+def _takes_rows_away(node: ResolvedNode) -> bool:
+    spec = node.spec
+    if spec is None or spec.mode == "overwrite":
+        return False
+    return replaced_anew(spec) or _has_first_run_query(node)
+
+
+def _has_first_run_query(node: ResolvedNode) -> bool:
+    return node.write is not None and bool(node.write.settings.first_run_query)
+
+
+def _shared(
+    target: str, nodes: Sequence[ResolvedNode], pipeline: str, others: Sequence[str]
+) -> ConfigError:
+    """`others` are the words that choose the pipelines that can be loaded anew; maybe none."""
     return ConfigError(
         "FM-CONFIG-007",
         f"several nodes write {target}: a full refresh of {pipeline} would remove rows of others",
         rule="target_of_several_nodes",
-        found=f"nodes {', '.join(nodes)}",
-        allowed="targets that one node fills; or mode replace_where, or merge with missing: keep",
+        found=f"nodes {', '.join(node.name for node in nodes)}",
+        allowed="a target for each node; or mode replace_where, or merge with missing: keep",
         state="nothing was read or written",
-        next="change the writes; or leave it out: "
-        + command("run", "--full-refresh", "--exclude", pipeline),
+        next="change the writes"
+        + (
+            "; or load the others anew: " + command("run", "--full-refresh", *others)
+            if others
+            else ""
+        ),
     )
 
 

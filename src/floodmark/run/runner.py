@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +160,7 @@ class Runner:
             settle_lost_lookups(lease, engine, self.on_lost_range, self.freeze_lookup)
             settle_lost_ranges(lease, engine, self.on_lost_range, self._edges)
         anew: set[str] = set()
+        written: set[str] = set()
         for number in range(MAX_PASSES):
             run = self._pass(lease, engine, databases, anew, rebuilds=number % 2 == 1)
             inputs = self._read(run.reads, engine)
@@ -170,9 +171,11 @@ class Runner:
                     returned = metrics_of(run, function(inputs, Run(run)))
             except OtherPass:
                 continue
+            finally:
+                written |= _written_by(run)
             if not run.writes.needs_other_pass:
                 run.writes.refuse_unfinished()
-                return self._succeed(lease, run, returned)
+                return self._succeed(lease, run, returned, written)
         raise too_many_passes(lease.run.pipeline, lease.run.batch_id)
 
     @property
@@ -225,14 +228,16 @@ class Runner:
         failpoints.reached("run.after_read")
         return Inputs(frames, self.name_of)
 
-    def _succeed(self, lease: Lease, run: Pass, returned: Metrics) -> RunResult:
+    def _succeed(
+        self, lease: Lease, run: Pass, returned: Metrics, written: Collection[str]
+    ) -> RunResult:
         body = Succeeded(
             batch_id=lease.run.batch_id,
             pipeline=lease.run.pipeline,
             epoch=lease.run.epoch,
             rows_read=_first(returned.rows_read, rows_in(run.reads.windows)),
             rows_written=_first(returned.rows_written, rows_out(run)),
-            metrics=_stored_metrics(run, returned),
+            metrics=_stored_metrics(run, returned, written),
         )
         state = lease.record(lambda _: body)
         failpoints.reached("run.after_success")
@@ -347,11 +352,20 @@ def text_of(value: object) -> str:
     return masked(text)
 
 
-def _stored_metrics(run: Pass, returned: Metrics) -> dict[str, str]:
-    """The function's metrics, and what an earlier attempt had done."""
+def _written_by(run: Pass) -> set[str]:
+    """The writes that a pass has made itself; the next pass finds them by their receipts."""
+    return {name for name, result in run.writes.results.items() if not result.already_applied}
+
+
+def _stored_metrics(run: Pass, returned: Metrics, written: Collection[str]) -> dict[str, str]:
+    """The function's metrics, and what an earlier attempt had done: not what this one has `written`."""
     metrics = stored_metrics(returned.metrics)
     metrics |= _write_notes(run)
-    earlier = [name for name, result in run.writes.results.items() if result.already_applied]
+    earlier = [
+        name
+        for name, result in run.writes.results.items()
+        if result.already_applied and name not in written
+    ]
     return {**metrics, ALREADY_APPLIED: ", ".join(earlier)[:MAX_TEXT]} if earlier else metrics
 
 

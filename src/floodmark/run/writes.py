@@ -163,7 +163,7 @@ class Writes:
         receipt, sink = self._found(spec, tuple(windows))
         if awaits_rebuild(self._sinks.get(receipt.app_id)) != self._reads.rebuilds:
             return
-        if self._on_lost_target is not None and loss_of(sink, receipt) is not None:
+        if self._settlement(receipt, spec) is not None and loss_of(sink, receipt) is not None:
             return
         if sink.committed(receipt) is None:
             sink.check(make(), receipt)
@@ -213,7 +213,7 @@ class Writes:
         """Whether an attempt of this batch has made a write; a target that is lost has none."""
         spec, _ = self._located(spec)
         receipt, sink = self._found(spec, self._reads.windows)
-        if self._on_lost_target is not None and loss_of(sink, receipt) is not None:
+        if self._settlement(receipt, spec) is not None and loss_of(sink, receipt) is not None:
             return False
         return sink.committed(receipt) is not None
 
@@ -287,7 +287,7 @@ class Writes:
         receipt, sink = self._found(spec, windows)
         if not isinstance(sink, RecoverableSink):
             return receipt, sink
-        choice, why = self._on_lost_target, ""
+        choice, why = self._settlement(receipt, spec), ""
         if self._begins_anew(spec, receipt):
             choice, why = "rebuild", ASKED_ANEW
         elif choice is not None:
@@ -330,6 +330,17 @@ class Writes:
             storage = self._reads.storage
             return receipt, self._databases.sink(spec, windows, previous, storage)
         return receipt, self._engine.sink(spec, windows, previous)
+
+    def _settlement(self, receipt: Receipt, spec: WriteSpec) -> OnLostTarget | None:
+        """What becomes of a lost target: as the operator chose.
+
+        A full refresh goes on where the write was given another target: this batch brings all rows.
+        """
+        known, reads = self._sinks.get(receipt.app_id), self._reads
+        if self._on_lost_target is not None or known is None or known.target == spec.target:
+            return self._on_lost_target
+        begins = reads.batch.is_ordered and reads.begins
+        return "accept" if reads.loads_anew and begins else None
 
     def _left_in_order(self, spec: WriteSpec) -> SinkDone | None:
         """For a backfill or replay: what the batches in order have left in its target.

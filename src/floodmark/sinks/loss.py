@@ -1,22 +1,28 @@
 """Targets that lost rows of ours behind our back: what their log shows, and whether a batch is left.
 
-Pure: everything is decided on the commits since our last one.
+Decided on the commits since our last one, and on the names of targets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from floodmark.deltalog import is_local
 from floodmark.errors import SinkError
 from floodmark.model import (
+    NO_TABLE_ID,
+    OnLostTarget,
     Receipt,
     SinkDone,
     TableFacts,
     VersionFacts,
+    WriteSpec,
     app_id_root,
     batch_of,
     metadata_of,
 )
+from floodmark.model.names import connection_of
 from floodmark.next_steps import Blank, Next, command, then_retry
 from floodmark.sinks.faults import batch_named
 
@@ -34,15 +40,24 @@ _NO_PREDICATE = frozenset(("", "[]", "true", '["true"]', '["(true)"]'))
 _STATE = "nothing was written; the target and the watermark are unchanged"
 
 
-def way_out(receipt: Receipt) -> Next:
-    """What an operator can type after a loss, for the batch that found it."""
+def way_out(
+    receipt: Receipt,
+    *,
+    back: str = "put the table back as it was",
+    rebuilt: str = "recreates the table from its inputs as they were for this batch",
+    accepted: str = "what is missing there stays missing",
+) -> Next:
+    """What an operator can type after a loss, for the batch that found it.
+
+    `back` takes the loss back; `rebuilt` and `accepted` say what the two choices do.
+    """
     batch = batch_named(receipt)
     said = metadata_of(receipt.user_metadata)
     accept = command("retry", batch, "--on-lost-target", "accept")
     if said.get("kind") in ("backfill", "replay"):
         pipeline = str(said.get("pipeline"))
         return (
-            "put the table back as it was, "
+            f"{back}, "
             + then_retry(batch)
             + "; or go on with what is there: "
             + accept
@@ -51,13 +66,7 @@ def way_out(receipt: Receipt) -> Next:
             + ", and "
             + command("run", pipeline, "--on-lost-target", "rebuild")
         )
-    return (
-        "put the table back as it was, or: "
-        + _rebuild(batch)
-        + " (recreates the table from its inputs as they were for this batch), or: "
-        + accept
-        + " (what is missing there stays missing)"
-    )
+    return f"{back}, or: " + _rebuild(batch) + f" ({rebuilt}), or: " + accept + f" ({accepted})"
 
 
 def _rebuild(batch: str | Blank) -> Next:
@@ -149,6 +158,51 @@ def _not_the_table(previous: SinkDone, found: TableFacts | None, receipt: Receip
         found="no Delta table" if found is None else f"table id {found.table_id}",
         allowed=f"table id {previous.table_id}, last written at version {previous.version}",
     )
+
+
+def retargeted(previous: SinkDone, target: str, found: str, receipt: Receipt) -> SinkError:
+    """The error for a write whose target has another name than the table that it has filled.
+
+    `found` is what the target of the new name is; empty if there is nothing.
+    """
+    fills = "replaces what the new target holds by" if found else "fills the new target with"
+    begins = "goes on in the new target from" if found else "the new target begins with"
+    return SinkError(
+        "FM-SINK-007",
+        f"the write {previous.write_name} has another target than before",
+        where=target,
+        found=found or "nothing there",
+        allowed=f"{previous.target}, which holds what was written so far",
+        state="nothing was written; both targets and the watermark are unchanged",
+        next=way_out(
+            receipt,
+            back="name the target as before",
+            rebuilt=f"{fills} all rows, from its inputs as they were for this batch; the old one"
+            " stays as it is",
+            accepted=f"{begins} this batch",
+        ),
+    )
+
+
+def moved_on(previous: SinkDone | None, spec: WriteSpec, receipt: Receipt) -> SinkError | None:
+    """The same for a target that cannot tell which one it is: by its name alone.
+
+    A local folder that is gone was moved with its files; an overwrite brings all rows anyway.
+    """
+    if previous is None or previous.target == spec.target or spec.mode == "overwrite":
+        return None
+    is_path = connection_of(previous.target) is None
+    if is_path and is_local(previous.target) and not Path(previous.target).exists():
+        return None
+    return retargeted(previous, spec.target, "files, or none" if is_path else "another", receipt)
+
+
+def moved_on_by(
+    previous: SinkDone | None, spec: WriteSpec, choice: OnLostTarget, next_app_id: str
+) -> SinkDone:
+    """What a run remembers once that is settled: no write of ours in the new target."""
+    name = spec.name if previous is None else previous.write_name
+    return SinkDone(name, next_app_id, spec.target, NO_TABLE_ID, -1, None, settled=choice)
 
 
 def _restored(previous: SinkDone, commit: VersionFacts, receipt: Receipt) -> SinkError:

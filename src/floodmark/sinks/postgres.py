@@ -128,7 +128,7 @@ class PostgresSink:
         self._windows = windows
         self._storage = storage or Storage()
         self._connect = connect
-        self._target = PostgresTarget(spec.target, previous, connect)
+        self._target = PostgresTarget(spec.target, previous, connect, spec.sharers)
 
     def committed(self, receipt: Receipt) -> WriteResult | None:
         """See `Sink.committed`; raises FM-SINK-032 if the database does not answer."""
@@ -182,7 +182,7 @@ class PostgresSink:
         failpoints.reached("postgres.after_lock")
         # 3.
         table = self._created(cursor, table, schema, seen)
-        effects = self._store(cursor, table, frame, schema)
+        effects = self._store(cursor, table, frame, schema, seen)
         absent = self._absent(table, schema) if seen.exists else []
         effects = replace(
             effects, metrics=effects.metrics | rules.absence_notes(self._spec, absent)
@@ -332,10 +332,12 @@ class PostgresSink:
         keys = [matching(key, schema.names) or key for key in self._spec.keys]
         return ", ".join(map(quoted, keys))
 
-    def _store(self, cursor: Cursor, table: TargetTable, frame: Any, schema: pa.Schema) -> Effects:
+    def _store(
+        self, cursor: Cursor, table: TargetTable, frame: Any, schema: pa.Schema, seen: Target
+    ) -> Effects:
         if self._spec.mode == "replace_where":
             return self._replace(cursor, table, frame, schema)
-        if rules.replaces(self._spec) or self._target.is_rebuilt:
+        if rules.replaces(self._spec, seen):
             run(cursor, f"DELETE FROM {table.quoted}")
         if self._spec.mode == "merge":
             return self._merge(cursor, table, frame, schema)

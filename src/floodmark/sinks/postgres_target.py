@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from floodmark.model import (
     SinkDone,
     VersionFacts,
     WriteResult,
+    app_id_root,
     batch_of,
 )
 from floodmark.next_steps import THEN_RETRY
@@ -30,7 +31,7 @@ from floodmark.postgres.rows import TABLE_NAMES, NoTableError, PgTable, look_up
 from floodmark.postgres.transactions import is_refused_login, limit_locks, lock_holders, said
 from floodmark.sinks import loss as lost
 from floodmark.sinks.faults import NOTHING_WRITTEN, holds_later, holds_other
-from floodmark.sinks.rules import Target
+from floodmark.sinks.rules import Target, holds_rows_of_ours
 
 if TYPE_CHECKING:
     from floodmark.postgres import Cursor
@@ -85,6 +86,8 @@ class PostgresTarget:
     target: str
     previous: SinkDone | None
     connect: Connect
+    sharers: Sequence[tuple[str, str]] = ()
+    """See `WriteSpec.sharers`."""
 
     @property
     def is_rebuilt(self) -> bool:
@@ -159,7 +162,10 @@ class PostgresTarget:
             version=latest_version(cursor, table),
             columns=tuple(column.name for column in table.columns),
             has_rows=counts_rows and has_rows(cursor, table),
-            holds_ours=counts_rows and self._holds_ours(cursor, table, receipt),
+            holds_ours=counts_rows
+            and holds_rows_of_ours(writers(cursor, table), receipt, self.sharers),
+            is_shared=bool(self._sharers(cursor, table, receipt.app_id)),
+            is_replaced=self.is_rebuilt,
         )
 
     def loss(self, receipt: Receipt) -> SinkError | None:
@@ -187,6 +193,7 @@ class PostgresTarget:
         return replace(
             known,
             app_id=receipt.app_id if holds_batch else next_app_id,
+            target=self.target,
             table_id=table.table_id,
             version=version,
             accepted_version=version,
@@ -238,7 +245,7 @@ class PostgresTarget:
         if known is None or (known.settled and not known.table_id):
             return None
         if table.oid is None or table.table_id != known.table_id:
-            return _not_the_table(known, table, receipt)
+            return self._other_table(known, table, receipt)
         if self._is_emptied(cursor, table, known.accepted_version):
             return _emptied(self.target, receipt)
         if known.seq is None:
@@ -247,6 +254,12 @@ class PostgresTarget:
         if stored is None or stored.seq < known.seq:
             return lost.forgotten(known, stored.seq if stored else None, None, receipt)
         return self._copied(cursor, table, receipt)
+
+    def _other_table(self, known: SinkDone, table: TargetTable, receipt: Receipt) -> SinkError:
+        if known.target == self.target:
+            return _not_the_table(known, table, receipt)
+        found = "" if table.oid is None else table.table_id
+        return lost.retargeted(known, self.target, found, receipt)
 
     def _copied(self, cursor: Cursor, table: TargetTable, receipt: Receipt) -> SinkError | None:
         """A copy of the database that went its own way: our last receipt names another batch."""
@@ -315,17 +328,8 @@ class PostgresTarget:
         if foreign is not None:
             raise _restored(self.target, table, int(foreign), receipt)
 
-    def _holds_ours(self, cursor: Cursor, table: TargetTable, receipt: Receipt) -> bool:
-        store = "/".join(receipt.app_id.split("/")[:2]) + "/"
-        return any(
-            app_id.startswith("floodmark/")
-            and not (app_id.startswith(store) and seq == receipt.seq)
-            for app_id, seq in writers(cursor, table).items()
-        )
-
     def _refuse_shared(self, cursor: Cursor, table: TargetTable, app_id: str) -> None:
-        ours = app_id.rpartition("/")[0] + "/"
-        others = sorted(a for a in writers(cursor, table) if not a.startswith(ours))
+        others = self._sharers(cursor, table, app_id)
         if others:
             raise lost.unsettled(
                 self.target,
@@ -333,6 +337,11 @@ class PostgresTarget:
                 f"receipts of {', '.join(others[:3])}",
                 "drop the table and rebuild each of its pipelines; or --on-lost-target accept",
             )
+
+    def _sharers(self, cursor: Cursor, table: TargetTable, app_id: str) -> list[str]:
+        """The receipts there of other writes."""
+        ours = app_id_root(app_id)
+        return sorted(a for a in writers(cursor, table) if not a.startswith(ours))
 
     def _still_holds(self, cursor: Cursor, table: TargetTable, receipt: Receipt) -> bool:
         ours = receipt_row(cursor, table, receipt)

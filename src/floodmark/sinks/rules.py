@@ -17,6 +17,7 @@ from floodmark.model import (
     DELTA,
     RESERVED_PREFIX,
     SOFT_DELETE_COLUMNS,
+    Receipt,
     Window,
     WriteSpec,
     narrowed_columns,
@@ -68,8 +69,29 @@ class Target:
     """Whether it has a receipt of this write."""
     properties: Mapping[str, str] = field(default_factory=dict)
     has_feed: bool = False
+    is_shared: bool = False
+    """Whether it has a receipt of another write."""
     is_replaced: bool = False
     """Whether the write removes all rows: a lost target is rebuilt, and nobody else writes it."""
+
+
+def holds_rows_of_ours(
+    receipts: Mapping[str, int], receipt: Receipt, sharers: Sequence[tuple[str, str]]
+) -> bool:
+    """Whether rows of this write may be in a target with these receipts, but for this very batch.
+
+    Receipts of another control store or of another name count too: a store that was lost, or a
+    pipeline that was renamed, starts with a snapshot of rows that are there already. Those of the
+    other writes that the project has into the target do not.
+    """
+    store = "/".join(receipt.app_id.split("/")[:2]) + "/"
+    others = tuple(f"{store}{pipeline}/{name}/" for pipeline, name in sharers)
+    return any(
+        app_id.startswith("floodmark/")
+        and not app_id.startswith(others)
+        and not (app_id.startswith(store) and seq == receipt.seq)
+        for app_id, seq in receipts.items()
+    )
 
 
 def needs_rows(windows: Iterable[Window]) -> bool:
@@ -152,7 +174,7 @@ def check_snapshot_append(spec: WriteSpec, windows: Sequence[Window], target: Ta
             "a whole table would be appended to a target that holds rows of it already",
             where=write_name(spec),
             found=f"read as snapshot: {_upstreams(snapshots)}",
-            allowed=f"write.mode: merge with {option(spec, 'keys')}, or write.mode: overwrite"
+            allowed=_instead_of_an_append(spec)
             if spec.is_node
             else "mode merge with keys, or overwrite; upstreams=[...] if the rows come from others"
             " alone; allow_full=True if doubled rows are meant",
@@ -160,9 +182,17 @@ def check_snapshot_append(spec: WriteSpec, windows: Sequence[Window], target: Ta
             next=command("run", "--full-refresh")
             + ", which replaces what the target holds; or "
             + _CHANGE_AND_RETRY
-            if spec.is_node
+            if spec.is_node and not spec.sharers
             else _CHANGE_AND_RETRY,
         )
+
+
+def _instead_of_an_append(spec: WriteSpec) -> str:
+    """What does not double rows; nor removes those of others, where the target has some."""
+    merge = f"write.mode: merge with {option(spec, 'keys')}"
+    if spec.sharers:
+        return f"{merge} and missing: keep; or a target of its own: others write this one too"
+    return f"{merge}, or write.mode: overwrite"
 
 
 def check_partial_overwrite(spec: WriteSpec, windows: Sequence[Window]) -> None:
@@ -226,9 +256,11 @@ def check_missing(spec: WriteSpec, windows: Sequence[Window], target: Target) ->
         )
 
 
-def replaces(spec: WriteSpec) -> bool:
+def replaces(spec: WriteSpec, target: Target) -> bool:
     """Whether a write takes away rows that the frame does not have."""
-    return spec.mode in REPLACING or spec.replaces_all
+    if spec.keeps_others and target.is_shared:
+        return False
+    return spec.mode in REPLACING or spec.replaces_all or target.is_replaced
 
 
 def only_upserts(spec: WriteSpec) -> bool:

@@ -255,10 +255,30 @@ def resolved(
     # What a column becomes in the nodes below the one that declares it is not known.
     hides_values = any(column.sensitive for node in nodes for column in node.columns.values())
     project = _Project(settings.connections, types, hides_values, root)
-    return tuple(
-        ResolvedPipeline(p, tuple(_node(each, p, project) for each in p.nodes), root)
-        for p in settings.pipelines
+    return _with_sharers(
+        [
+            ResolvedPipeline(p, tuple(_node(each, p, project) for each in p.nodes), root)
+            for p in settings.pipelines
+        ]
     )
+
+
+def _with_sharers(pipelines: Sequence[ResolvedPipeline]) -> tuple[ResolvedPipeline, ...]:
+    """The same; each write knows the other nodes that write its target."""
+    writers: dict[str, set[tuple[str, str]]] = {}
+    for node in (node for pipeline in pipelines for node in pipeline.nodes):
+        for name in node.writes:
+            writers.setdefault(name, set()).add((node.pipeline, node.name))
+
+    def sharing(node: ResolvedNode) -> ResolvedNode:
+        found = set().union(*(writers[name] for name in node.writes))
+        sharers = tuple(sorted(found - {(node.pipeline, node.name)}))
+        if not sharers or node.write is None or node.write.spec is None:
+            return node
+        spec = replace(node.write.spec, sharers=sharers)
+        return replace(node, write=replace(node.write, spec=spec))
+
+    return tuple(replace(p, nodes=tuple(map(sharing, p.nodes))) for p in pipelines)
 
 
 def parents_of(pipelines: Sequence[ResolvedPipeline]) -> dict[str, list[str]]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from floodmark.model import DELTA, WriteSpec
 from floodmark.model.names import connection_of
-from floodmark.model.sql_names import name_parts, qualified
-
-QUARANTINE = "quarantine"
+from floodmark.model.quarantine import QUARANTINE, quarantine_name
 
 
 def has_log(spec: WriteSpec) -> bool:
@@ -18,15 +16,17 @@ def quarantine_of(spec: WriteSpec, *, replaces: bool) -> WriteSpec:
     """Where the rows go that do not pass: a table beside the target, rows of every batch.
 
     It follows the columns of the rows whatever the target does about new ones: nobody reads it in
-    the place of the target. `replaces` is for a full refresh, which checks every row again.
+    the place of the target. `replaces` is for a full refresh, which checks every row again; what
+    another write has set aside in the same table stays.
     """
     return WriteSpec(
-        target=_beside(spec.target),
+        target=quarantine_name(spec.target),
         mode="overwrite" if replaces else "append",
         name=f"{spec.name}.{QUARANTINE}",
         changes="handled",
         allow_full=not replaces,
         allow_partial=replaces,
+        keeps_others=True,
         format=spec.format,
         writer=spec.writer,
         adds_columns=spec.format == DELTA,
@@ -34,11 +34,3 @@ def quarantine_of(spec: WriteSpec, *, replaces: bool) -> WriteSpec:
         is_aside=True,
         allow_single_writer=spec.allow_single_writer,
     )
-
-
-def _beside(target: str) -> str:
-    connection = connection_of(target)
-    if connection is None:
-        return f"{target}_{QUARANTINE}"
-    *schema, table = name_parts("postgres", target.removeprefix(f"{connection}:"))
-    return f"{connection}:{qualified('postgres', (*schema, f'{table}_{QUARANTINE}'))}"

@@ -27,7 +27,7 @@ from floodmark.next_steps import command, then_retry
 from floodmark.sinks import loss
 from floodmark.sinks.delta.outcome import result_of
 from floodmark.sinks.faults import batch_named, holds_later, holds_other
-from floodmark.sinks.rules import Target, needs_rows
+from floodmark.sinks.rules import Target, holds_rows_of_ours, needs_rows
 
 _DAMAGED_LOG = ("FM-SOURCE-002", "FM-SOURCE-008")
 
@@ -39,6 +39,8 @@ class DeltaTarget:
     path: str
     previous: SinkDone | None
     storage: Storage
+    sharers: Sequence[tuple[str, str]] = ()
+    """See `WriteSpec.sharers`."""
 
     @property
     def is_rebuilt(self) -> bool:
@@ -89,6 +91,7 @@ class DeltaTarget:
             self._refuse_unknown_receipt(stored)
             self._refuse_unknown_writes(last, receipt)
         counts_rows = not self.is_rebuilt
+        is_shared = bool(self._sharers(log, receipt.app_id))
         return Target(
             exists=True,
             table_id=facts.table_id,
@@ -97,10 +100,12 @@ class DeltaTarget:
             schema=facts.schema_json,
             partition_by=facts.partition_columns,
             has_rows=counts_rows and needs_rows(windows) and _has_rows(log, facts),
-            holds_ours=counts_rows and _holds_rows_of_ours(log, receipt),
+            holds_ours=counts_rows
+            and holds_rows_of_ours(log.transactions(), receipt, self.sharers),
             properties=facts.properties,
             has_feed=facts.feed_enabled,
-            is_replaced=self.is_rebuilt and not self._sharers(log, receipt.app_id),
+            is_shared=is_shared,
+            is_replaced=self.is_rebuilt and not is_shared,
         )
 
     def loss(self, receipt: Receipt) -> SinkError | None:
@@ -121,6 +126,9 @@ class DeltaTarget:
     def _loss(self, receipt: Receipt) -> SinkError | None:
         log = self._log()
         known = self._last_known(log, receipt)
+        retargeted = self._retargeted(log, known, receipt)
+        if retargeted is not None:
+            return retargeted
         if log is None:
             return None if known is None else loss.target_loss(known, None, (), receipt)
         if known is None:
@@ -136,6 +144,18 @@ class DeltaTarget:
             or self._untold(log, facts, known, receipt)
             or self._mixed_meanwhile(log, receipt)
         )
+
+    def _retargeted(
+        self, log: DeltaLog | None, known: SinkDone | None, receipt: Receipt
+    ) -> SinkError | None:
+        """The write was given another target: its rows are in the old one, wherever that is."""
+        if known is None or not known.table_id or known.target == self.path:
+            return None
+        table_id = None if log is None else log.facts().table_id
+        if table_id == known.table_id:
+            return None  # the same table in another place
+        found = "" if table_id is None else f"table id {table_id}"
+        return loss.retargeted(known, self.path, found, receipt)
 
     def _copied(self, log: DeltaLog, facts: TableFacts, receipt: Receipt) -> SinkError | None:
         """A copy of the target that went its own way: our last version is another commit there."""
@@ -232,6 +252,7 @@ class DeltaTarget:
         return replace(
             known,
             app_id=receipt.app_id if holds_batch else next_app_id,
+            target=self.path,
             table_id=facts.table_id,
             version=facts.latest_version,
             accepted_version=facts.latest_version,
@@ -407,20 +428,6 @@ class DeltaTarget:
 
 def _at(path: str, commit: VersionFacts) -> str:
     return f"{path} version {commit.version}"
-
-
-def _holds_rows_of_ours(log: DeltaLog, receipt: Receipt) -> bool:
-    """Whether any floodmark pipeline wrote to the table, except for this very batch.
-
-    Also one of another control store or under another name: a store that was lost, or a pipeline
-    that was renamed, starts with a snapshot of rows that are there already.
-    """
-    store = "/".join(receipt.app_id.split("/")[:2]) + "/"
-    return any(
-        app_id.startswith("floodmark/")
-        and not (app_id.startswith(store) and version == receipt.seq)
-        for app_id, version in log.transactions().items()
-    )
 
 
 def _is_receipt(app_id: str) -> bool:

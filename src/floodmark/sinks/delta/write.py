@@ -119,7 +119,7 @@ class DeltaSink:
         self._spec = spec
         self._windows = windows
         self._storage = Storage(storage_options)
-        self._target = DeltaTarget(spec.target, previous, self._storage)
+        self._target = DeltaTarget(spec.target, previous, self._storage, spec.sharers)
 
     def committed(self, receipt: Receipt) -> WriteResult | None:
         """See `Sink.committed`; reads the log, starts no Spark job."""
@@ -278,7 +278,7 @@ class DeltaSink:
     def _save(
         self, rows: DataFrame, receipt: Receipt, seen: Target, *, widens: bool = False
     ) -> None:
-        replaces = rules.replaces(self._spec) or seen.is_replaced
+        replaces = rules.replaces(self._spec, seen)
         mode = "overwrite" if replaces else "append"
         is_new = not seen.exists
         is_retyped = self._is_retyped(rows, seen)

@@ -6,9 +6,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from floodmark import failpoints
-from floodmark.model import NO_TABLE_ID, Receipt, SinkDone, Window, WriteResult, WriteSpec
+from floodmark.errors import SinkError
+from floodmark.model import (
+    NO_TABLE_ID,
+    OnLostTarget,
+    Receipt,
+    SinkDone,
+    Window,
+    WriteResult,
+    WriteSpec,
+)
+from floodmark.model.copying import replace
 from floodmark.next_steps import THEN_RETRY
-from floodmark.sinks import rules
+from floodmark.sinks import loss, rules
 from floodmark.sinks.changes import rows_to_write
 from floodmark.sinks.rules import Target
 
@@ -46,16 +56,33 @@ class FileSink:
     ) -> None:
         self._spark = spark
         self._save = save or _by_spark
-        self._spec = spec
+        is_rebuilt = previous is not None and previous.settled == "rebuild"
+        self._spec = replace(spec, mode="overwrite") if is_rebuilt else spec
         self._windows = windows
         self._previous = previous
 
     def committed(self, receipt: Receipt) -> WriteResult | None:
         """What the journal knows of this very write; the files are not looked at."""
+        problem = self.loss(receipt)
+        if problem is not None:
+            raise problem
         known = self._previous
-        if known is None or known.seq != receipt.seq:
+        if known is None or known.seq != receipt.seq or known.target != self._spec.target:
             return None
         return self._result(known.version, already_applied=True)
+
+    def loss(self, receipt: Receipt) -> SinkError | None:
+        """See `RecoverableSink.loss`: the files are not looked at, only where they are."""
+        return loss.moved_on(self._previous, self._spec, receipt)
+
+    def resolved(
+        self,
+        choice: OnLostTarget,
+        receipt: Receipt,  # noqa: ARG002 see RecoverableSink
+        next_app_id: str,
+    ) -> SinkDone:
+        """See `RecoverableSink.resolved`."""
+        return loss.moved_on_by(self._previous, self._spec, choice, next_app_id)
 
     def check(self, frame: DataFrame, receipt: Receipt) -> None:
         """See `Sink.check`."""
@@ -79,7 +106,7 @@ class FileSink:
         spec = self._spec
         if spec.mode not in ("append", "overwrite"):
             raise rules.misfit(spec, f"mode {spec.mode}", "append or overwrite", _STEP)
-        is_ours = self._previous is not None
+        is_ours = self._previous is not None and self._previous.seq is not None
         seen = Target(exists=False, has_rows=is_ours, holds_ours=is_ours)
         rules.check_write(spec, self._windows, frame.columns, seen)
         data = [field for field in frame.schema if field.name in rules.data_columns(frame.columns)]

@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Any
 from floodmark import failpoints
 from floodmark.config.plugins import FileFormat, guarded, origin_of
 from floodmark.errors import SinkError
-from floodmark.model import NO_TABLE_ID, Receipt, SinkDone, Window, WriteResult, WriteSpec
+from floodmark.model import (
+    NO_TABLE_ID,
+    OnLostTarget,
+    Receipt,
+    SinkDone,
+    Window,
+    WriteResult,
+    WriteSpec,
+)
 from floodmark.next_steps import THEN_RETRY
-from floodmark.sinks import rules
+from floodmark.sinks import loss, rules
 from floodmark.sinks.changes import rows_to_write
 from floodmark.sinks.files import Save
 from floodmark.sinks.rules import Target
@@ -79,13 +87,30 @@ class PluginSink:
 
     def committed(self, receipt: Receipt) -> WriteResult | None:
         """What the journal knows of this very write, or what the sink itself has seen."""
+        problem = self.loss(receipt)
+        if problem is not None:
+            raise problem
         known = self._previous
-        if known is not None and known.seq == receipt.seq:
+        is_recorded = known is not None and known.target == self._spec.target
+        if known is not None and is_recorded and known.seq == receipt.seq:
             return self._result(known.version, already_applied=True)
         seen = getattr(self._sink, "seen", None)
         if seen is None or not called(seen, (receipt,), self._spec.target):
             return None
         return self._result(self._next_version, already_applied=True)
+
+    def loss(self, receipt: Receipt) -> SinkError | None:
+        """See `RecoverableSink.loss`: only the name of the target is looked at."""
+        return loss.moved_on(self._previous, self._spec, receipt)
+
+    def resolved(
+        self,
+        choice: OnLostTarget,
+        receipt: Receipt,  # noqa: ARG002 see RecoverableSink
+        next_app_id: str,
+    ) -> SinkDone:
+        """See `RecoverableSink.resolved`."""
+        return loss.moved_on_by(self._previous, self._spec, choice, next_app_id)
 
     def check(self, frame: DataFrame, receipt: Receipt) -> None:
         """See `Sink.check`."""
@@ -93,7 +118,7 @@ class PluginSink:
             self._admit(frame)
 
     def _admit(self, frame: DataFrame) -> None:
-        is_ours = self._previous is not None
+        is_ours = self._previous is not None and self._previous.seq is not None
         seen = Target(exists=False, has_rows=is_ours, holds_ours=is_ours)
         rules.check_write(self._spec, self._windows, frame.columns, seen)
 

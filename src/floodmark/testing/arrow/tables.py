@@ -132,7 +132,7 @@ class ArrowSink:
         self._windows = windows
         self._options = dict(storage_options or {})
         self._storage = Storage(storage_options)
-        self._target = DeltaTarget(spec.target, previous, self._storage)
+        self._target = DeltaTarget(spec.target, previous, self._storage, spec.sharers)
 
     def committed(self, receipt: Receipt) -> WriteResult | None:
         """See `Sink.committed`."""
@@ -292,7 +292,7 @@ class ArrowSink:
     def _save(self, rows: pa.Table, receipt: Receipt, seen: Target) -> None:
         from deltalake import DeltaTable, write_deltalake
 
-        replaces = rules.replaces(self._spec) or seen.is_replaced
+        replaces = rules.replaces(self._spec, seen)
         mode: Any = "overwrite" if replaces else "append"
         place: Any = self._spec.target
         creation: dict[str, Any] = {"storage_options": self._options}
