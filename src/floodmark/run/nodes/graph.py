@@ -155,27 +155,9 @@ def hide_values(error: FloodmarkError) -> None:
 
 
 def _cause(error: Exception) -> tuple[str, str]:
-    """The kind and text of what went wrong first: Spark and py4j wrap it in layers of their own."""
-    from floodmark.engines.faults import java_errors
+    """The kind and text of what went wrong first, without the tree of its plan."""
+    from floodmark.engines.faults import cause_of
     from floodmark.transforms import without_plan
 
-    *_, (kind, message) = [(type(error).__name__, str(error)), *java_errors(error)]
-    return kind.rpartition(".")[2], without_plan(message).strip()
-
-
-def pipeline_nodes(
-    pipeline: ResolvedPipeline, plugins: Sequence[str], root: Path, place_of: PlaceOf
-) -> PipelineNodes:
-    """The nodes of a pipeline, ready to run; raises TransformError for a step that cannot be read.
-
-    `plugins` are the modules of the project that may have transforms.
-    """
-    steps = {}
-    for node in pipeline.nodes:
-        try:
-            steps[node.name] = steps_of(node.settings, plugins, root)
-        except TransformError as error:
-            place = place_of(node.name, error.step - 1 if error.step else None)
-            error.where = f"{place}, {error.where}" if error.where else place
-            raise
-    return PipelineNodes(pipeline, root, steps, place_of)
+    kind, message = cause_of(error)
+    return kind, without_plan(message).strip()
