@@ -161,3 +161,21 @@ def _cause(error: Exception) -> tuple[str, str]:
 
     kind, message = cause_of(error)
     return kind, without_plan(message).strip()
+
+
+def pipeline_nodes(
+    pipeline: ResolvedPipeline, plugins: Sequence[str], root: Path, place_of: PlaceOf
+) -> PipelineNodes:
+    """The nodes of a pipeline, ready to run; raises TransformError for a step that cannot be read.
+
+    `plugins` are the modules of the project that may have transforms.
+    """
+    steps = {}
+    for node in pipeline.nodes:
+        try:
+            steps[node.name] = steps_of(node.settings, plugins, root)
+        except TransformError as error:
+            place = place_of(node.name, error.step - 1 if error.step else None)
+            error.where = f"{place}, {error.where}" if error.where else place
+            raise
+    return PipelineNodes(pipeline, root, steps, place_of)

@@ -9,8 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from floodmark.errors import SourceError
 from floodmark.model.ddl import Column, read_columns
@@ -26,6 +25,9 @@ from floodmark.sources.files.values import (
     other_characters,
 )
 from floodmark.sources.files.xml import XmlFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 log = logging.getLogger("floodmark")
 
@@ -78,10 +80,7 @@ class Looks:
 
     def _look(self, path: str) -> Look:
         try:
-            fault = self.reader.folders(path).misfit(self._declared)
-            if fault is not None or path.endswith(OF_HADOOP):
-                return Look(fault)
-            return self._judged(path)
+            return Look() if path.endswith(OF_HADOOP) else self._judged(path)
         except OSError as error:
             broken = broken_compression(path, self.reader.storage)
             if broken is None:

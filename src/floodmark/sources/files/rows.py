@@ -150,10 +150,12 @@ class FileRows:
         folders are other columns than those of others, unless every write takes new columns.
         """
         first = self.reader.folders(paths[0])
+        declared = [] if self.reader.ddl is None else read_columns(self.reader.ddl)
         for path in paths:
             folders = self.reader.folders(path)
-            if folders.fault is not None:
-                raise unreadable(path, folders.fault)
+            fault = folders.fault or folders.misfit(declared)
+            if fault is not None:
+                raise unreadable(path, fault)
             if not self.reader.takes_new_columns and _folded(folders.names) != _folded(first.names):
                 raise other_folders(path, folders.names, paths[0], first.names)
 

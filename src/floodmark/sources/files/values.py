@@ -190,21 +190,20 @@ class Rules:
 
     def fault(self, name: str, text: str, kind: Kind) -> str | None:
         """Why Spark would read a text of a column as another value; None if it would not."""
-        if not self.judge(kind) or text.strip() in self.meant or text in self.meant:
+        if not self.judge(kind) or text in self.meant or text.strip() in self.meant:
             return None
         if kind.digits is not None:
-            if is_exact(text, kind.digits[1]):
-                return None
-            return f"column {name} is not exactly a {kind}, or can be meant in two ways"
-        if kind.name in _FLOATS:
-            is_number = _NUMBER.fullmatch(text.strip()) or is_clear(text.strip())
-            return None if is_number else f"column {name} is no {kind}"
-        if _NO_DATE.match(text) is not None:
-            return f"column {name}: {OF_NO_DATE} is no {kind}"
-        pattern = time_pattern(kind)
-        if pattern is None or re.fullmatch(pattern, text, re.ASCII) is not None:
-            return None
-        return f"column {name} is not exactly a {kind}"
+            is_exactly = is_exact(text, kind.digits[1])
+            why = f" is not exactly a {kind}, or can be meant in two ways"
+        elif (pattern := time_pattern(kind)) is None:
+            number = text.strip()
+            is_exactly = _NUMBER.fullmatch(number) is not None or is_clear(number)
+            why = f" is no {kind}"
+        else:
+            is_exactly = re.fullmatch(pattern, text, re.ASCII) is not None
+            has_date = _NO_DATE.match(text) is None
+            why = f" is not exactly a {kind}" if has_date else f": {OF_NO_DATE} is no {kind}"
+        return None if is_exactly else f"column {name}{why}"
 
     def plain(self, kind: Kind) -> str:
         """A quick look at texts of a type: those that fit are no fault."""
