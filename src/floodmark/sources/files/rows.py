@@ -56,7 +56,8 @@ class FileRows:
             return self.reader.read_with(spark, paths, self.reader.options, self.reader.ddl)
         for path in files:
             if ":" in path.rpartition("/")[2] and is_local(self.reader.absolute(path)):
-                raise self._unreadable(path, "Spark reads no local file with a colon in its name")
+                found = "Spark reads no local file with a colon in its name"
+                raise unreadable(self.reader.absolute(path), found, by_name=True)
             if not files[path].size and self.reader.format not in _OF_LINES:
                 raise self._unreadable(path, f"0 bytes, which is no {self.reader.format}")
         if self.reader.format in DELIMITED:
