@@ -35,6 +35,10 @@ NO_USE = "retrying will not help until you change something"
 
 MAX_TEXT = 4_000
 """No field of an error is longer: errors go into tables, reports and terminals."""
+_JAVA_STACK = re.compile(
+    r"(?:^|\n)[ \t]*(?:at [\w.$/<>@~-]+\([^()\n]*(?:\)|$)|\.\.\. \d+ more|Driver stacktrace:?)[ \t]*(?=\n|$)"
+)
+"""Lines of a stack; a bounded text may end within one."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 CODES: dict[str, str] = {
@@ -71,6 +75,7 @@ CODES: dict[str, str] = {
     "FM-CONFIG-034": "a pipeline reads a table for its news and looks it up",
     "FM-CONFIG-035": "a node writes and has only lookups above it",
     "FM-CONFIG-039": "a warning: rows of CSV files were loaded by the rules of an older version",
+    "FM-CONFIG-045": "a warning: rows of files that change are appended again",
     "FM-CONFIG-044": "the SQL of a node reads a node that it does not depend on",
     "FM-CONFIG-042": "a warning: values of sensitive columns can still be shown in some places",
     "FM-CONFIG-041": "a warning: Spark writes to S3, and nobody says that it is the only one",
@@ -502,8 +507,19 @@ class RunError(FloodmarkError):
 
 
 def _plain(text: str) -> str:
-    """Text of others without secrets, and without the colours that delta-rs gives its errors."""
-    return _COLOUR.sub("", masked(text))
+    """Text of others without secrets, without the colours that delta-rs gives its errors, and
+    without the stacks that Java appends to them.
+    """
+    return without_java_stack(_COLOUR.sub("", masked(text)))
+
+
+def without_java_stack(text: str) -> str:
+    r"""Text of an error of Java without the lines of its stack.
+
+    >>> without_java_stack("o1.load failed\n\tat org.A$.b(A.scala:1)\n\t... 12 more\nso it is")
+    'o1.load failed\nso it is'
+    """
+    return _JAVA_STACK.sub("", text)
 
 
 def _bounded(text: str) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.contract.time_contract import Change, Harness, TimeSourceContract
+from tests.contract.time_contract import Change, Folder, Harness, TimeSourceContract
 
 from floodmark.deltalog import Storage
+from floodmark.errors import PlanError
 from floodmark.model.write import CHANGE_COLUMNS
 from floodmark.sources import Sources, SparkAccess
 from floodmark.testing.arrow import arrow_sources
@@ -39,6 +42,21 @@ class TestSparkTimeSource(TimeSourceContract):
             ids_of=lambda frame: sorted(row["id"] for row in frame.select("id").collect()),
             columns_of=lambda frame: list(frame.columns),
         )
+
+    def test_a_column_that_orc_and_folder_have_is_refused(
+        self, harness: Harness, tmp_path: Path
+    ) -> None:
+        folder = Folder(tmp_path / "up", "orc", "timestamp")
+        (tmp_path / "up").mkdir()
+        inner = replace(folder, path=folder.path / "day=2026-01-05")
+        inner.add((1, 1))
+        assert harness.ids_of(harness.source.read(folder.window(-1, None, 1))) == [1]
+        inner.add((2, 2), day=pa.array(["own"]))
+
+        with pytest.raises(PlanError) as caught:
+            harness.source.check(folder.window(-1, None, 2))
+
+        assert caught.value.code == "FM-PLAN-025"
 
 
 def _arrow_changes(table: pa.Table) -> list[Change]:

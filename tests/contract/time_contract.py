@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 from pyarrow import orc
 
 from floodmark.deltalog import DeltaLog, Storage
-from floodmark.errors import SourceError
+from floodmark.errors import PlanError, SourceError
 from floodmark.model.clock import epoch_micros
 from floodmark.model.marks import TimeMark, TimeType
 from floodmark.model.plan import TimeFacts
@@ -245,6 +245,23 @@ class TimeSourceContract:
         assert probe.time is not None
         assert probe.time.newest == parquet.mark(2)
         assert harness.ids_of(harness.source.read(parquet.window(-1, None, 3))) == [1, 2]
+
+    @pytest.mark.parametrize("name", ["at", "day", "Day"])
+    def test_a_column_that_file_and_folder_have_is_refused(self, tmp_path: Path, name: str) -> None:
+        """Spark takes the value of the folder for that of the file."""
+        inner = Folder(tmp_path / "up" / "day=2026-01-05", "parquet", "timestamp")
+        (tmp_path / "up").mkdir()
+        inner.add((1, 1), **({} if name == "at" else {name: pa.array(["own"])}))
+        if name == "at":
+            inner.path.rename(tmp_path / "up" / "AT=2026-01-05")
+
+        with pytest.raises(PlanError) as caught:
+            probe_time(
+                str(tmp_path / "up"), None, UpstreamOptions(time_column="at"), LATER, Storage()
+            )
+
+        assert caught.value.code == "FM-PLAN-025"
+        assert f"has a column {name}" in str(caught.value.found)
 
     def test_another_delta_table_in_the_place_is_refused(
         self, harness: Harness, tmp_path: Path

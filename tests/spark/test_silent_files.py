@@ -8,6 +8,8 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,7 @@ from floodmark.sources.files.lists import FileFacts
 from floodmark.sources.files.values import OF_NO_DATE
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 __all__ = ["inbox"]
@@ -106,6 +108,54 @@ def test_no_date_is_made_up(
     assert (error.code, error.where) == ("FM-SOURCE-059", f"{tmp_path}/a")
     line = 1 if form == "json" else 2
     assert error.found == f"line {line}: column d: {OF_NO_DATE} is no {kind}"
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "json", "xml"])
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("2026-01-31 garbage", "DATE"),
+        ("2026-01-31T23:59:59-12:00", "DATE"),
+        ("2026", "DATE"),
+        ("2026", "TIMESTAMP"),
+        ("2026-01-01 10:00:00.123456789", "TIMESTAMP"),
+    ],
+)
+def test_no_part_of_a_time_is_left_out_or_made_up(
+    spark: SparkSession, tmp_path: Path, form: str, value: str, kind: str
+) -> None:
+    (tmp_path / "a").write_bytes(written(form, [{"id": 1, "d": value}]))
+
+    error = refusal(spark, tmp_path, form, f"id INT, d {kind}")
+
+    assert (error.code, error.where) == ("FM-SOURCE-059", f"{tmp_path}/a")
+    line = 1 if form == "json" else 2
+    assert error.found == f"line {line}: column d is not exactly a {kind}"
+
+
+GOOD = [
+    ("2026-01-03", "DATE", "2026-01-03"), ("2026-01-31T00:00:00Z", "DATE", "2026-01-31"),
+    ("2026-01-31", "TIMESTAMP_NTZ", "2026-01-31 00:00:00"),
+    ("2026-01-31T10:00:00.123456000", "TIMESTAMP_NTZ", "2026-01-31 10:00:00.123456"),
+    ("2026-01-31 10:00:00 UTC", "TIMESTAMP", "1769853600"),
+    ("-1.5E2", "DOUBLE", "-150.0"), ("1,234.50", "DEC(9,2)", "1234.50"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "json", "xml"])
+def test_what_is_written_out_is_read(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    good = [each for each in GOOD if form != "json" or each[1] != "DOUBLE"]
+    record = {f"c{number}": text for number, (text, _, _) in enumerate(good)}
+    (tmp_path / "a").write_bytes(written(form, [record]))
+    ddl = ", ".join(f"c{number} {kind}" for number, (_, kind, _) in enumerate(good))
+
+    frame = read(spark, tmp_path, form, ddl, **(XML if form == "xml" else {}))
+
+    shown = [
+        f"string({'unix_seconds' if kind == 'TIMESTAMP' else ''}(c{number}))"
+        for number, (_, kind, _) in enumerate(good)
+    ]
+    assert rows(frame.selectExpr(*shown)) == [tuple(value for _, _, value in good)]
 
 
 def test_times_of_json_are_read_as_they_are_usually_written(
@@ -334,3 +384,134 @@ def ids(spark: SparkSession, root: Path, form: str) -> list[int]:
     column = {"text": "value", "binary": "string(content)"}.get(form, "id")
     frame = FileRows(reader).frame(spark, reader.files_there()).selectExpr(f"bigint({column})")
     return sorted(row[0] for row in frame.collect())
+
+
+# Names of columns --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "json", "xml", "parquet", "orc"])
+def test_a_column_in_another_case_is_read_or_refused_by_name(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    (tmp_path / "a").write_bytes(written(form, [{"id": 1, "Name": "x"}]))
+
+    if form == "json":
+        error = refusal(spark, tmp_path, form, "id LONG, name STRING")
+        assert (error.code, error.where) == ("FM-SOURCE-059", f"{tmp_path}/a")
+        assert error.found == "line 1: key Name differs from column name by the case of its letters"
+        return
+    options = XML if form == "xml" else {}
+    assert rows(read(spark, tmp_path, form, "id LONG, name STRING", **options)) == [(1, "x")]
+
+
+@pytest.mark.parametrize("form", ["json", "xml", "parquet", "orc"])
+def test_two_columns_that_differ_by_case_alone_are_refused(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    (tmp_path / "a").write_bytes(written(form, [{"id": 1, "name": "x", "Name": "y"}]))
+
+    error = refusal(spark, tmp_path, form, "id LONG, name STRING")
+
+    assert (error.code, error.where) == ("FM-SOURCE-059", f"{tmp_path}/a")
+
+
+# Folders that are columns ------------------------------------------------------------------------
+
+OF_FOLDERS = ["csv", "tsv", "json", "xml", "parquet", "orc", "text"]
+
+
+def under(root: Path, form: str, folders: dict[str, list[dict[str, Any]]]) -> None:
+    """A file in each folder."""
+    for folder, records in folders.items():
+        path = root / "in" / folder / "f"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        plain = str(records[0]["id"]).encode()
+        path.write_bytes(plain if form == "text" else written(form, records))
+
+
+def of_folders(
+    spark: SparkSession, root: Path, form: str, ddl: str | None, *, is_wide: bool = False
+) -> DataFrame:
+    """The rows of all of them, read as one batch."""
+    options = XML if form == "xml" else {}
+    reader = replace(reader_of(root, form, "in", ddl, **options), takes_new_columns=is_wide)
+    return FileRows(reader).frame(spark, reader.files_there())
+
+
+@pytest.mark.parametrize("form", OF_FOLDERS)
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_a_folder_is_a_text_in_every_batch_unless_its_type_is_declared(
+    spark: SparkSession, tmp_path: Path, form: str, *, is_declared: bool
+) -> None:
+    ddl = None if form == "text" or not is_declared else "id LONG"
+    for number, folder in enumerate(["zip=01234", "zip=A1", "zip=__HIVE_DEFAULT_PARTITION__"]):
+        root = tmp_path / str(number)
+        under(root, form, {folder: [{"id": 1}]})
+        frame = of_folders(spark, root, form, ddl)
+        assert frame.schema["zip"].dataType.typeName() == "string"
+        assert [row["zip"] for row in frame.collect()] == [["01234"], ["A1"], [None]][number]
+        if form in ("json", "parquet", "orc"):
+            break  # the same for all without a header
+    root = tmp_path / "both"
+    under(root, form, {"zip=01234": [{"id": 1}], "zip=a%2Fb": [{"id": 2}]})
+    assert rows(of_folders(spark, root, form, ddl).select("zip")) == [("01234",), ("a/b",)]
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_a_declared_folder_is_strict(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    under(tmp_path, form, {"zip=01234": [{"id": 1}]})
+    assert rows(of_folders(spark, tmp_path, form, "id LONG, zip INT")) == [(1, 1234)]
+    under(tmp_path, form, {"zip=A1": [{"id": 1}]})
+
+    with pytest.raises(SourceError) as caught:
+        of_folders(spark, tmp_path, form, "id LONG, zip INT")
+
+    assert (caught.value.code, caught.value.where) == ("FM-SOURCE-059", f"{tmp_path}/in/zip=A1/f")
+    assert caught.value.found == "the name of its folder: column zip is no INT"
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "json", "xml", "parquet", "orc"])
+@pytest.mark.parametrize("ddl", [None, "id LONG", "id LONG, zip STRING"])
+def test_a_column_that_file_and_folder_have_is_refused(
+    spark: SparkSession, tmp_path: Path, form: str, ddl: str | None
+) -> None:
+    under(tmp_path, form, {"zip=01234": [{"id": 1, "Zip": "own"}]})
+
+    with pytest.raises(SourceError) as caught:
+        of_folders(spark, tmp_path, form, ddl)
+
+    assert caught.value.code in ("FM-SOURCE-059", "FM-SOURCE-057")
+    assert str(caught.value.where).startswith(f"{tmp_path}/in/zip=01234/f")
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_folders_of_other_columns_are_refused_or_read_with_null(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    under(tmp_path, form, {"": [{"id": 0}], "j=2": [{"id": 2}], "k=1": [{"id": 1}]})
+
+    with pytest.raises(SourceError) as caught:
+        of_folders(spark, tmp_path, form, "id LONG")
+    assert (caught.value.code, caught.value.found) == ("FM-SOURCE-057", "j=")
+
+    frame = of_folders(spark, tmp_path, form, "id LONG", is_wide=True)
+    assert rows(frame.select("id", "j", "k")) == [(0, None, None), (1, None, "1"), (2, "2", None)]
+    for folder in ("j=2", "k=1"):
+        shutil.move(tmp_path / "in" / folder, tmp_path / "in" / f"day={folder[2:]}")
+    (tmp_path / "in/f").unlink()
+    shutil.move(tmp_path / "in/day=2", tmp_path / "in/north/day=2")
+    assert rows(of_folders(spark, tmp_path, form, "id LONG")) == [(1, "1"), (2, "2")]
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_a_column_of_two_types_is_refused_with_file_and_types(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    for name, kind in (("a", pa.int32()), ("b", pa.int64())):
+        (tmp_path / name).write_bytes(written(form, [{"id": 1}], pa.schema([("id", kind)])))
+
+    error = refusal(spark, tmp_path, form, None)
+
+    assert (error.code, error.where) == ("FM-SOURCE-059", f"{tmp_path}/b")
+    assert error.found == f"column id is int64, but int32 in {tmp_path}/a"
+    assert rows(read(spark, tmp_path, form, "id LONG")) == [(1,), (1,)]

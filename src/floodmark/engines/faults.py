@@ -76,6 +76,12 @@ def java_errors(error: BaseException) -> Iterator[tuple[str, str]]:
         yield java.getClass().getName(), str(java.getMessage())
 
 
+def cause_of(error: BaseException) -> tuple[str, str]:
+    """Kind and text of what went wrong first: Spark and py4j wrap it in layers of their own."""
+    *_, (kind, message) = [(type(error).__name__, str(error)), *java_errors(error)]
+    return kind.rpartition(".")[2], message.strip()
+
+
 def java_classes(error: BaseException) -> Iterator[tuple[str, ...]]:
     """For each Java error behind an error of Spark, outermost first: its class, and those above."""
     for java in _causes(error):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 from floodmark.model.names import quoted
 
@@ -17,6 +18,15 @@ TYPES = (
     "geometry", "geography",
 )  # fmt: skip
 """Types without parts; intervals have words of their own."""
+
+_SAME = {
+    "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float",
+    "dec": "decimal", "numeric": "decimal", "character": "char", "timestamp_ltz": "timestamp",
+}  # fmt: skip
+"""Words for one type, and the one that stands for all of them."""
+_DIGITS = (10, 0)
+"""Of a decimal without bounds."""
+_BOUNDED = re.compile(r"(\w+)(?:\((\d+)(?:,(\d+))?\))?")
 
 _QUOTES = ("'", '"')
 _TOKEN = re.compile(
@@ -46,6 +56,23 @@ class Kind:
     position: int
     parts: tuple[Kind, ...] = ()
     columns: tuple[Column, ...] = ()
+
+    @cached_property
+    def name(self) -> str:
+        """The type, whatever it is called: `decimal` for NUMERIC(12,2), `bigint` for LONG."""
+        bounded = _BOUNDED.match(self.word)
+        word = (bounded[1] if bounded is not None else self.word).lower()
+        return _SAME.get(word, word)
+
+    @cached_property
+    def digits(self) -> tuple[int, int] | None:
+        """How many digits a decimal has, and how many of them behind the point; None for others."""
+        if self.name != "decimal":
+            return None
+        bounded = _BOUNDED.fullmatch(self.word)
+        if bounded is None or bounded[2] is None:
+            return _DIGITS
+        return int(bounded[2]), int(bounded[3] or 0)
 
     def __str__(self) -> str:
         inner = [str(part) for part in self.parts]

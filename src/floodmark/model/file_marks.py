@@ -19,6 +19,8 @@ class FilesMark:
     count: int
     defaults: int = field(default=0, compare=False)
     """By which defaults of the CSV reader the files were read; 0 where nobody wrote that down."""
+    again: int = field(default=0, compare=False)
+    """How many of its files were on the list before it too, and have changed since."""
 
     @property
     def text(self) -> str:
@@ -35,6 +37,8 @@ class FilesMark:
         stored: dict[str, object] = {"type": self.type, "value": self.id, "files": self.count}
         if self.defaults:
             stored["defaults"] = self.defaults
+        if self.again:
+            stored["again"] = self.again
         return json.dumps(stored, separators=(",", ":"))
 
 
@@ -72,7 +76,8 @@ def mark_of_text(text: str) -> CursorMark | FilesMark | AnswerMark:
         if "records" in stored:
             return AnswerMark(str(stored["value"]), int(stored["records"]))
         defaults = int(stored.get("defaults", 0))
-        return FilesMark(str(stored["value"]), int(stored["files"]), defaults=defaults)
+        again = int(stored.get("again", 0))
+        return FilesMark(str(stored["value"]), int(stored["files"]), defaults, again)
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a mark of files: {text[:200]!r}") from error
 

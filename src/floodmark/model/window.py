@@ -552,7 +552,8 @@ class FilesWindow(QueryWindow):
             return QueryWindow.rows_text(self, begin, end)
         before = begin.count if isinstance(begin, FilesMark) else 0
         new = end.count - before
-        return f"{new:,} new {'file' if new == 1 else 'files'} ({end.count:,} seen in total)"
+        again = f", {end.again:,} changed" if end.again and begin != end else ""
+        return f"{new:,} new {'file' if new == 1 else 'files'}{again} ({end.count:,} seen in total)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
-from floodmark.errors import FloodmarkError, RunError
+from floodmark.engines.faults import cause_of
+from floodmark.errors import FloodmarkError, RunError, without_java_stack
 from floodmark.next_steps import then_retry
 
 _OWN_CODE = str(Path(__file__).parent.parent)
@@ -15,13 +16,14 @@ _MAX_FOUND = 800
 def failure_of(error: Exception, pipeline: str, batch_id: str, root: Path) -> RunError:
     """FM-RUN-001 with the lines of the user's own files; FM-RUN-005 if there is none."""
     lines = own_lines(error, root)
-    kind = type(error).__name__
+    # Code of the user may catch what it raised; of our own only the cause is of use.
+    kind, text = (type(error).__name__, str(error).strip()) if lines else cause_of(error)
     title = f"the function of pipeline {pipeline} raised {kind}"
     return RunError(
         "FM-RUN-001" if lines else "FM-RUN-005",
         title if lines else f"the run of pipeline {pipeline} failed with {kind}",
         where=lines[-1] if lines else f"pipeline {pipeline}",
-        found=f"{kind}: {str(error).strip()}"[:_MAX_FOUND],
+        found=f"{kind}: {without_java_stack(text)}"[:_MAX_FOUND],
         state="the run is recorded as FAILED; writes that committed stand and are not repeated; "
         "the watermarks of its upstreams stay",
         next="correct the cause, " + then_retry(batch_id),

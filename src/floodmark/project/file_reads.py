@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from floodmark.config import LoadedProject, ResolvedNode, ResolvedPipeline, ResolvedRead
+from floodmark.config.checks import hides_values
 from floodmark.config.plugins import Plugins
 from floodmark.config.project import FORMATS, FilesConnection, LakeConnection
 from floodmark.deltalog import Storage, absolute
@@ -19,6 +20,7 @@ def file_readers_of(
     """What reads each upstream of files, by pipeline and name; looks at no file."""
     found: dict[tuple[str, str], FileReader] = {}
     lists = FileLists(control, storage)
+    hides = any(hides_values(pipeline.settings.nodes) for pipeline in file.pipelines)
     for pipeline in file.pipelines:
         for node in pipeline.nodes:
             if node.read is None or node.kind != "files" or node.upstream is None:
@@ -27,6 +29,7 @@ def file_readers_of(
             reader = replace(
                 reader,
                 pipeline=pipeline.name,
+                hides_values=hides,
                 takes_new_columns=_take_new_columns(node, pipeline),
             )
             if reader.format not in FORMATS:

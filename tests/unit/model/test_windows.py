@@ -11,7 +11,7 @@ import pytest
 from floodmark.control.events.bodies import Planned, Reset, decode, encode
 from floodmark.model.copying import replace
 from floodmark.model.cursor_marks import ValueMark
-from floodmark.model.file_marks import AnswerMark, AnyMark, FilesMark, any_mark
+from floodmark.model.file_marks import AnswerMark, AnyMark, FilesMark, any_mark, mark_of_text
 from floodmark.model.marks import TimeMark
 from floodmark.model.query import (
     EVERY_ROW,
@@ -93,6 +93,16 @@ STORED = {
     '"start_mark":"{\\"type\\":\\"files\\",\\"value\\":\\"x\\",\\"records\\":3}",'
     '"end_mark":"{\\"type\\":\\"files\\",\\"value\\":\\"y\\",\\"records\\":4}"}',
 }
+
+
+def test_files_that_changed_are_counted_beside_new_ones() -> None:
+    mark = FilesMark("b", 5, again=2)
+
+    assert mark_of_text(mark.encoded()).encoded() == mark.encoded()
+    assert mark == FilesMark("b", 5)
+    shown = LIST.rows_text(FilesMark("a", 5), mark)
+    assert shown == "0 new files, 2 changed (5 seen in total)"
+    assert LIST.rows_text(mark, mark) == "0 new files (5 seen in total)"
 
 
 @pytest.mark.parametrize("one", EVERY, ids=lambda one: type(one).__name__)

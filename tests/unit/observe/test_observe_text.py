@@ -59,3 +59,24 @@ def test_the_colours_that_a_library_gives_its_errors_are_no_part_of_ours() -> No
 
     assert "\x1b" not in str(error)
     assert error.found == "Generic S3 error\n ↳ no connection"
+
+
+STACK = """o2169.load failed
+: org.apache.spark.SparkException: [CANNOT_MERGE_SCHEMAS] Failed merging schemas:
+"STRUCT<id: INT>"
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.failed(QueryExecutionErrors.scala:2134)
+\tat scala.collection.ArrayOps$.foreach$extension(ArrayOps.scala:1324)
+\tat jdk.internal.reflect.GeneratedMethodAccessor65.invoke(Unknown Source)
+\t... 12 more
+Driver stacktrace:
+\tat java.base/java.lang.Thread.run(Thr"""
+
+
+def test_no_error_shows_a_stack_of_java() -> None:
+    error = FloodmarkError("FM-CLI-001", "failed", found=STACK, details={"also": STACK})
+
+    shown = STACK.partition("\n\tat ")[0]
+    assert error.found == error.details["also"] == shown
+    assert "meet me at noon (12:00)" in str(
+        FloodmarkError("FM-CLI-001", "failed", found="meet me at noon (12:00)")
+    )

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from floodmark.config import load_project
 from floodmark.coordinator import Outside
 from floodmark.deltalog import Storage
 from floodmark.errors import CODES, ConfigErrors, FloodmarkError
@@ -332,6 +333,28 @@ def no_network(root: str, options: object) -> NoReturn:
     raise AssertionError(f"{root} was opened")
 
 
+@pytest.mark.parametrize(
+    ("new_files", "write", "codes"),
+    [
+        ("modified", APPENDED, ["FM-CONFIG-045"]),
+        ("list", APPENDED, []),
+        ("modified", MERGED, []),
+        ("modified", "mode: overwrite", []),
+    ],
+)
+def test_changed_files_that_are_appended_again_are_a_warning(
+    tmp_path: Path, new_files: str, write: str, codes: list[str]
+) -> None:
+    read = (
+        f'connection: inbox, format: csv, path: "*.csv", schema: "id LONG", new_files: {new_files}'
+    )
+    (tmp_path / "floodmark.yaml").write_text(one_node(read, write))
+
+    loaded = load_project(tmp_path / "floodmark.yaml")
+
+    assert [warning.code for warning in loaded.warnings] == codes
+
+
 # Every refusal -------------------------------------------------------------------------------------
 
 OF_THE_MOMENT = {"STREAM", "CLI", "SETUP", "CONTROL", "RUN"}
@@ -345,7 +368,7 @@ CANNOT_BE_KNOWN = {
     "a warning": [
         "FM-CONFIG-041",
         *("FM-CONFIG-017", "FM-CONFIG-018", "FM-CONFIG-024", "FM-CONFIG-028", "FM-CONFIG-029"),
-        *("FM-CONFIG-039", "FM-CONFIG-042"),
+        *("FM-CONFIG-039", "FM-CONFIG-042", "FM-CONFIG-045"),
     ],
     "only a stream": ["FM-CONFIG-022", "FM-CONFIG-023", "FM-CONFIG-025"],
     "only a function, which says at its run what it reads and writes": [

@@ -14,6 +14,7 @@ from floodmark.config.checks.findings import (
     AT_LEAST_ONCE,
     CIRCLE,
     CONFLICT,
+    DOUBLED,
     MISSING,
     RISK,
     UNKNOWN,
@@ -120,6 +121,7 @@ def node_findings(
     yield from _first_run(node)
     yield from _late_rows(node)
     yield from _doubled_rows(node)
+    yield from _changed_files(node)
     yield from undeclared_columns(node.settings)
 
 
@@ -358,6 +360,19 @@ def _doubled_rows(node: ResolvedNode) -> Iterator[Finding]:
         title = "every run reads all rows, and an append would add them again"
         allowed = "incremental: {cursor: a column that grows}; or mode overwrite or merge"
         yield Finding(("write", "mode"), CONFLICT, title, "append, no cursor", allowed)
+
+
+def _changed_files(node: ResolvedNode) -> Iterator[Finding]:
+    """A file that changes comes again as a whole, with the rows that were appended before."""
+    if node.read is None or not _appends(node) or node.read.settings.new_files != "modified":
+        return
+    yield Finding(
+        ("read", "new_files"),
+        DOUBLED,
+        "a file that changes is read again as a whole, and an append adds its old rows once more",
+        "new_files: modified with append",
+        "merge, with the keys of the rows; or new_files: list",
+    )
 
 
 def _is_nothing(span: int | str) -> bool:

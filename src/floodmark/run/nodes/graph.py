@@ -155,12 +155,12 @@ def hide_values(error: FloodmarkError) -> None:
 
 
 def _cause(error: Exception) -> tuple[str, str]:
-    """The kind and text of what went wrong first: Spark and py4j wrap it in layers of their own."""
-    from floodmark.engines.faults import java_errors
+    """The kind and text of what went wrong first, without the tree of its plan."""
+    from floodmark.engines.faults import cause_of
     from floodmark.transforms import without_plan
 
-    *_, (kind, message) = [(type(error).__name__, str(error)), *java_errors(error)]
-    return kind.rpartition(".")[2], without_plan(message).strip()
+    kind, message = cause_of(error)
+    return kind, without_plan(message).strip()
 
 
 def pipeline_nodes(

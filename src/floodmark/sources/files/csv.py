@@ -11,27 +11,24 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
+from floodmark.model import HIDDEN_VALUES
+from floodmark.model.ddl import Kind
 from floodmark.next_steps import BATCH, THEN_RETRY, command
 from floodmark.sources.files.values import (
     BOM,
     OF_HADOOP,
-    OF_NO_DATE,
-    OWN_TIMES,
     UTF8,
     Characters,
-    has_no_date,
+    Rules,
     has_other_values,
-    is_exact,
-    is_time,
     opened,
-    scale_of,
 )
 
 if TYPE_CHECKING:
@@ -206,18 +203,19 @@ class CsvFile:
             return csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE, strict=strict)
         return csv.reader(lines, delimiter=separator, quotechar=quote, strict=strict)
 
-    def misfit(self, kinds: Mapping[str, str]) -> str | None:
+    def misfit(self, kinds: Mapping[str, Kind]) -> str | None:
         """Where the first record is that does not fit the columns, and why; None if none is found.
 
         `kinds` are the declared types by column. No value is shown.
         """
         names: Sequence[str] = () if self.dialect.has_header else list(kinds)
+        declared = {name.casefold(): (name, kind) for name, kind in kinds.items()}
         with self._lines() as lines:
             records, line = self._records(lines, strict=False), 1
             for record in records:
                 if record and not names:
                     names = record
-                elif record and (why := _misfit_of(record, names, kinds)):
+                elif record and (why := _misfit_of(record, names, declared, self._rules)):
                     return f"line {line:,}: {why}"
                 line = records.line_num + 1
         return None
@@ -272,24 +270,21 @@ class CsvFile:
             + command("retry", BATCH, "--on-lost-range", "snapshot"),
         )
 
-    def changes_values(self, look: CsvLook, kinds: Mapping[str, str]) -> bool:
+    def changes_values(self, look: CsvLook, kinds: Mapping[str, Kind]) -> bool:
         """Whether Spark would change a value of the file: a decimal by taking its comma away or
-        rounding it, a time by making its date up.
+        rounding it, a time by making up or leaving out a part of it.
 
         `kinds` are the declared types by column. Not where the node has rules of its own.
         """
-        own = self.dialect.options.keys()
-        known = {name: scale_of(kind) for name, kind in kinds.items() if self._can_change(kind)}
-        if (
-            "locale" in own
-            or not self.dialect.doubles_quotes
-            or not known
-            or self.path.endswith(OF_HADOOP)
-        ):
+        rules = self._rules
+        judged = {name: kind for name, kind in kinds.items() if rules.judge(kind)}
+        if not (self.dialect.doubles_quotes and judged) or self.path.endswith(OF_HADOOP):
             return False
         if look.header is not None:
             written = {name.casefold(): name for name in look.header}
-            known = {written[n.casefold()]: s for n, s in known.items() if n.casefold() in written}
+            judged = {
+                written[n.casefold()]: k for n, k in judged.items() if n.casefold() in written
+            }
         parsing = {
             "delimiter": self.dialect.separator,
             "quote_char": self.dialect.quote,
@@ -297,14 +292,11 @@ class CsvFile:
         }
         names = None if self.dialect.has_header else list(kinds)
         with opened(self.path, self.storage) as file:
-            return has_other_values(file, names, known, parsing, self._is_missing)
+            return has_other_values(file, names, judged, parsing, rules)
 
-    def _can_change(self, kind: str) -> bool:
-        has_own = OWN_TIMES & self.dialect.options.keys()
-        return scale_of(kind) is not None or (is_time(kind) and not has_own)
-
-    def _is_missing(self, value: str) -> bool:
-        return value in ("", self.dialect.options.get("nullvalue", NO_VALUE))
+    @property
+    def _rules(self) -> Rules:
+        return Rules.of({"nullvalue": NO_VALUE, **self.dialect.options}, floats=True)
 
     def _unsound(self, line: int, found: str) -> SourceError:
         return SourceError(
@@ -415,42 +407,50 @@ class _Quotes:
 
 # Columns ------------------------------------------------------------------------------------------
 
-_NUMBERS: Mapping[str, Callable[[str], object]] = {
-    **dict.fromkeys(
-        ("tinyint", "smallint", "int", "integer", "bigint", "byte", "short", "long"), int
-    ),
-    **dict.fromkeys(("float", "real", "double"), float),
-}
+_WHOLE = frozenset(("tinyint", "smallint", "int", "bigint"))
 
 
-def _misfit_of(record: Sequence[str], names: Sequence[str], kinds: Mapping[str, str]) -> str | None:
+def _misfit_of(
+    record: Sequence[str],
+    names: Sequence[str],
+    declared: Mapping[str, tuple[str, Kind]],
+    rules: Rules,
+) -> str | None:
     if len(record) != len(names):
         return f"{len(record)} values for {len(names)} columns"
-    for name, value in zip(names, record, strict=True):
-        kind = kinds.get(name, "")
-        parse, scale = _NUMBERS.get(kind.lower()), scale_of(kind)
+    for written, value in zip(names, record, strict=True):
+        if written.casefold() not in declared:
+            continue
+        name, kind = declared[written.casefold()]
         try:
-            if parse is not None and value:
-                parse(value)
+            if kind.name in _WHOLE and value:
+                int(value)
         except ValueError:
             return f"column {name} is no {kind}"
-        if scale is not None and value and not is_exact(value, scale):
-            return f"column {name} is not exactly a {kind}, or can be meant in two ways"
-        if is_time(kind) and has_no_date(value):
-            return f"column {name}: {OF_NO_DATE} is no {kind}"
+        if (why := rules.fault(name, value, kind)) is not None:
+            return why
     return None
 
 
-def refuse_other_columns(path: str, header: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise FM-SOURCE-057 if the columns of a file are not those that are wanted, in their order."""
+def refuse_other_columns(
+    path: str, header: Sequence[str], wanted: Sequence[str], *, hides_values: bool = False
+) -> None:
+    """Raise FM-SOURCE-057 if the columns of a file are not those that are wanted, in their order.
+
+    A file without a header has values in its first line: with `hides_values` none of it is shown.
+    """
     here, there = [name.casefold() for name in header], [name.casefold() for name in wanted]
     if here == there:
         return
     missing = [name for name in wanted if name.casefold() not in here]
     other = [name for name in header if name.casefold() not in there]
     parts = [f"missing: {_listed(missing)}"] if missing else []
-    parts += [f"not expected: {_listed(other)}"] if other else []
+    if other:
+        count = "1 other name" if len(other) == 1 else f"{len(other)} other names"
+        hidden = f"{count}, {HIDDEN_VALUES}"
+        parts.append(f"not expected: {hidden if hides_values else _listed(other)}")
     if not parts:
+        # No other name is there, so these are the names of columns.
         parts = [f"another order or a name twice: {_listed(header)}"]
     raise other_columns(f"{path}, line 1", "; ".join(parts), wanted)
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from floodmark.deltalog import Storage
 from floodmark.model.ddl import Column, Kind
-from floodmark.sources.files.values import bounds_of
 
 _END_BYTES = 4
 _PARQUET = (b"PAR1", b"PARE")
@@ -55,6 +54,10 @@ def misfit(schema: pa.Schema, form: str, columns: Sequence[Column] | None) -> st
     """The first column whose values Spark would change or leave out, and why; without `columns` the
     first one that it cannot read.
     """
+    if (name := _twice(schema)) is not None:
+        return (
+            f"two columns differ from {name} by the case of letters alone, or are called the same"
+        )
     if form == "parquet" and (name := _of_nanoseconds(schema, columns)) is not None:
         return (
             f"column {name} counts nanoseconds, which Spark does not read: write microseconds"
@@ -66,9 +69,73 @@ def misfit(schema: pa.Schema, form: str, columns: Sequence[Column] | None) -> st
     return _misfit("", {f.name: f.type for f in schema}, columns, fits)
 
 
+def _twice(schema: pa.Schema) -> str | None:
+    """The first name that another column has too: Spark ignores case, and knows neither then."""
+    seen: set[str] = set()
+    for name in schema.names:
+        if name.casefold() in seen:
+            return str(name)
+        seen.add(name.casefold())
+    return None
+
+
+def conflict(schemas: Mapping[str, pa.Schema]) -> tuple[str, str] | None:
+    """The first file, and why, whose columns have other types than in the files before it.
+
+    Which type a column gets would depend on the files of a batch: only a schema of the node tells.
+    """
+    first: dict[str, tuple[str, pa.DataType]] = {}
+    for path, schema in schemas.items():
+        for column in schema:
+            other, kind = first.setdefault(column.name.casefold(), (path, column.type))
+            if (name := _differs(column.name, kind, column.type)) is not None:
+                here, there = _type_of(name, column.type), _type_of(name, kind)
+                return path, f"column {name} is {here}, but {there} in {other}"
+    return None
+
+
+def _differs(name: str, one: pa.DataType, other: pa.DataType) -> str | None:
+    """The column, or the field within it, whose types Spark does not take for one; as a path."""
+    one, other = _plain(one), _plain(other)
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        fields = {each.name.casefold(): each.type for each in one}
+        both = [each for each in other if each.name.casefold() in fields]
+        inner = (_differs(f"{name}.{b.name}", fields[b.name.casefold()], b.type) for b in both)
+        return next((each for each in inner if each is not None), None)
+    if _is_list(one) and _is_list(other):
+        return _differs(name, one.value_type, other.value_type)
+    return None if _family(one) == _family(other) else name
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _family(kind: pa.DataType) -> object:
+    """What types have in common that Spark takes for one; where that is not certain, the wider."""
+    if pa.types.is_timestamp(kind):
+        return "timestamp"
+    if pa.types.is_decimal(kind):
+        return ("decimal", kind.scale)
+    if pa.types.is_map(kind):
+        return "map"
+    return "bytes" if _is_bytes(kind) else kind
+
+
+def _type_of(name: str, kind: pa.DataType) -> str:
+    """The type of a field by its path, as far as it goes through structs."""
+    for part in name.split(".")[1:]:
+        kind = _plain(kind)
+        if not pa.types.is_struct(kind):
+            break
+        found = [each.type for each in kind if each.name.casefold() == part.casefold()]
+        kind = found[0] if found else kind
+    return str(kind)
+
+
 def _of_nanoseconds(schema: pa.Schema, columns: Sequence[Column] | None) -> str | None:
     """The first column of such times that is not declared as a number."""
-    numbers = {each.name.casefold() for each in columns or () if each.kind.word.lower() in _BITS}
+    numbers = {each.name.casefold() for each in columns or () if each.kind.name in _BITS}
     wanted = None if columns is None else {each.name.casefold() for each in columns}
     for each in schema:
         name = each.name.casefold()
@@ -91,7 +158,7 @@ def _misfit(
 
 
 def _why(name: str, arrow: pa.DataType, kind: Kind, fits: _Fits) -> str | None:
-    word = kind.word.lower()
+    word = kind.name
     if pa.types.is_dictionary(arrow):
         arrow = arrow.value_type
     if word == "struct" and pa.types.is_struct(arrow):
@@ -110,9 +177,9 @@ def _fits_parquet(word: str, _: Kind, arrow: pa.DataType) -> bool:
     """Spark refuses by itself what it cannot read, but for these."""
     if not pa.types.is_integer(arrow):
         return True
-    if word in ("byte", "tinyint"):
+    if word == "tinyint":
         return bool(arrow == pa.int8())
-    if word in ("short", "smallint"):
+    if word == "smallint":
         return bool(arrow in (pa.int8(), pa.int16(), pa.uint8()))
     return word != "date"
 
@@ -121,17 +188,12 @@ def _fits_orc(word: str, kind: Kind, arrow: pa.DataType) -> bool:
     """Whether a type holds every value of another one as it is."""
     if word in _BITS:
         return bool(pa.types.is_signed_integer(arrow) and arrow.bit_width <= _BITS[word])
-    if (bounds := bounds_of(kind.word)) is not None:
-        return _fits_decimal(bounds, arrow)
+    if kind.digits is not None:
+        return _fits_decimal(kind.digits, arrow)
     return word not in _OF_ORC or bool(_OF_ORC[word](arrow))
 
 
-_BITS = {
-    **dict.fromkeys(("byte", "tinyint"), 8),
-    **dict.fromkeys(("short", "smallint"), 16),
-    **dict.fromkeys(("int", "integer"), 32),
-    **dict.fromkeys(("long", "bigint"), 64),
-}
+_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 
 
@@ -165,14 +227,11 @@ def _is_bytes(arrow: pa.DataType) -> bool:
 
 
 _OF_ORC: Mapping[str, Callable[[pa.DataType], bool]] = {
-    **dict.fromkeys(("float", "real"), _is_float(32, 16)),
+    "float": _is_float(32, 16),
     "double": _is_float(64, 32),
     "boolean": pa.types.is_boolean,
     "binary": _is_bytes,
     "date": pa.types.is_date,
-    **dict.fromkeys(
-        ("timestamp", "timestamp_ltz"),
-        lambda arrow: pa.types.is_timestamp(arrow) or pa.types.is_date(arrow),
-    ),
+    "timestamp": lambda arrow: pa.types.is_timestamp(arrow) or pa.types.is_date(arrow),
 }
 """Of other types Spark is the judge; every value can be a text."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from floodmark.model.names import matching
+from floodmark.sources.files.folders import Folders
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,6 +17,8 @@ log = logging.getLogger("floodmark")
 Header = tuple[str, ...]
 Load = Callable[[Sequence[str], str | None], "DataFrame"]
 """Paths, and the declared columns in the order of their headers; rows out."""
+
+FoldersOf = Callable[[str], Folders]
 
 
 def grouped(headers: Mapping[str, Header | None]) -> dict[Header, list[str]]:
@@ -30,12 +33,14 @@ def grouped(headers: Mapping[str, Header | None]) -> dict[Header, list[str]]:
     return groups
 
 
-def loaded(load: Load, groups: Mapping[Header, list[str]], ddl: str | None) -> DataFrame:
+def loaded(
+    load: Load, groups: Mapping[Header, list[str]], ddl: str | None, folders: FoldersOf
+) -> DataFrame:
     """The rows of all files by name, NULL where a file does not have a column.
 
     A header with a name that is not declared is left to Spark, which refuses it.
     """
-    frames = [_of_header(load, header, paths, ddl) for header, paths in groups.items()]
+    frames = [_of_header(load, header, paths, ddl, folders) for header, paths in groups.items()]
     frame = frames[0]
     for other in frames[1:]:
         frame = frame.unionByName(other, allowMissingColumns=True)
@@ -43,7 +48,9 @@ def loaded(load: Load, groups: Mapping[Header, list[str]], ddl: str | None) -> D
     return frame
 
 
-def _of_header(load: Load, header: Header, paths: Sequence[str], ddl: str | None) -> DataFrame:
+def _of_header(
+    load: Load, header: Header, paths: Sequence[str], ddl: str | None, folders: FoldersOf
+) -> DataFrame:
     from pyspark.sql import functions as fn
     from pyspark.sql.types import StructType
 
@@ -51,7 +58,7 @@ def _of_header(load: Load, header: Header, paths: Sequence[str], ddl: str | None
         return load(paths, ddl)
     declared = cast("StructType", StructType.fromDDL(ddl))
     names = [matching(name, declared.names) for name in header]
-    in_path = [n for n in declared.names if any(f"/{n}=" in path for path in paths)]
+    in_path = [n for n in declared.names if any(folders(path).has(n) for path in paths)]
     if None in names or len(set(names)) < len(names):
         return load(paths, ddl)
     fields = [declared[str(name)] for name in [*names, *in_path]]

@@ -3,30 +3,22 @@
 values      of two in one line the second is left out, and so is what stands behind the last bracket
 decimals    as texts: 1,5 becomes 15, and 1.005 becomes 1.01
 times       a number counts seconds: milliseconds become a year that no calendar has, as a number in
-            quotes does; a time of day becomes one of today
-columns     one that no record has is NULL in every row
+            quotes does; a time of day becomes one of today, and what stands behind a date is left out
+columns     one that no record has is NULL in every row, as is one in other letters: Name for name; of
+            one that its folder has too, the folder counts
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from floodmark.deltalog import Storage
 from floodmark.model.ddl import Column, Kind
-from floodmark.sources.files.values import (
-    BLOCK_BYTES,
-    OF_NO_DATE,
-    blocks,
-    has_no_date,
-    is_exact,
-    is_time,
-    opened,
-    scale_of,
-)
+from floodmark.sources.files.values import BLOCK_BYTES, Rules, blocks, opened, time_pattern
 
 MOST_BYTES_OF_A_LINE = 256 * 2**20
 """A line of JSON that is longer is not looked at."""
@@ -42,7 +34,8 @@ may have many lines."""
 _TEXT = re.compile(rb'"(?:[^"\\\n]|\\.)*"')
 _STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 _NO_BRACKETS = bytes(set(range(256)) - {*b"{}[]\n"})
-_KEY = re.compile(rb'"\s*:')
+_KEYS = re.compile(rb'"((?:[^"\\\n]|\\.)*)"\s*:')
+"""What may be a key; texts with quotes and colons in them may look like one too."""
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
 
@@ -67,37 +60,38 @@ class JsonFile:
     """Whether the file is one value, over as many lines as it likes."""
     columns: Sequence[Column] = ()
     """Those of the node; none where Spark finds them by itself."""
-    checks_decimals: bool = True
-    """Not where the node says how numbers are written."""
-    checks_times: bool = True
+    rules: Rules = field(default_factory=Rules)
+    folders: Collection[str] = ()
+    """The columns that the folders of the file are."""
     block_bytes: int = field(default=BLOCK_BYTES)
 
     def look(self) -> JsonLook:
         """What Spark would not tell; the fault is the first one, with its line."""
-        gate = _Gate.of(
-            self.columns, has_decimals=self.checks_decimals, has_times=self.checks_times
-        )
-        absent = {column.name: _key(column.name) for column in self.columns}
-        has_keys = False
+        gate = _Gate.of(self.columns, self.rules, self.folders)
+        keys: set[bytes] = set()
         first = 1
         with opened(self.path, self.storage) as file:
             for lines in _lines(blocks(file, self.block_bytes), whole=self.spans_lines):
-                fault = self._fault_in(lines, first, gate)
+                new = set(_KEYS.findall(lines)) if self.columns or self.folders else set()
+                fault = self._fault_in(lines, first, gate, new)
                 if fault is not None:
                     return JsonLook(fault)
-                has_keys = has_keys or _KEY.search(lines) is not None
-                absent = {n: key for n, key in absent.items() if key.search(lines) is None}
+                keys |= new
                 first += lines.count(b"\n")
-        return JsonLook(absent=tuple(absent) if has_keys else ())
+        names = set(map(_text_of, keys))
+        absent = tuple(each.name for each in self.columns if each.name not in names)
+        return JsonLook(absent=absent if names else ())
 
-    def _fault_in(self, lines: bytes, first: int, gate: _Gate) -> str | None:
+    def _fault_in(
+        self, lines: bytes, first: int, gate: _Gate, keys: Collection[bytes]
+    ) -> str | None:
         plain = _TEXT.sub(b'""', lines)
         number = _second_in(plain, spans_lines=self.spans_lines)
         if number is not None:
             what = "behind the end of the first one" if self.spans_lines else "in one line"
             return f"line {first + number:,}: two values {what}"
         goes_on = _closes_too_often(plain) or _BEHIND[self.spans_lines].search(plain) is not None
-        if not (goes_on or gate.is_open(lines)):
+        if not (goes_on or gate.is_open(lines, keys)):
             return None
         for number, text in self._values(lines):
             why = _behind_the_value(text) or gate.misfit(text)
@@ -175,35 +169,47 @@ class _Gate:
     """Whether a text may have values that Spark changes: a quick look at bytes, then a true one."""
 
     columns: Sequence[Column]
-    has_decimals: bool
-    has_times: bool
-    looks: tuple[tuple[re.Pattern[bytes], int | None], ...]
-    """What such values look like, and the digits that a decimal may have behind the point."""
+    rules: Rules
+    folders: frozenset[str]
+    """The columns of folders, without regard to case."""
+    names: frozenset[str]
+    """The declared ones, at any depth."""
+    looks: tuple[tuple[re.Pattern[bytes], Kind | None], ...]
+    """What such values look like; with a type its rules decide."""
 
     @classmethod
-    def of(cls, columns: Sequence[Column], *, has_decimals: bool, has_times: bool) -> _Gate:
-        looks: list[tuple[re.Pattern[bytes], int | None]] = []
-        for name, kind in _leaves("", Kind("struct", 0, columns=tuple(columns))):
-            scale = scale_of(kind.word)
+    def of(cls, columns: Sequence[Column], rules: Rules, folders: Collection[str] = ()) -> _Gate:
+        looks: list[tuple[re.Pattern[bytes], Kind | None]] = []
+        struct = Kind("struct", 0, columns=tuple(columns))
+        for name, kind in _leaves("", struct):
             key = rb'"(?:%s)"\s*:\s*' % b"|".join(_spellings(name)) if name else rb"[:\[,]\s*"
-            if scale is not None and has_decimals:
-                looks.append((re.compile(key + rb'"((?:[^"\\]|\\.)*)"'), scale))
-            elif is_time(kind.word) and has_times:
-                looks.append(
-                    (re.compile(key + rb'(?:-?\d{12,}|"\s*(?:[+-]?\d{5,}\s*"|T?\d{1,2}:))'), None)
-                )
-        return cls(columns, has_decimals, has_times, tuple(looks))
+            if not rules.judge(kind):
+                continue
+            form = time_pattern(kind)
+            if form is None:
+                looks.append((re.compile(key + rb'"((?:[^"\\]|\\.)*)"'), kind))
+            else:
+                others = rb'(?:-?\d{12,}|"(?!%s"))' % form.encode()
+                looks.append((re.compile(key + others), None))
+        of_folders = frozenset(name.casefold() for name in folders)
+        return cls(columns, rules, of_folders, frozenset(_names(struct)), tuple(looks))
 
-    def is_open(self, text: bytes) -> bool:
-        for look, scale in self.looks:
+    def is_open(self, text: bytes, keys: Collection[bytes]) -> bool:
+        folded = {name.casefold() for name in self.names}
+        for key in set(map(_text_of, keys)):
+            if key.casefold() in self.folders or (
+                key not in self.names and key.casefold() in folded
+            ):
+                return True
+        for look, kind in self.looks:
             for found in look.finditer(text):
-                if scale is None or not is_exact(found[1].decode("utf-8", "replace"), scale):
+                if kind is None or self.rules.fault("", found[1].decode("utf-8", "replace"), kind):
                     return True
         return False
 
     def misfit(self, text: str) -> str | None:
         """Why Spark would change the first such value of a record; None for what it refuses."""
-        if not self.looks or not text.strip():
+        if not (self.columns or self.folders) or not text.strip():
             return None
         try:
             value = json.loads(text, strict=False)
@@ -211,34 +217,49 @@ class _Gate:
             return None
         struct = Kind("struct", 0, columns=tuple(self.columns))
         for record in value if isinstance(value, list) else [value]:
-            if (why := self._why(record, struct, "")) is not None:
+            why = self._of_folders(record) or self._why(record, struct, "")
+            if why is not None:
                 return why
         return None
 
+    def _of_folders(self, record: Any) -> str | None:
+        keys = record if isinstance(record, dict) else ()
+        name = next((key for key in keys if key.casefold() in self.folders), None)
+        return (
+            None if name is None else f"column {name} is in the file and in the name of its folder"
+        )
+
     def _why(self, value: Any, kind: Kind, name: str) -> str | None:
-        scale = scale_of(kind.word)
-        if scale is not None and isinstance(value, str) and self.has_decimals:
-            fault = f"column {name} is not exactly a {kind}, or can be meant in two ways"
-            return None if is_exact(value, scale) else fault
-        if not (is_time(kind.word) and self.has_times):
-            pass
-        elif isinstance(value, str) and has_no_date(value):
-            return f"column {name}: {OF_NO_DATE} is no {kind}"
-        elif isinstance(value, int) and abs(value) > _LAST_SECOND:
+        if kind.name == "struct" and isinstance(value, dict) and (why := _other_case(value, kind)):
+            return why
+        if isinstance(value, str):
+            return self.rules.fault(name, value, kind)
+        is_number = isinstance(value, int) and abs(value) > _LAST_SECOND
+        if is_number and self.rules.judge_time(kind):
             return f"column {name}: a number is read as seconds since 1970, and these are too many"
         return next((w for part in _parts(value, kind, name) if (w := self._why(*part))), None)
+
+
+def _other_case(record: Collection[str], kind: Kind) -> str | None:
+    """Which key is a column but for the case of its letters: Spark would not take it for that."""
+    names = {each.name for each in kind.columns}
+    folded = {name.casefold(): name for name in names}
+    for key in record:
+        if key not in names and (name := folded.get(key.casefold())) is not None:
+            return f"key {key} differs from column {name} by the case of its letters"
+    return None
 
 
 def _parts(value: Any, kind: Kind, name: str) -> Iterator[tuple[Any, Kind, str]]:
     """What a value is made of, each with its type and name."""
     if isinstance(value, dict):
-        kinds = {each.name: each.kind for each in kind.columns}
-        if kind.word.lower() == "map":
-            kinds = dict.fromkeys(value, kind.parts[1])
-        for key, each in kinds.items():
-            if key in value:
-                yield value[key], each, f"{name}.{key}" if name else key
-    elif isinstance(value, list) and kind.word.lower() == "array":
+        if kind.name == "map":  # its keys are data, which no message shows
+            yield from ((each, kind.parts[1], name) for each in value.values())
+        for column in kind.columns:
+            if column.name in value:
+                inner = f"{name}.{column.name}" if name else column.name
+                yield value[column.name], column.kind, inner
+    elif isinstance(value, list) and kind.name == "array":
         for each in value:
             yield each, kind.parts[0], name
 
@@ -253,8 +274,21 @@ def _leaves(name: str, kind: Kind) -> Iterator[tuple[str, Kind]]:
         yield from _leaves(column.name, column.kind)
 
 
-def _key(name: str) -> re.Pattern[bytes]:
-    return re.compile(rb'"(?:%s)"\s*:' % b"|".join(_spellings(name)))
+def _names(kind: Kind) -> Iterator[str]:
+    """The names of columns within a type."""
+    for part in kind.parts:
+        yield from _names(part)
+    for column in kind.columns:
+        yield column.name
+        yield from _names(column.kind)
+
+
+def _text_of(key: bytes) -> str:
+    """A key as it is meant."""
+    try:
+        return str(json.loads(b'"%s"' % key, strict=False))
+    except ValueError:
+        return key.decode("utf-8", "replace")
 
 
 def _spellings(name: str) -> list[bytes]:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from floodmark.errors import SourceError
 from floodmark.model.ddl import Column, read_columns
@@ -19,11 +20,14 @@ from floodmark.sources.files.json import JsonFile
 from floodmark.sources.files.probe import FileReader
 from floodmark.sources.files.values import (
     OF_HADOOP,
-    OWN_TIMES,
+    Rules,
     broken_compression,
     other_characters,
 )
 from floodmark.sources.files.xml import XmlFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 log = logging.getLogger("floodmark")
 
@@ -40,8 +44,8 @@ class Look:
     """Where it cannot be read as the node says, and why."""
     absent: tuple[str, ...] = ()
     """Columns of the node that it does not have."""
-    columns: tuple[str, ...] = ()
-    """Those that it has, where that is known and the node does not say any."""
+    schema: pa.Schema | None = None
+    """Its columns, where they are known and the node does not say any."""
     has_rows: bool = True
     """Whether anything in it is a row by the options of the node."""
 
@@ -65,6 +69,9 @@ class Looks:
                 return path, look.fault
             if look.absent and len(look.absent) == len(self._columns(path)):
                 raise self._no_column(path, look.absent)
+        schemas = {path: look.schema for path, look in looks.items() if look.schema is not None}
+        if (conflict := footers.conflict(schemas)) is not None:
+            return conflict
         _tell({path: look.absent or _others(look, looks.values()) for path, look in looks.items()})
         for path, look in looks.items():
             if not look.has_rows:
@@ -102,8 +109,8 @@ class Looks:
             self.reader.storage,
             spans_lines,
             columns,
-            checks_decimals="locale" not in self._own,
-            checks_times=not OWN_TIMES & self._own.keys(),
+            Rules.of(self._own, floats=False),
+            self.reader.folders(path).names,
         ).look()
         return Look(found.fault, found.absent)
 
@@ -111,7 +118,8 @@ class Looks:
         if "mode" in self._own:
             return Look()
         columns = () if "singlevariantcolumn" in self._own else self._columns(path)
-        found = XmlFile(path, self.reader.storage, self._own, columns).look()
+        folders = self.reader.folders(path).names
+        found = XmlFile(path, self.reader.storage, self._own, columns, folders).look()
         return Look(found.fault, found.absent, has_rows=found.has_rows)
 
     def _footed(self, path: str) -> Look:
@@ -119,12 +127,13 @@ class Looks:
         schema = footers.columns_in(path, form, self.reader.storage)
         if schema is None or isinstance(schema, str):
             return Look(schema)
+        taken = self.reader.folders(path).taken(schema.names)
         if self.reader.ddl is None:
-            return Look(footers.misfit(schema, form, None), columns=tuple(schema.names))
+            return Look(taken or footers.misfit(schema, form, None), schema=schema)
         columns = self._columns(path)
         there = {name.casefold() for name in schema.names}
         absent = tuple(each.name for each in columns if each.name.casefold() not in there)
-        return Look(footers.misfit(schema, form, columns), absent)
+        return Look(taken or footers.misfit(schema, form, columns), absent)
 
     @property
     def _own(self) -> dict[str, str]:
@@ -133,14 +142,17 @@ class Looks:
 
     def _columns(self, path: str) -> list[Column]:
         """The declared columns that a file should have: not those of its folders, nor Spark's own."""
-        if self.reader.ddl is None:
-            return []
         of_spark = self._own.get("columnnameofcorruptrecord", "_corrupt_record")
+        folders = self.reader.folders(path)
         return [
             column
-            for column in read_columns(self.reader.ddl)
-            if f"/{column.name}=" not in path and column.name != of_spark
+            for column in self._declared
+            if not folders.has(column.name) and column.name != of_spark
         ]
+
+    @property
+    def _declared(self) -> list[Column]:
+        return [] if self.reader.ddl is None else read_columns(self.reader.ddl)
 
     def _no_column(self, path: str, absent: Sequence[str]) -> SourceError:
         return other_columns(path, "no column of the node", absent)
@@ -148,9 +160,12 @@ class Looks:
 
 def _others(look: Look, looks: Iterable[Look]) -> tuple[str, ...]:
     """Columns that other files have and this one has not."""
-    there = {name.casefold() for name in look.columns}
-    names = {name.casefold(): name for each in looks for name in each.columns}
-    return tuple(name for key, name in names.items() if look.columns and key not in there)
+    if look.schema is None:
+        return ()
+    there = {name.casefold() for name in look.schema.names}
+    every = (each.schema for each in looks if each.schema is not None)
+    names = {name.casefold(): name for schema in every for name in schema.names}
+    return tuple(name for key, name in names.items() if key not in there)
 
 
 def _tell(absent: Mapping[str, tuple[str, ...]]) -> None:

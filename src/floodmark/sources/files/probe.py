@@ -16,6 +16,7 @@ from floodmark.model import Caution, FilesMark, FilesWindow, TableFacts, TimeFac
 from floodmark.next_steps import BATCH, THEN_RETRY, command
 from floodmark.sources.faults import out_of_reach
 from floodmark.sources.files.csv import DEFAULTS_VERSION, DELIMITED
+from floodmark.sources.files.folders import Folders
 from floodmark.sources.files.lists import (
     FileFacts,
     FileLists,
@@ -24,6 +25,7 @@ from floodmark.sources.files.lists import (
     listed,
     new_files,
     refuse_no_place,
+    split_pattern,
 )
 from floodmark.sources.source import LookSpec, facts_without_versions
 
@@ -61,6 +63,8 @@ class FileReader:
     """A file that is younger, in seconds, may still be written: it waits."""
     pipeline: str = ""
     """Whose node reads them."""
+    hides_values: bool = False
+    """Whether no value may be shown: a column is sensitive, and a header may be none but values."""
     takes_new_columns: bool = False
     """Whether files may have other columns than one another: every write of the rows says so."""
 
@@ -88,7 +92,8 @@ class FileReader:
         if not taken:
             return nothing_yet
         mark = lists.keep(self.upstream, {**processed, **taken})
-        mark = replace(mark, defaults=self._defaults_after(window.after_mark))
+        again = sum(path in processed for path in taken)
+        mark = replace(mark, defaults=self._defaults_after(window.after_mark), again=again)
         oldest_ms = min(facts.modified_ms for facts in taken.values())
         return replace(
             nothing_yet,
@@ -133,6 +138,15 @@ class FileReader:
     def absolute(self, path: str) -> str:
         """A path of a list, from where its storage begins."""
         return f"{self.root}/{path}"
+
+    @property
+    def base(self) -> str:
+        """Where the search for files begins: folders below it may be columns."""
+        return split_pattern(self.absolute(self.pattern))[0]
+
+    def folders(self, path: str) -> Folders:
+        """The folders of a file, whose path is an absolute one."""
+        return Folders.of(path.removeprefix(self.base).lstrip("/"))
 
     def files_of(self, window: FilesWindow) -> dict[str, FileFacts]:
         """The files of a window."""

@@ -2,21 +2,25 @@
 
 characters  bytes that are no UTF-8 become question marks
 decimals    1,5 becomes 15, as all commas go, and 1.005 becomes 1.01
-times       a number, as Excel has them, becomes a year: 45292; 10:00 becomes 10:00 of today
+floats      12d becomes 12 and 0x1p3 becomes 8, as in the source of a Java program
+times       a number, as Excel has them, becomes a year: 45292; 10:00 becomes 10:00 of today, 2026 the
+            first of January; what stands behind a date, and digits behind microseconds, are left out
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
 
 from floodmark.deltalog import Storage
+from floodmark.model.ddl import Kind
 
 BLOCK_BYTES = 4 * 2**20
 MOST_BYTES_OF_A_LINE = 256 * 2**20
@@ -90,24 +94,9 @@ def other_characters(path: str, storage: Storage, block_bytes: int = BLOCK_BYTES
 
 # Decimals -----------------------------------------------------------------------------------------
 
-_DECIMAL = re.compile(
-    r"(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?", re.IGNORECASE
-)
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 _POINT_OR_GROUPS = re.compile(r"\.|,.*,")
 """What tells a comma between thousands from one before a fraction."""
-
-
-def bounds_of(kind: str) -> tuple[int, int] | None:
-    """How many digits a type of decimals has, and how many of them behind the point; None for others."""
-    found = _DECIMAL.fullmatch(kind.strip())
-    return (int(found[1] or 10), int(found[2] or 0)) if found is not None else None
-
-
-def scale_of(kind: str) -> int | None:
-    """How many digits behind the point a type of decimals has; None for other types."""
-    bounds = bounds_of(kind)
-    return None if bounds is None else bounds[1]
 
 
 def is_clear(value: str) -> bool:
@@ -131,23 +120,97 @@ def is_exact(value: str, scale: int) -> bool:
     return isinstance(exponent, int) and -exponent <= scale
 
 
-# Times --------------------------------------------------------------------------------------------
+# Texts of declared types --------------------------------------------------------------------------
 
-_TIMES = frozenset(("date", "timestamp", "timestamp_ntz", "timestamp_ltz"))
-OWN_TIMES = frozenset(("dateformat", "timestampformat", "timestampntzformat"))
+_FORMATS = {
+    "dateformat": "date",
+    "timestampformat": "timestamp",
+    "timestampntzformat": "timestamp_ntz",
+}
 """Options that say how times are written; then it is not for us to judge."""
+_TIMES = frozenset(_FORMATS.values())
+_FLOATS = frozenset(("float", "double"))
+_MEANT = ("nullvalue", "nanvalue", "positiveinf", "negativeinf")
+"""Options that give a text its meaning."""
 OF_NO_DATE = "a bare number, or a time of day without a date,"
-_NO_DATE = r"^\s*(?:[+-]?\d{5,}\s*$|T?\d{1,2}:)"
+_NO_DATE = re.compile(r"\s*(?:[+-]?\d{5,}\s*$|T?\d{1,2}:)", re.ASCII)
+_DAY = r"[+-]?\d{4,7}-\d{1,2}-\d{1,2}"
+_WRITTEN_OUT = {
+    # Midnight is no time of day that would be lost.
+    "date": _DAY + r"(?:[ T]0{1,2}:0{1,2}(?::0{1,2}(?:\.0*)?)?(?:Z|[+-]00:?00)?)?",
+    **dict.fromkeys(
+        ("timestamp", "timestamp_ntz"),
+        _DAY + r"(?:[ T]\d{1,2}:\d{1,2}(?::\d{1,2}(?:\.\d{0,6}0*)?)?(?:\s*[A-Za-z+-][\w:/+-]*)?)?",
+    ),
+}
+"""Times of which Spark leaves nothing out and makes nothing up. Of zones Spark is the judge."""
+_NUMBER = re.compile(
+    r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|NaN|Inf|Infinity)", re.ASCII | re.IGNORECASE
+)
 
 
-def is_time(kind: str) -> bool:
-    """Whether a type is one of dates or times."""
-    return kind.strip().lower() in _TIMES
+def time_pattern(kind: Kind) -> str | None:
+    """What a date or time looks like that Spark reads as it is; None for other types."""
+    form = _WRITTEN_OUT.get(kind.name)
+    return None if form is None else rf"\s*(?:{form})\s*"
 
 
-def has_no_date(value: str) -> bool:
-    """Whether Spark makes up the date of a time: a bare number is a year, a time of day is today's."""
-    return re.search(_NO_DATE, value, re.ASCII) is not None
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which texts of a node's files are judged: not those of which its options say what they are."""
+
+    decimals: bool = True
+    floats: bool = False
+    """Only readers that know no strict form of these need it."""
+    own_times: frozenset[str] = frozenset()
+    """Types whose form the options say."""
+    meant: frozenset[str] = frozenset()
+    """Texts that the options give a meaning, and the empty one."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], *, floats: bool) -> Rules:
+        """The rules beside the options of a reader, whose names are in lower case."""
+        return cls(
+            decimals="locale" not in options,
+            floats=floats,
+            own_times=frozenset(kind for name, kind in _FORMATS.items() if name in options),
+            meant=frozenset(("", *(options[name] for name in _MEANT if name in options))),
+        )
+
+    def judge(self, kind: Kind) -> bool:
+        """Whether there are texts of a type that are refused."""
+        return (
+            (kind.digits is not None and self.decimals)
+            or self.judge_time(kind)
+            or (kind.name in _FLOATS and self.floats)
+        )
+
+    def judge_time(self, kind: Kind) -> bool:
+        return kind.name in _TIMES and kind.name not in self.own_times
+
+    def fault(self, name: str, text: str, kind: Kind) -> str | None:
+        """Why Spark would read a text of a column as another value; None if it would not."""
+        if not self.judge(kind) or text in self.meant or text.strip() in self.meant:
+            return None
+        if kind.digits is not None:
+            is_exactly = is_exact(text, kind.digits[1])
+            why = f" is not exactly a {kind}, or can be meant in two ways"
+        elif (pattern := time_pattern(kind)) is None:
+            number = text.strip()
+            is_exactly = _NUMBER.fullmatch(number) is not None or is_clear(number)
+            why = f" is no {kind}"
+        else:
+            is_exactly = re.fullmatch(pattern, text, re.ASCII) is not None
+            has_date = _NO_DATE.match(text) is None
+            why = f" is not exactly a {kind}" if has_date else f": {OF_NO_DATE} is no {kind}"
+        return None if is_exactly else f"column {name}{why}"
+
+    def plain(self, kind: Kind) -> str:
+        """A quick look at texts of a type: those that fit are no fault."""
+        if kind.digits is not None:
+            return rf"^[+-]?\d*\.?\d{{0,{kind.digits[1]}}}0*$"
+        pattern = time_pattern(kind)
+        return r"^[+-]?\d+(?:\.\d*)?$" if pattern is None else rf"^{pattern}$"
 
 
 # Columns of CSV -----------------------------------------------------------------------------------
@@ -156,14 +219,13 @@ def has_no_date(value: str) -> bool:
 def has_other_values(
     file: Any,
     names: Collection[str] | None,
-    scales: Mapping[str, int | None],
+    kinds: Mapping[str, Kind],
     parsing: Mapping[str, Any],
-    is_missing: Callable[[str], bool],
+    rules: Rules,
 ) -> bool:
     """Whether a CSV file has values in these columns that Spark would change.
 
-    `scales` are those of decimals, None for times. `names` are those of a file without a header.
-    What pyarrow cannot read is left to Spark.
+    `names` are those of a file without a header. What pyarrow cannot read is left to Spark.
     """
     import pyarrow.compute as pc
     from pyarrow import csv
@@ -172,20 +234,16 @@ def has_other_values(
         column_names=list(names) if names is not None else None, block_size=BLOCK_BYTES
     )
     converting = csv.ConvertOptions(
-        include_columns=list(scales),
-        column_types=dict.fromkeys(scales, pa.string()),
+        include_columns=list(kinds),
+        column_types=dict.fromkeys(kinds, pa.string()),
         check_utf8=False,
     )
     try:
         for batch in csv.open_csv(file, reading, csv.ParseOptions(**parsing), converting):
-            for name, scale in scales.items():
-                if scale is None:
-                    if pc.any(pc.match_substring_regex(batch[name], _NO_DATE)).as_py():
-                        return True
-                    continue
-                plain = pc.match_substring_regex(batch[name], rf"^[+-]?\d*\.?\d{{0,{scale}}}0*$")
-                others = pc.unique(batch[name].filter(pc.invert(plain))).to_pylist()
-                if any(not (is_missing(v) or is_exact(v, scale)) for v in others):
+            for name, kind in kinds.items():
+                is_plain = pc.match_substring_regex(batch[name], rules.plain(kind))
+                others = pc.unique(batch[name].filter(pc.invert(is_plain))).to_pylist()
+                if any(rules.fault(name, text, kind) is not None for text in others):
                     return True
     except (pa.ArrowInvalid, KeyError):
         return False

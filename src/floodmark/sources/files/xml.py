@@ -9,28 +9,14 @@ rows        a row tag that no element has gives no rows; a column that no record
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from floodmark.deltalog import Storage
 from floodmark.model.ddl import Column, Kind
-from floodmark.sources.files.values import (
-    OF_NO_DATE,
-    OWN_TIMES,
-    has_no_date,
-    is_clear,
-    is_exact,
-    is_time,
-    opened,
-    scale_of,
-)
+from floodmark.sources.files.values import Rules, opened
 
-_FLOATS = frozenset(("float", "real", "double"))
-_NUMBER = re.compile(
-    r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|NaN|Inf|Infinity)", re.ASCII | re.IGNORECASE
-)
 _CUT_OFF = {
     expat.errors.codes[text]
     for text in (
@@ -65,13 +51,15 @@ class XmlFile:
     """Of Spark's reader, names in lower case."""
     columns: Sequence[Column] = ()
     """Those of the node; none where Spark finds them by itself."""
+    folders: Collection[str] = ()
+    """The columns that the folders of the file are."""
 
     def look(self) -> XmlLook:
         """What Spark would not tell; the fault is the first one, with its line."""
         encoding = self.options.get("charset", self.options.get("encoding"))
         try:
             parser = expat.ParserCreate(encoding)
-            records = _Records(self.columns, self.options, parser)
+            records = _Records(self.columns, self.options, parser, self.folders)
             with opened(self.path, self.storage) as file:
                 parser.ParseFile(file)
         except _FaultError as fault:
@@ -110,7 +98,11 @@ class _Records:
     """The records of a file, one element after the other."""
 
     def __init__(
-        self, columns: Sequence[Column], options: Mapping[str, str], parser: expat.XMLParserType
+        self,
+        columns: Sequence[Column],
+        options: Mapping[str, str],
+        parser: expat.XMLParserType,
+        folders: Collection[str],
     ) -> None:
         self.row_tag = options.get("rowtag", "")
         self.rows = 0
@@ -120,10 +112,9 @@ class _Records:
         self._attribute = options.get("attributeprefix", "_")
         self._value = options.get("valuetag", "_VALUE")
         self._no_prefix = options.get("ignorenamespace", "false").lower() == "true"
-        self._checks_numbers = "locale" not in options
-        self._checks_times = not OWN_TIMES & options.keys()
-        self._null = options.get("nullvalue", "")
+        self._rules = Rules.of(options, floats="locale" not in options)
         self._unseen = {column.name.casefold(): column.name for column in columns}
+        self._folders = {name.casefold() for name in folders}
         self._open: list[_Element] = []
         self._parser = parser
         parser.buffer_text = True
@@ -165,8 +156,10 @@ class _Records:
         kind = _field(parent.kind, name)
         if len(self._open) == 1:
             self._unseen.pop(name.casefold(), None)
+            if name.casefold() in self._folders:
+                raise self._fault(f"column {name} is in the file and in the name of its folder")
         full = f"{parent.name}.{name}" if parent.name else name
-        if kind is not None and kind.word.lower() == "array":
+        if kind is not None and kind.name == "array":
             return _Element(full, kind.parts[0])
         if kind is not None and name.casefold() in parent.children:
             raise self._fault(f"element {full} is there twice, and its column is no ARRAY")
@@ -183,18 +176,10 @@ class _Records:
             self._check(element.value or element, "".join(element.text))
 
     def _check(self, element: _Element, text: str) -> None:
-        value = text.strip()
-        if not self._checks_numbers or value in ("", self._null) or element.kind is None:
+        if element.kind is None:
             return
-        scale = scale_of(element.kind.word)
-        if scale is not None and not is_exact(value, scale):
-            why = "is not exactly a {}, or can be meant in two ways"
-            raise self._fault(f"column {element.name} {why.format(element.kind)}")
-        if is_time(element.kind.word) and self._checks_times and has_no_date(value):
-            raise self._fault(f"column {element.name}: {OF_NO_DATE} is no {element.kind}")
-        is_float = element.kind.word.lower() in _FLOATS
-        if is_float and not (_NUMBER.fullmatch(value) or is_clear(value)):
-            raise self._fault(f"column {element.name} is no {element.kind}")
+        if (why := self._rules.fault(element.name, text, element.kind)) is not None:
+            raise self._fault(why)
 
     def _fault(self, why: str) -> _FaultError:
         return _FaultError(self._parser.CurrentLineNumber, why)
@@ -204,7 +189,7 @@ def _field(kind: Kind | None, name: str) -> Kind | None:
     """The type of what is called so within a type; Spark ignores case."""
     if kind is None:
         return None
-    if kind.word.lower() == "map":
+    if kind.name == "map":
         return kind.parts[1]
     wanted = name.casefold()
     return next((each.kind for each in kind.columns if each.name.casefold() == wanted), None)

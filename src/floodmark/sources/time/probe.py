@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -174,11 +175,22 @@ def look_into_parquet(look: ColumnLook, files: Iterable[str], storage: Storage) 
     return tally
 
 
+def refuse_replaced(upstream: str, path: str, names: Iterable[str]) -> None:
+    """Raise FM-PLAN-025 for a file with a column that its folder is too: Spark takes the folder's."""
+    folders = path.removeprefix(f"{upstream}/").split("/")[:-1]
+    columns = {unquote(each.partition("=")[0]).casefold() for each in folders if "=" in each}
+    name = next((name for name in names if name.casefold() in columns), None)
+    if name is not None:
+        found = f"{path} has a column {name}, and its folder is that column too"
+        raise _unusable(upstream, found, "folders that are other columns than those of the files")
+
+
 _EXACT: dict[str, Any] = {"coerce_int96_timestamp_unit": "us", "pre_buffer": False}
 
 
 def _look_into_file(tally: ColumnTally, path: str, file: pq.ParquetFile) -> None:
     look = tally.look
+    refuse_replaced(look.upstream, path, file.schema_arrow.names)
     name = matching(look.column, file.schema_arrow.names)
     if name is None:
         columns = ", ".join(file.schema_arrow.names)

@@ -26,7 +26,12 @@ from floodmark.sources.frames import (
     with_change_columns,
 )
 from floodmark.sources.source import LookSpec, SparkAccess
-from floodmark.sources.time.probe import planned_facts, refuse_other_type
+from floodmark.sources.time.probe import (
+    data_files,
+    planned_facts,
+    refuse_other_type,
+    refuse_replaced,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -128,8 +133,19 @@ class SparkTimeSource:
         reader = self._spark.read.format(form)
         if form != "delta":
             reader = reader.option("mergeSchema", "true")
-            return reader.load(escaped(window.place))
+            frame = reader.load(escaped(window.place))
+            if form == "orc":  # planning looks into files of Parquet
+                self._refuse_replaced(window)
+            return frame
         return reader.load(window.place)
+
+    def _refuse_replaced(self, window: TimeWindow) -> None:
+        files = data_files(window.place, self._storage)
+        path = next((p for p in files if "=" in p.removeprefix(window.place)), None)
+        if path is not None:
+            reader = self._spark.read.format(window.query.form).option("mergeSchema", "true")
+            own = reader.option("recursiveFileLookup", "true").load(escaped(window.place))
+            refuse_replaced(window.place, path, own.columns)
 
     def _column(self, window: TimeWindow, frame: DataFrame) -> tuple[str, TimeType]:
         column = window.query.by

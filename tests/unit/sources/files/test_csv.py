@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
+from floodmark.model.ddl import read_columns
 from floodmark.sources.files.csv import CsvFile, Dialect, refuse_other_columns
 
 PLAIN = Dialect.of({}, is_tabbed=False)
@@ -141,7 +142,7 @@ def test_the_options_of_a_node_win_in_any_spelling(tmp_path: Path) -> None:
 
 
 def test_the_line_that_does_not_fit_is_found_without_its_value(tmp_path: Path) -> None:
-    kinds = {"id": "INT", "t": "STRING"}
+    kinds = {column.name: column.kind for column in read_columns("id INT, t STRING")}
 
     assert (
         looked_at(tmp_path, b'id,t\n1,"a\nb"\n2\n').misfit(kinds)
@@ -162,3 +163,12 @@ def test_other_columns_are_named() -> None:
             refuse_other_columns("in/a.csv", header, ["id", "t"])
         assert (caught.value.code, caught.value.found) == ("FM-SOURCE-057", found)
         assert caught.value.where == "in/a.csv, line 1"
+
+
+def test_a_first_line_that_is_no_header_is_not_shown_where_values_are_hidden() -> None:
+    with pytest.raises(SourceError) as caught:
+        refuse_other_columns("f", ["1", "CANARY"], ["id", "iban"], hides_values=True)
+
+    assert "CANARY" not in str(caught.value)
+    found = "missing: id, iban; not expected: 2 other names, "
+    assert str(caught.value.found).startswith(found)

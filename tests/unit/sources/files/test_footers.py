@@ -106,3 +106,38 @@ def test_nanoseconds_of_parquet_are_named_unless_they_are_read_as_a_number(tmp_p
         assert found(old, ddl) is None
     assert found(new, "id LONG, t LONG") is None
     assert found(new, "id LONG") is None
+
+
+@pytest.mark.parametrize(
+    ("kinds", "found"),
+    [
+        ((pa.int32(), pa.int64()), "column v is int64, but int32 in a"),
+        ((pa.int64(), pa.float64()), "column v is double, but int64 in a"),
+        ((pa.string(), pa.int64()), "column v is int64, but string in a"),
+        ((pa.decimal128(9, 2), pa.decimal128(9, 3)), "column v is decimal128(9, 3), but"),
+        ((struct(pa.int32()), struct(pa.int64())), "column v.a is int64, but int32 in a"),
+        ((pa.list_(pa.int32()), pa.list_(pa.int64())), "column v is list"),
+        ((pa.decimal128(9, 2), pa.decimal128(12, 2)), None),
+        ((pa.string(), pa.large_string()), None),
+        ((pa.dictionary(pa.int32(), pa.string()), pa.string()), None),
+        ((pa.timestamp("us", "UTC"), pa.timestamp("ms")), None),
+    ],
+)
+def test_a_column_of_two_types_is_found_with_both_files(kinds: Any, found: str | None) -> None:
+    first, second = (pa.schema([("id", pa.int64()), ("v", kind)]) for kind in kinds)
+
+    conflict = footers.conflict({"a": first, "b": second})
+
+    assert (conflict is None) == (found is None)
+    if conflict is not None:
+        assert conflict[0] == "b"
+        assert conflict[1].startswith(str(found))
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+@pytest.mark.parametrize("ddl", [None, "id LONG"])
+def test_columns_that_differ_by_case_alone_are_found(form: str, ddl: str | None) -> None:
+    schema = pa.schema([("id", pa.int64()), ("Name", pa.string()), ("name", pa.string())])
+    columns = None if ddl is None else read_columns(ddl)
+
+    assert str(footers.misfit(schema, form, columns)).startswith("two columns differ from name")

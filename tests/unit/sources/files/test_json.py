@@ -12,7 +12,7 @@ import pytest
 from floodmark.deltalog import Storage
 from floodmark.model.ddl import read_columns
 from floodmark.sources.files.json import JsonFile, JsonLook
-from floodmark.sources.files.values import OF_NO_DATE
+from floodmark.sources.files.values import OF_NO_DATE, Rules
 
 
 def written(folder: Path, content: bytes, name: str = "a.json") -> str:
@@ -117,7 +117,8 @@ def test_what_stands_behind_a_value_of_many_lines_is_found(tmp_path: Path) -> No
 
 DDL = (
     "id LONG, d DECIMAL(9,2), s STRUCT<d: DECIMAL(9,1), t: STRING>, l ARRAY<DECIMAL(9,2)>,"
-    " m MAP<STRING, STRUCT<d: DECIMAL(9,2)>>, `größe` DECIMAL(9,2), at TIMESTAMP"
+    " m MAP<STRING, STRUCT<d: DECIMAL(9,2)>>, `größe` DECIMAL(9,2), at TIMESTAMP,"
+    " on DATE, n STRUCT<a: ARRAY<STRUCT<d: numeric(9,2)>>>"
 )
 OF_A_DECIMAL = "is not exactly a DECIMAL({}), or can be meant in two ways"
 
@@ -130,7 +131,7 @@ OF_A_DECIMAL = "is not exactly a DECIMAL({}), or can be meant in two ways"
         ({"d": "1.005"}, f"column d {OF_A_DECIMAL.format('9,2')}"),
         ({"s": {"d": "1.25"}}, f"column s.d {OF_A_DECIMAL.format('9,1')}"),
         ({"l": ["1.5", "1,5"]}, f"column l {OF_A_DECIMAL.format('9,2')}"),
-        ({"m": {"k": {"d": "1,5"}}}, f"column m.k.d {OF_A_DECIMAL.format('9,2')}"),
+        ({"m": {"k": {"d": "1,5"}}}, f"column m.d {OF_A_DECIMAL.format('9,2')}"),
         ({"größe": "1,5"}, f"column größe {OF_A_DECIMAL.format('9,2')}"),
         (
             {"at": 1_704_103_200_123},
@@ -139,7 +140,22 @@ OF_A_DECIMAL = "is not exactly a DECIMAL({}), or can be meant in two ways"
         ({"at": " 45292 "}, f"column at: {OF_NO_DATE} is no TIMESTAMP"),
         ({"at": "10:00:00"}, f"column at: {OF_NO_DATE} is no TIMESTAMP"),
         ({"at": 1_704_103_200}, None),
-        ({"at": "2024"}, None),
+        ({"at": "2024"}, "column at is not exactly a TIMESTAMP"),
+        ({"at": "2024-01-05 10:00:00.1234567"}, "column at is not exactly a TIMESTAMP"),
+        ({"at": "2024-01-05 10:00:00.123456000+01:00"}, None),
+        ({"at": "2024-01-05T10:00:00Z"}, None),
+        ({"on": "2024-01-05 garbage"}, "column on is not exactly a DATE"),
+        ({"on": "2024-01-05T23:59:59-12:00"}, "column on is not exactly a DATE"),
+        ({"on": "2024-01-05T00:00:00"}, None),
+        (
+            {"n": {"a": [{"d": "1,5"}]}},
+            "column n.a.d is not exactly a numeric(9,2), or can be meant in two ways",
+        ),
+        ({"D": "1.50"}, "key D differs from column d by the case of its letters"),
+        ({"d": "1.50", "D": "2.50"}, "key D differs from column d by the case of its letters"),
+        ({"GRÖSSE": 1}, "key GRÖSSE differs from column größe by the case of its letters"),
+        ({"s": {"D": 1}}, "key D differs from column d by the case of its letters"),
+        ({"m": {"K": {"d": "1.5"}, "k": {}}, "other": {"ID": 1}}, None),
         ({"d": "1,234.5", "s": {"d": "1.50"}, "l": ["1.00"]}, None),
         ({"d": 1.005}, None),
         ({"s": {"t": "1,5"}, "other": {"d": "1,5"}}, None),
@@ -164,11 +180,25 @@ def test_values_are_left_alone_where_the_node_says_how_they_are_written(tmp_path
     path = written(tmp_path, b'{"id": 1, "d": "1,5"}\n')
 
     columns = read_columns(DDL)
-    look = JsonFile(path, Storage(), columns=columns, checks_decimals=False).look()
+    look = JsonFile(path, Storage(), columns=columns, rules=Rules(decimals=False)).look()
 
     assert look.fault is None
     path = written(tmp_path, b'{"at": "20240101"}\n')
-    assert JsonFile(path, Storage(), columns=columns, checks_times=False).look().fault is None
+    own = Rules.of({"timestampformat": "yyyyMMdd"}, floats=False)
+    assert JsonFile(path, Storage(), columns=columns, rules=own).look().fault is None
+    path = written(tmp_path, b'{"on": "20240101"}\n')
+    assert JsonFile(path, Storage(), columns=columns, rules=own).look().fault is not None
+
+
+@pytest.mark.parametrize("ddl", ["id LONG", None])
+def test_a_column_that_the_folder_is_too_is_found(tmp_path: Path, ddl: str | None) -> None:
+    columns = [] if ddl is None else read_columns(ddl)
+    path = written(tmp_path, b'{"id": 1, "s": {"zip": 1}}\n{"id": 2, "Zip": "x"}\n')
+
+    look = JsonFile(path, Storage(), columns=columns, folders=("zip",)).look()
+
+    found = "column Zip is in the file and in the name of its folder"
+    assert look.fault == f"line 2: {found}"
 
 
 # Columns ------------------------------------------------------------------------------------------
@@ -178,7 +208,7 @@ def test_values_are_left_alone_where_the_node_says_how_they_are_written(tmp_path
     ("content", "absent"),
     [
         ('{"id": 1, "größe": 2}\n', ("ID", "v")),
-        ('{"id": 1}\n{"gr\\u00f6\\u00DFe": 1}\n', ("ID", "v", "größe")),
+        ('{"id": 1}\n{"gr\\u00f6\\u00DFe": 1}\n', ("ID", "v")),
         ('{"id": 1}\n{"gr\\u00F6\\u00DFe": 1, "v": null}\n', ("ID",)),
         ('{"a": "v", "b": "id"}\n', ("id", "ID", "v", "größe")),
         ("[]\n", ()),
