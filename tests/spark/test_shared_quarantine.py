@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -28,7 +28,7 @@ PIPELINE = """\
 HEAD = "project: shop\njobs: 1\nconnections: {lake: {type: lake, root: lake}}\npipelines:\n"
 
 
-def run(root: Path, spark: SparkSession, *pipelines: str, **options: bool) -> RunSummary:
+def run(root: Path, spark: SparkSession, *pipelines: str, **options: Any) -> RunSummary:
     summary = Project.load(root, session=lambda: spark).run(*pipelines, **options)
     for outcome in summary.outcomes:
         assert outcome.error is None, outcome.error

@@ -60,6 +60,14 @@ def test_it_goes_on_as_settled(kind: str, names: tuple[str, str], choice: Any) -
     assert FileSink(None, spec, (), done, lambda *_: None).committed(RECEIPT) is None
 
 
+def test_a_plug_in_is_not_asked_to_write_everything_beside_what_it_has_written() -> None:
+    with pytest.raises(SinkError) as caught:
+        sink_of("plugin", "crm:same", "crm:same").resolved("rebuild", RECEIPT, "next")
+
+    assert caught.value.code == "FM-SINK-018"
+    assert [list(words) for words in caught.value.commands] == [["floodmark", "retry", "batch_5"]]
+
+
 def test_an_overwrite_brings_all_rows_to_any_name(kind: str, names: tuple[str, str]) -> None:
     sink = sink_of(kind, *names, mode="overwrite", seq=5)
 

@@ -16,9 +16,10 @@ from floodmark.model import (
     WriteResult,
     WriteSpec,
 )
-from floodmark.next_steps import THEN_RETRY
+from floodmark.next_steps import THEN_RETRY, command
 from floodmark.sinks import loss, rules
 from floodmark.sinks.changes import rows_to_write
+from floodmark.sinks.faults import batch_named
 from floodmark.sinks.files import Save
 from floodmark.sinks.rules import Target
 
@@ -103,14 +104,17 @@ class PluginSink:
         """See `RecoverableSink.loss`: only the name of the target is looked at."""
         return loss.moved_on(self._previous, self._spec, receipt)
 
-    def resolved(
-        self,
-        choice: OnLostTarget,
-        receipt: Receipt,  # noqa: ARG002 see RecoverableSink
-        next_app_id: str,
-    ) -> SinkDone:
-        """See `RecoverableSink.resolved`."""
-        return loss.moved_on_by(self._previous, self._spec, choice, next_app_id)
+    def resolved(self, choice: OnLostTarget, receipt: Receipt, next_app_id: str) -> SinkDone:
+        """See `RecoverableSink.resolved`; what a plug-in has written it cannot take back."""
+        known = self._previous
+        if choice == "rebuild" and known is not None and known.target == self._spec.target:
+            raise loss.unsettled(
+                self._spec.target,
+                "the sink of a plug-in cannot replace what it has written",
+                f"rows up to batch {known.batch_id}",
+                command("retry", batch_named(receipt)),
+            )
+        return loss.moved_on_by(known, self._spec, choice, next_app_id)
 
     def check(self, frame: DataFrame, receipt: Receipt) -> None:
         """See `Sink.check`."""
