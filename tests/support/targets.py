@@ -158,7 +158,7 @@ def _facts(path: str, table_id: str, latest: int) -> TableFacts:
 
 
 def target_of(targets: SimTargets, path: str, previous: SinkDone | None) -> SimTarget:
-    return SimTarget(path, previous, _NO_STORAGE, targets)
+    return SimTarget(path, previous, _NO_STORAGE, targets=targets)
 
 
 _NO_STORAGE = Storage(None)
