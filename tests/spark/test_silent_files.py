@@ -144,7 +144,8 @@ GOOD = [
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "json", "xml"])
 def test_what_is_written_out_is_read(spark: SparkSession, tmp_path: Path, form: str) -> None:
-    good = [each for each in GOOD if form != "json" or each[1] != "DOUBLE"]
+    left_out = {"json": "DOUBLE", "xml": "DATE"}.get(form)  # a number, and a day alone, there
+    good = [each for each in GOOD if each[1] != left_out]
     record = {f"c{number}": text for number, (text, _, _) in enumerate(good)}
     (tmp_path / "a").write_bytes(written(form, [record]))
     ddl = ", ".join(f"c{number} {kind}" for number, (_, kind, _) in enumerate(good))

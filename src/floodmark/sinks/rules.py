@@ -545,7 +545,10 @@ def retyped(spec: WriteSpec, schema: str, target: Target) -> SinkError | None:
     ]
     error = misfit(spec, "; ".join(shown), "rows with the types of the target")
     error.next = (
-        "cast the columns to these types, " + THEN_RETRY + "; or " + _with_these_types(spec)
+        "cast the columns to these types, or declare them in the schema of a node that reads files, "
+        + THEN_RETRY
+        + "; or "
+        + _with_these_types(spec)
     )
     return error
 

@@ -100,6 +100,7 @@ def test_files_that_changed_are_counted_beside_new_ones() -> None:
 
     assert mark_of_text(mark.encoded()).encoded() == mark.encoded()
     assert mark == FilesMark("b", 5)
+    assert isinstance(LIST, FilesWindow)
     shown = LIST.rows_text(FilesMark("a", 5), mark)
     assert shown == "0 new files, 2 changed (5 seen in total)"
     assert LIST.rows_text(mark, mark) == "0 new files (5 seen in total)"

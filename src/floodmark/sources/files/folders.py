@@ -89,7 +89,7 @@ def _why(column: Column, text: str) -> str | None:
 def _is_whole(kind: Kind, text: str) -> bool:
     if re.fullmatch(r"[+-]?\d+", text, re.ASCII) is None:
         return False
-    limit = 2 ** (_BITS[kind.name] - 1)
+    limit = 1 << (_BITS[kind.name] - 1)
     return -limit <= int(text) < limit
 
 

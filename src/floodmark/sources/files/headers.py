@@ -34,9 +34,15 @@ def grouped(headers: Mapping[str, Header | None]) -> dict[Header, list[str]]:
 
 
 def loaded(
-    load: Load, groups: Mapping[Header, list[str]], ddl: str | None, folders: FoldersOf
+    load: Load,
+    groups: Mapping[Header, list[str]],
+    ddl: str | None,
+    folders: FoldersOf,
+    *,
+    tells: bool = True,
 ) -> DataFrame:
-    """The rows of all files by name, NULL where a file does not have a column.
+    """The rows of all files by name, NULL where a file does not have a column: with `tells` the log
+    names both.
 
     A header with a name that is not declared is left to Spark, which refuses it.
     """
@@ -44,7 +50,8 @@ def loaded(
     frame = frames[0]
     for other in frames[1:]:
         frame = frame.unionByName(other, allowMissingColumns=True)
-    _tell(groups, frame.columns)
+    if tells:
+        _tell(groups, frame.columns)
     return frame
 
 

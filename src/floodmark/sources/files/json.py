@@ -31,10 +31,10 @@ _BEHIND = {
 }
 """What stands behind a value, unless it is within another one or within a text; by whether a value
 may have many lines."""
-_TEXT = re.compile(rb'"(?:[^"\\\n]|\\.)*"')
+_TEXT = re.compile(rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"')
 _STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 _NO_BRACKETS = bytes(set(range(256)) - {*b"{}[]\n"})
-_KEYS = re.compile(rb'"((?:[^"\\\n]|\\.)*)"\s*:')
+_KEYS = re.compile(rb'"([^"\\\n]*(?:\\.[^"\\\n]*)*)"\s*:')
 """What may be a key; texts with quotes and colons in them may look like one too."""
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
@@ -187,7 +187,7 @@ class _Gate:
                 continue
             form = time_pattern(kind)
             if form is None:
-                looks.append((re.compile(key + rb'"((?:[^"\\]|\\.)*)"'), kind))
+                looks.append((re.compile(key + rb'"([^"\\]*(?:\\.[^"\\]*)*)"'), kind))
             else:
                 others = rb'(?:-?\d{12,}|"(?!%s"))' % form.encode()
                 looks.append((re.compile(key + others), None))

@@ -93,7 +93,9 @@ class FileRows:
 
         def by_headers(some: Sequence[str]) -> DataFrame:
             groups = headers.grouped({path: looks[path].header for path in some})
-            return headers.loaded(load, groups, self.reader.ddl, self.reader.folders)
+            # A first line that is no header has values.
+            tells = self.reader.ddl is not None or not self.reader.hides_values
+            return headers.loaded(load, groups, self.reader.ddl, self.reader.folders, tells=tells)
 
         if dialect.checks_header:
             self._refuse_other_columns(looks)
