@@ -49,5 +49,5 @@ def _refused(upstream: str, batch_id: str | Blank, kind: str, name: str, text: s
         allowed=f"values that the column's type in Spark, {kind}, holds without rounding",
         state="nothing was written; the committed watermark stays",
         next="correct the value, or read the table by a query that casts the column (to text, or"
-        f" to numeric(p,s) with enough digits): read.query; {then_retry(batch_id)}",
+        " to numeric(p,s) with enough digits), " + then_retry(batch_id),
     )
