@@ -150,6 +150,7 @@ CODES: dict[str, str] = {
     "FM-SOURCE-060": "times without a zone cannot be read exactly in this session",
     "FM-SOURCE-064": "the rows that are read are not as many as the table's log says",
     "FM-SOURCE-065": "a write took other rows than the table's log says",
+    "FM-SOURCE-066": "a value of a database cannot be read exactly",
     "FM-SINK-001": "a write does not say what to do with updates and deletes",
     "FM-SINK-002": "a whole table would be appended to a target that holds rows of it already",
     "FM-SINK-003": "a feed window would overwrite a whole target",

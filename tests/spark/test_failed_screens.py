@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 pytestmark = pytest.mark.spark
 
@@ -36,12 +38,37 @@ pipelines:
         read: {connection: inbox, path: "*.csv", format: csv, schema: "id INT, day STRING"}
         transform: [{python: "steps:unknown"}]
         write: {connection: lake, path: c, mode: append}
+  - pipeline: checks
+    nodes:
+      - name: d
+        read: {connection: inbox, path: "*.csv", format: csv, schema: "id INT, day STRING"}
+        write: {connection: lake, path: checked, merge: {keys: [id], missing: keep}}
+  - pipeline: appended
+    nodes:
+      - name: e
+        read: {connection: inbox, path: "*.csv", format: csv, schema: "id INT, day STRING"}
+        write: {connection: lake, path: checked, mode: append}
+  - pipeline: nulls
+    nodes:
+      - name: f
+        read: {connection: inbox, path: "*.csv", format: csv, schema: "id INT, day STRING"}
+        transform: [{sql: "SELECT id, CAST(NULL AS STRING) AS day FROM input"}]
+        write: {connection: lake, path: required, merge: {keys: [id], missing: keep}}
+  - pipeline: tasks
+    nodes:
+      - name: g
+        read: {connection: inbox, path: "*.csv", format: csv, schema: "id INT, day STRING"}
+        transform: [{python: "steps:raised"}]
+        write: {connection: lake, path: g, merge: {keys: [id], missing: keep}}
 """
 STEPS = """\
 from pyspark.sql.functions import udf
 
 def divided(frame, _):
     return frame.select(udf(lambda number: number // 0, "int")("id").alias("id"))
+
+def raised(frame, _):
+    return frame.selectExpr("id", "IF(day = 'xx', raise_error('CANARY'), day) AS day")
 
 def unknown(frame, _):
     frame.createOrReplaceTempView("rows_of_c")
@@ -54,11 +81,18 @@ FOREIGN = re.compile(
 )
 
 
-def test_failed_casts_functions_and_names_are_told_in_our_words_alone(tmp_path: Path) -> None:
+def test_failed_casts_functions_names_constraints_and_tasks_are_told_in_our_words_alone(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.csv").write_text("id,day\n1,2026-01-01\n2,xx\n")
     (tmp_path / "floodmark.yaml").write_text(PROJECT)
     (tmp_path / "steps.py").write_text(STEPS)
+    checked = str(tmp_path / "lake" / "checked")
+    write_deltalake(checked, pa.table({"id": pa.array([0], pa.int32()), "day": ["fine"]}))
+    DeltaTable(checked).alter.add_constraint({"is_fine": "day = 'fine'"})
+    columns = [pa.field("id", pa.int32()), pa.field("day", pa.string(), nullable=False)]
+    DeltaTable.create(str(tmp_path / "lake" / "required"), pa.schema(columns))
 
     ran = subprocess.run(
         [sys.executable, "-m", "floodmark", "run"],
@@ -71,7 +105,8 @@ def test_failed_casts_functions_and_names_are_told_in_our_words_alone(tmp_path: 
 
     screen = ran.stdout + ran.stderr
     assert ran.returncode == 1, screen
-    for told in ("CAST_INVALID_INPUT", "ZeroDivisionError", "UNRESOLVED_COLUMN"):
+    for told in ("CAST_INVALID_INPUT", "ZeroDivisionError", "UNRESOLVED_COLUMN", "CANARY"):
         assert told in screen, screen
+    assert screen.count("FM-RUN-005") + screen.count("FM-SINK") >= 5, screen
     assert not FOREIGN.search(screen), screen
     assert max(map(len, screen.splitlines())) < 1_000, screen

@@ -143,6 +143,7 @@ def outcome(each: PipelineOutcome) -> Document:
         "ties": dict(each.ties),
         "tie_examples": dict(each.tie_examples),
         "null_columns": dict(each.null_columns),
+        "rows_left_out": dict(each.rows_left_out),
     }
 
 

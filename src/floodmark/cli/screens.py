@@ -188,6 +188,13 @@ def _write_notes(screen: Screen, outcome: PipelineOutcome) -> None:
             ("absent", "yellow"),
             f"  {outcome.name}, {write}: the rows did not have {columns}; NULL was written",
         )
+    for write, count in outcome.rows_left_out.items():
+        rows = "1 row" if count == 1 else f"{number(count)} rows"
+        screen.line(
+            "  ",
+            ("left out", "yellow"),
+            f"  {outcome.name}, {write}: a trigger of the target did not take {rows}",
+        )
 
 
 def _way_forward(call: Call, outcome: BatchOutcome) -> str:

@@ -112,6 +112,13 @@ def unread_file(error: BaseException) -> str | None:
     return None
 
 
+def raised_texts(error: BaseException) -> Iterator[str]:
+    """What `raise_error` of a plan says, if that is what an error of Spark comes from."""
+    for java in _causes(error):
+        if _is_sparks(java) and str(java.getCondition()) == "USER_RAISED_EXCEPTION":
+            yield str(java.getMessageParameters().get("errorMessage"))
+
+
 def _is_sparks(java: Any) -> bool:
     return any(method.getName() == "getCondition" for method in java.getClass().getMethods())
 

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     )
     from floodmark.model.results import (
         ALREADY_APPLIED,
+        LEFT_OUT,
         NULL_COLUMNS,
         TIE_EXAMPLE,
         TIES,
@@ -196,6 +197,7 @@ _HOMES = {
     "NOTHING_KNOWN": "state",
     "NOTHING_PROCESSED": "window",
     "NO_COLUMNS": "delta",
+    "LEFT_OUT": "results",
     "NULL_COLUMNS": "results",
     "OnLostTarget": "state",
     "Overlap": "cursor_marks",
@@ -285,6 +287,7 @@ __all__ = [
     "FILE_LIST",
     "HIDDEN_COMMITS",
     "HIDDEN_VALUES",
+    "LEFT_OUT",
     "NOTHING_KNOWN",
     "NOTHING_PROCESSED",
     "NO_COLUMNS",

@@ -118,6 +118,8 @@ TIE_EXAMPLE = "tie_example."
 """Before the name of a write: one of those keys, unless a column of the project is sensitive."""
 NULL_COLUMNS = "null_columns."
 """Before the name of a write: the columns of its target that the rows did not have."""
+LEFT_OUT = "rows_left_out."
+"""Before the name of a write: how many of its rows the target did not take."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

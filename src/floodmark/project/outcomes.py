@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from floodmark.errors import FloodmarkError
 from floodmark.model import (
     ALREADY_APPLIED,
+    LEFT_OUT,
     NULL_COLUMNS,
     TIE_EXAMPLE,
     TIES,
@@ -54,6 +55,8 @@ class PipelineOutcome:
     """By write: one of those keys, unless a column of the project is sensitive."""
     null_columns: Mapping[str, str] = field(default_factory=dict)
     """By write: columns of the target that the rows did not have."""
+    rows_left_out: Mapping[str, int] = field(default_factory=dict)
+    """By write: rows that the target did not take, as a trigger of PostgreSQL leaves some out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,7 @@ def outcome_of(result: RunResult, attempts: int) -> PipelineOutcome:
         ties={name: int(count) for name, count in _by_write(result, TIES).items()},
         tie_examples=_by_write(result, TIE_EXAMPLE),
         null_columns=_by_write(result, NULL_COLUMNS),
+        rows_left_out={name: int(n) for name, n in _by_write(result, LEFT_OUT).items()},
     )
 
 

@@ -12,6 +12,7 @@ from floodmark.control.events import Failed, Succeeded
 from floodmark.errors import MAX_TEXT, FencedError, FloodmarkError, RunError, SourceError
 from floodmark.model import (
     ALREADY_APPLIED,
+    LEFT_OUT,
     NULL_COLUMNS,
     TIE_EXAMPLE,
     TIES,
@@ -370,7 +371,7 @@ def _stored_metrics(run: Pass, returned: Metrics, written: Collection[str]) -> d
 
 
 def _write_notes(run: Pass) -> dict[str, str]:
-    """What somebody should know of the writes: keys that were tied, and columns that were left NULL."""
+    """What somebody should know of the writes: keys that were tied, columns that were left NULL, rows that the target did not take."""
     notes = {}
     for name, result in run.writes.results.items():
         if int(result.metrics.get("ties") or 0):
@@ -379,6 +380,8 @@ def _write_notes(run: Pass) -> dict[str, str]:
                 notes[f"{TIE_EXAMPLE}{name}"] = masked(result.metrics["tie_example"])
         if result.metrics.get("null_columns") and name not in run.writes.aside:
             notes[f"{NULL_COLUMNS}{name}"] = result.metrics["null_columns"][:MAX_TEXT]
+        if result.metrics.get("rows_left_out"):
+            notes[f"{LEFT_OUT}{name}"] = result.metrics["rows_left_out"]
     return notes
 
 

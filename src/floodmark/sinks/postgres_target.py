@@ -233,7 +233,14 @@ class PostgresTarget:
             raise self._no_table(str(error)) from None
         receipts = quoted_table(table.schema, RECEIPTS)
         there = run(cursor, "SELECT to_regclass($1) IS NOT NULL", (receipts,))
-        return TargetTable(table.schema, table.name, table.oid, table.columns, bool(_one(there)))
+        return TargetTable(
+            table.schema,
+            table.name,
+            table.oid,
+            table.columns,
+            table.generated,
+            has_receipts=bool(_one(there)),
+        )
 
     def _refuse_lost(self, cursor: Cursor, table: TargetTable, receipt: Receipt) -> None:
         problem = self._loss(cursor, table, receipt)

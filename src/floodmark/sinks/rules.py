@@ -419,6 +419,14 @@ def absence_notes(spec: WriteSpec, absent: Sequence[str]) -> dict[str, str]:
     return {"null_columns": _names(absent)}
 
 
+def left_out_notes(spec: WriteSpec, count: int) -> dict[str, str]:
+    """What a write says of rows that its target did not take, in its metrics and in the log."""
+    if count <= 0:
+        return {}
+    log.warning("%s: a trigger of the target did not take %d rows", write_name(spec), count)
+    return {"rows_left_out": str(count)}
+
+
 def new_columns(spec: WriteSpec, columns: Sequence[str], target: Target) -> list[str]:
     """The columns of a frame that a write adds to its target before it writes."""
     if not (spec.adds_columns and target.exists) or spec.strategy == "delete_match":

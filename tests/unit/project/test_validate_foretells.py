@@ -379,7 +379,7 @@ CANNOT_BE_KNOWN = {
         *("FM-TRANSFORM-003", "FM-TRANSFORM-004", "FM-TRANSFORM-005", "FM-TRANSFORM-007"),
         *("FM-TRANSFORM-008", "FM-SOURCE-032", "FM-SOURCE-033", "FM-SOURCE-034", "FM-SOURCE-036"),
         *("FM-SOURCE-042", "FM-SOURCE-045", "FM-SOURCE-057", "FM-SOURCE-058", "FM-SOURCE-059"),
-        *("FM-SOURCE-060", "FM-SOURCE-064", "FM-SOURCE-065"),
+        *("FM-SOURCE-060", "FM-SOURCE-064", "FM-SOURCE-065", "FM-SOURCE-066"),
     ],
     "what a target holds, which the graph does not tell": [
         *("FM-SINK-042", "FM-SINK-043", "FM-SINK-044", "FM-SINK-045", "FM-SINK-047"),

@@ -24,9 +24,9 @@ _NUMERIC_HEADER = 4
 _CONNECTION = re.compile(r"^[A-Za-z0-9_.\-]+:")
 
 _COLUMNS = """SELECT a.attname, t.typname, format_type(a.atttypid, a.atttypmod), a.atttypmod,
-  a.attnotnull, t.typtype = 'd' FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-  WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
-  AND a.attidentity <> 'a' ORDER BY a.attnum"""
+  a.attnotnull, t.typtype = 'd', a.attgenerated <> '' OR a.attidentity = 'a'
+  FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+  WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
 
 Field = tuple[str, "pa.DataType"]
 """A column of a frame."""
@@ -53,6 +53,9 @@ class PgTable:
     name: str
     oid: int | None
     columns: tuple[PgColumn, ...]
+    """Those that a write may give values."""
+    generated: tuple[str, ...]
+    """Those whose values PostgreSQL makes itself: GENERATED ALWAYS, AS IDENTITY or of others."""
 
     @property
     def quoted(self) -> str:
@@ -77,8 +80,9 @@ def look_up(cursor: Cursor, name: str) -> PgTable:
     if row is not None and row[1] not in _TABLE_KINDS:
         raise NoTableError(f"a relation of kind {row[1]!r}")
     oid = None if row is None else int(row[0])
-    columns = tuple(map(_column, run(cursor, _COLUMNS, (oid,)))) if oid is not None else ()
-    return PgTable(schema, table, oid, columns)
+    rows = run(cursor, _COLUMNS, (oid,)).fetchall() if oid is not None else []
+    columns = tuple(_column(row) for row in rows if not row[6])
+    return PgTable(schema, table, oid, columns, tuple(str(row[0]) for row in rows if row[6]))
 
 
 def _parts(cursor: Cursor, name: str) -> tuple[str, str]:
@@ -97,7 +101,7 @@ def _parts(cursor: Cursor, name: str) -> tuple[str, str]:
 
 
 def _column(row: tuple[object, ...]) -> PgColumn:
-    name, kind, shown, packed, is_required, is_domain = row
+    name, kind, shown, packed, is_required, is_domain, _ = row
     modifier = int(str(packed))
     length = precision = scale = None
     if kind in ("varchar", "bpchar") and modifier > 0:

@@ -21,7 +21,14 @@ from floodmark.run.nodes.cursor_ranges import (
     older_bounds,
 )
 from floodmark.run.nodes.outputs import Make, Output, once
-from floodmark.sources.cursor import Beginning, Bounds, CursorReader, compared, cursor_reader_of
+from floodmark.sources.cursor import (
+    Beginning,
+    Bounds,
+    CursorReader,
+    compared,
+    cursor_reader_of,
+    told_values,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,7 +83,8 @@ def look_up_database(run: Pass, window: Window, readers: Sequence[WriteSpec]) ->
         name = f"{short_hash(window.upstream)}.lookup"
         version = reader.fingerprint(first_run=False)
         everything = partial(reader.frame, run.spark, None)
-        return run.landings.land_together(name, LATER_RUN, version, everything, readers=readers)
+        with told_values(window.upstream, run.batch.batch_id):
+            return run.landings.land_together(name, LATER_RUN, version, everything, readers=readers)
 
     written = once(land)
 
@@ -307,10 +315,12 @@ class DatabaseRows:
         way = FIRST_RUN if self._by_first_query else LATER_RUN
         version = self.reader.fingerprint(first_run=self._by_first_query)
         landings, readers = self.run.landings, self.readers
-        if not self._has_cursor:
-            # Nothing in the plan says which rows these are: all pipelines take those of the first.
-            return landings.land_together(name, way, version, make, readers=readers)
-        return landings.land_once(name, way, version, make, readers=readers, bounds=bounds)
+        with told_values(self.window.upstream, self.run.batch.batch_id):
+            if not self._has_cursor:
+                # Nothing in the plan says which rows these are: all pipelines take those of the
+                # first.
+                return landings.land_together(name, way, version, make, readers=readers)
+            return landings.land_once(name, way, version, make, readers=readers, bounds=bounds)
 
     def _at(self, written: WriteResult) -> DataFrame:
         frame: DataFrame = self.run.landings.landed_rows(written)

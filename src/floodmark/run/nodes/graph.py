@@ -24,7 +24,7 @@ from floodmark.run.nodes.steps import steps_of
 from floodmark.transforms import Step
 
 MAX_FOUND = 800
-_SHOWS_VALUES = ("FM-SOURCE-033",)
+_SHOWS_VALUES = ("FM-SOURCE-033", "FM-SOURCE-066")
 """Errors of ours that show a value of a row."""
 
 PlaceOf = Callable[[str, int | None], str]

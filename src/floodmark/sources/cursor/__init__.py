@@ -18,6 +18,7 @@ from floodmark.sources.cursor.rows import OnNullCursor, Rows, SourceReader
 from floodmark.sources.cursor.sql.own_values import OwnTarget
 from floodmark.sources.cursor.sql.parts import Parts
 from floodmark.sources.cursor.sql.queries import Beginning, Bounds, SqlRelation
+from floodmark.sources.cursor.sql.refusals import told_values
 
 __all__ = [
     "Beginning",
@@ -39,4 +40,5 @@ __all__ = [
     "edge_left_by",
     "fresh_rows",
     "refuse_unknowable",
+    "told_values",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
 from typing import TYPE_CHECKING
 
 from floodmark.errors import SourceError
@@ -25,7 +26,14 @@ from floodmark.model.sql_names import column_name
 from floodmark.next_steps import command
 from floodmark.postgres import Connect
 from floodmark.sources.cursor.edges import Identity
-from floodmark.sources.cursor.jdbc import JdbcConnection, asked, probe, read, read_in_parts
+from floodmark.sources.cursor.jdbc import (
+    JdbcConnection,
+    TypesOf,
+    asked,
+    probe,
+    read,
+    read_in_parts,
+)
 from floodmark.sources.cursor.sql.own_values import OwnTarget
 from floodmark.sources.cursor.sql.parameters import parameters_of, unbound
 from floodmark.sources.cursor.sql.parts import Parts
@@ -34,6 +42,7 @@ from floodmark.sources.cursor.sql.probes import (
     ask_postgres,
     oldest_in_postgres,
     probe_postgres,
+    types_in_postgres,
 )
 from floodmark.sources.cursor.sql.queries import (
     Bounds,
@@ -43,6 +52,7 @@ from floodmark.sources.cursor.sql.queries import (
     oid_query,
     range_query,
 )
+from floodmark.sources.cursor.sql.refusals import told_values
 from floodmark.sources.source import LookSpec, facts_without_versions
 
 if TYPE_CHECKING:
@@ -245,9 +255,11 @@ class SqlReader:
         assert relation is not None  # noqa: S101  (Spark is there)
         query = everything_query(relation) if bounds is None else range_query(relation, bounds)
         with _of_the_kind(relation), asked(relation):
+            types_of = self._types_of(relation)
             if self.parts is None:
-                return read(spark, self.jdbc(), query)
-            return read_in_parts(spark, self.jdbc(), query, self.parts)
+                return read(spark, self.jdbc(), query, types_of=types_of)
+            with told_values(self.upstream):  # of the column by which the read is shared
+                return read_in_parts(spark, self.jdbc(), query, self.parts, types_of)
 
     def no_rows(
         self, spark: SparkSession, mark: CursorMark | None, *, first_run: bool = False
@@ -256,7 +268,12 @@ class SqlReader:
         relation = self._bound(self._chosen(first_run=first_run), spark)
         assert relation is not None  # noqa: S101  (Spark is there)
         with asked(relation):
-            return read(spark, self.jdbc(), nothing_query(relation, mark)).limit(0)
+            query = nothing_query(relation, mark)
+            return read(spark, self.jdbc(), query, types_of=self._types_of(relation)).limit(0)
+
+    def _types_of(self, relation: SqlRelation) -> TypesOf | None:
+        """What tells the types of PostgreSQL; None for other databases."""
+        return None if self.connect is None else partial(types_in_postgres, self.connect, relation)
 
     def reach(self, mark: CursorMark) -> CursorMark:
         """Where a window that follows a mark begins to read: the overlap before it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,6 +15,12 @@ from floodmark.model.cursor_marks import mark_of
 from floodmark.model.names import quoted
 from floodmark.model.sql_names import SqlDialect
 from floodmark.next_steps import command
+from floodmark.sources.cursor.sql.exact_values import (
+    exact_values,
+    finite_columns,
+    inexact_columns,
+    with_exact_texts,
+)
 from floodmark.sources.cursor.sql.parts import Parts
 from floodmark.sources.cursor.sql.probes import IN_UTC, Probe, seen, unasked
 from floodmark.sources.cursor.sql.queries import SqlRelation, probe_query
@@ -55,6 +61,9 @@ _FIRST_STATEMENT: dict[SqlDialect, dict[str, str]] = {
     "postgres": {"sessionInitStatement": IN_UTC},
 }
 """What a session begins with, unless the connection has a statement of its own."""
+TypesOf = Callable[[str], Mapping[str, int]]
+"""What tells the columns of a query with their types, by the numbers that PostgreSQL gives them."""
+
 _ALIAS = "floodmark_read"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -110,22 +119,31 @@ def read(
     connection: JdbcConnection,
     query: str,
     conditions: Sequence[str] = (),
+    types_of: TypesOf | None = None,
 ) -> DataFrame:
     """The rows of `query` as a frame; the database is asked for their types at once.
 
     With `conditions` there is one connection for each, and the rows are those of all of them. Times
     without a zone come as the database has them, whatever the zone of the JVM: see `wall_times`.
+    `types_of` tells the types that PostgreSQL has; then no value is changed: see `exact_values`.
     Raises FM-SETUP-008 if the session has no driver for the database. A frame that is computed twice
     asks the database twice: land it first where both answers have to be the same.
     """
     from floodmark.engines.jvm import has_fixed_zone
 
-    frame = _loaded(spark, connection, query, conditions)
-    if "timestamp_ntz" not in frame.schema.simpleString() or has_fixed_zone(spark):
-        return frame
-    columns = wall_times(frame)
-    texts = _loaded(spark, connection, with_texts(connection.dialect, query, columns), conditions)
-    return cast_back(texts, frame.columns, columns)
+    plain = frame = _loaded(spark, connection, query, conditions)
+    inexact = inexact_columns(types_of(query)) if types_of else {}
+    if inexact:
+        query = with_exact_texts(query, inexact)
+        frame = _loaded(spark, connection, query, conditions)
+    timed = frame.select(*(quoted(name) for name in frame.columns if name not in inexact))
+    if "timestamp_ntz" in timed.schema.simpleString() and not has_fixed_zone(spark):
+        columns = wall_times(timed)
+        texts = with_texts(connection.dialect, query, columns)
+        with_times = _loaded(spark, connection, texts, conditions)
+        frame = cast_back(with_times, frame.columns, columns, finite_columns(inexact))
+    types = {field.name: field.dataType for field in plain.schema.fields}
+    return exact_values(frame, types, inexact) if inexact else frame
 
 
 def _loaded(
@@ -146,16 +164,21 @@ def _loaded(
 
 
 def read_in_parts(
-    spark: SparkSession, connection: JdbcConnection, query: str, parts: Parts
+    spark: SparkSession,
+    connection: JdbcConnection,
+    query: str,
+    parts: Parts,
+    types_of: TypesOf | None = None,
 ) -> DataFrame:
     """The same by several connections; the database is first asked how far the values go.
 
     Raises ValueError for a column whose values cannot be divided.
     """
     dialect = connection.dialect
-    found = exact_row(read(spark, connection, parts.extent_query(dialect, query)))
+    extent = parts.extent_query(dialect, query)
+    found = exact_row(read(spark, connection, extent, types_of=types_of))
     lowest, highest = (None if value is None else mark_of(value, "binary") for value in found)
-    return read(spark, connection, query, parts.conditions(dialect, lowest, highest))
+    return read(spark, connection, query, parts.conditions(dialect, lowest, highest), types_of)
 
 
 def probe(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from floodmark.errors import SourceError
 from floodmark.model import CursorMark
@@ -12,11 +14,15 @@ from floodmark.postgres import Connect, cursor_of, run
 from floodmark.postgres.transactions import limit_locks, said, sqlstate
 from floodmark.sources.cursor.sql.queries import Bounds, SqlRelation, oldest_query, probe_query
 
+if TYPE_CHECKING:
+    from floodmark.postgres import Cursor
+
 IN_UTC = "SET TIME ZONE 'UTC'"
 """For every session that asks PostgreSQL: a query or view may turn wall times into instants or days,
 and what plans a window and what reads it have to get the same values, whatever the server, the user
 or a JVM has as its zone.
 """
+_TYPES = "floodmark_types"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,25 @@ def ask_postgres(connect: Connect, relation: SqlRelation, query: str) -> tuple[A
     return _one_row(connect, relation, query)
 
 
+def types_in_postgres(connect: Connect, relation: SqlRelation, query: str) -> dict[str, int]:
+    """The columns of a query with the numbers of their types; those of domains are resolved.
+
+    Raises FM-SOURCE-031 if there is no answer.
+    """
+    with _asking(connect, relation) as cursor:
+        columns = run(cursor, f"SELECT * FROM (\n{query}\n) AS {_TYPES} WHERE false").description
+    return {column.name: column.type_code for column in columns or ()}
+
+
 def _one_row(connect: Connect, relation: SqlRelation, query: str) -> tuple[Any, ...]:
+    with _asking(connect, relation) as cursor:
+        row = run(cursor, query).fetchone()
+    return row if row is not None else (None, 0)
+
+
+@contextmanager
+def _asking(connect: Connect, relation: SqlRelation) -> Iterator[Cursor]:
+    """A cursor that only reads; whatever goes wrong is told about the relation."""
     import psycopg
 
     try:
@@ -66,7 +90,7 @@ def _one_row(connect: Connect, relation: SqlRelation, query: str) -> tuple[Any, 
             cursor = cursor_of(connection)
             limit_locks(cursor)
             run(cursor, IN_UTC)
-            row = run(cursor, query).fetchone()
+            yield cursor
         finally:
             connection.close()
     except psycopg.DataError as error:
@@ -74,7 +98,6 @@ def _one_row(connect: Connect, relation: SqlRelation, query: str) -> tuple[Any, 
         raise no_mark(relation, said(error)) from error
     except psycopg.Error as error:
         raise unasked(relation, said(error), sqlstate(error)) from error
-    return row if row is not None else (None, 0)
 
 
 def seen(relation: SqlRelation, value: Any, nulls: int) -> Probe:

@@ -8,12 +8,13 @@ Spark asks only for the columns that are used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from floodmark.errors import SourceError
 from floodmark.model.names import quoted
 from floodmark.model.sql_names import SqlDialect, quoted_for
+from floodmark.sources.cursor.sql.refusals import or_refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 _ALIAS = "floodmark_times"
 _TEXT_OF: dict[SqlDialect, str] = {
-    "postgres": "to_char({}, 'YYYY-MM-DD\"T\"HH24:MI:SS.US')",
+    # to_char gives infinity as NULL and a year before the first one as one after it.
+    "postgres": "CASE WHEN isfinite({0}) AND {0} >= '0001-01-01'"
+    " THEN to_char({0}, 'YYYY-MM-DD\"T\"HH24:MI:SS.US') ELSE {0}::text END",
     "sqlserver": "CONVERT(varchar(33), CAST({} AS datetime2(6)), 126)",
     "mysql": "DATE_FORMAT({}, '%Y-%m-%dT%H:%i:%s.%f')",
     "oracle": "TO_CHAR(CAST({} AS TIMESTAMP(6)), 'YYYY-MM-DD\"T\"HH24:MI:SS.FF6')",
@@ -48,8 +51,16 @@ def with_texts(dialect: SqlDialect, query: str, columns: Sequence[str]) -> str:
     return f"SELECT {_ALIAS}.*, {', '.join(texts)} FROM (\n{query}\n) {alias}"
 
 
-def cast_back(frame: DataFrame, names: Sequence[str], columns: Sequence[str]) -> DataFrame:
-    """The columns `names`, the times among them made from their texts; a text that is no time fails."""
+def cast_back(
+    frame: DataFrame,
+    names: Sequence[str],
+    columns: Sequence[str],
+    origins: Mapping[str, str],
+) -> DataFrame:
+    """The columns `names`, the times among them made from their texts; a text that is no time fails.
+
+    `origins` are the names by which people know columns.
+    """
     from pyspark.sql import functions as fn
 
     selected = []
@@ -59,9 +70,10 @@ def cast_back(frame: DataFrame, names: Sequence[str], columns: Sequence[str]) ->
             continue
         text = fn.col(_name(columns.index(name)))
         time = text.try_cast("timestamp_ntz")
-        told = fn.concat(fn.lit(f"column {name}: no time that Spark can hold: "), text)
         no_time = text.isNotNull() & time.isNull()
-        selected.append(fn.when(no_time, fn.raise_error(told)).otherwise(time).alias(name))
+        selected.append(
+            or_refused(origins.get(name, name), "timestamp_ntz", text, time, no_time).alias(name)
+        )
     return frame.select(*selected)
 
 
