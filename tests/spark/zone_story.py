@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from psycopg.conninfo import make_conninfo
 from tests.support.sessions import SMALL
 
 from floodmark.deltalog import Storage
 from floodmark.errors import SourceError
 from floodmark.model.cursor_marks import mark_of
+from floodmark.postgres import connector
 from floodmark.sources.cursor import jdbc
 from floodmark.sources.cursor.database import SqlReader
 from floodmark.sources.cursor.sql.parts import Parts
@@ -95,9 +97,15 @@ def database(
     spark: SparkSession, connection: jdbc.JdbcConnection, table: str, ats: list[datetime]
 ) -> dict[str, Any]:
     query = f"SELECT * FROM {table}"
-    reader = SqlReader(
-        "sql://erp/orders", SqlRelation("postgres", "at", table=table), lambda: connection
+    relation = SqlRelation("postgres", "at", table=table)
+    dsn = make_conninfo(
+        host=connection.host,
+        port=connection.port,
+        dbname=connection.database,
+        user=connection.user,
+        password=connection.password,
     )
+    reader = SqlReader("sql://erp/orders", relation, lambda: connection, connector(dsn))
     half = mark_of(ats[len(ats) // 4])
     probe = jdbc.probe(spark, connection, reader.relation, None, half)
     first = reader.frame(spark, Bounds(None, half))
