@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BATCH_ROWS = 65_536
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class UnfitColumnError(ValueError):
@@ -63,7 +64,7 @@ def _encoded(frame: DataFrame) -> DataFrame:
     """One row per Arrow batch, made by the executors."""
 
     # Inside a function, so that it is sent by value: executors need not have floodmark.
-    def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -71,7 +72,20 @@ def _encoded(frame: DataFrame) -> DataFrame:
             column = pa.array([sink.getvalue().to_pybytes()], pa.binary())
             yield pa.RecordBatch.from_arrays([column], ["batch"])
 
-    return frame.mapInArrow(encode, "batch binary")
+    return mapped_in_arrow(frame, encode, "batch binary")
+
+
+def mapped_in_arrow(frame: DataFrame, function: ArrowFunction, schema: Any) -> DataFrame:
+    """`frame.mapInArrow`, for columns of whatever name: PySpark looks `a.b` up as a field of `a`."""
+    names = frame.columns
+    if not any({".", "`"} & set(name) for name in names):
+        return frame.mapInArrow(function, schema)
+
+    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return function(pa.RecordBatch.from_arrays(batch.columns, names) for batch in batches)
+
+    by_place = frame.toDF(*(f"column_{place}" for place in range(len(names))))
+    return by_place.mapInArrow(named, schema)
 
 
 def _arrow_type(column: str, kind: Any) -> pa.DataType:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from floodmark import failpoints
 from floodmark.config.stream import WRITE_SECONDS
-from floodmark.engines.arrow_frames import UnfitColumnError, arrow_schema
+from floodmark.engines.arrow_frames import UnfitColumnError, arrow_schema, mapped_in_arrow
 from floodmark.errors import StreamError
 from floodmark.next_steps import STREAM, command
 from floodmark.postgres import Connect, address_of, cursor_of, quoted, quoted_table, run
@@ -159,7 +159,7 @@ class Staging:
         limit = WriteLimit(self.stream_id, f"schema {self.schema}", seconds)
         try:
             with jobs_within(frame.sparkSession, limit):
-                results = [row.asDict() for row in frame.mapInArrow(task, RESULT).collect()]
+                results = [row.asDict() for row in mapped_in_arrow(frame, task, RESULT).collect()]
         except StreamError:
             raise
         # Whatever Spark throws is told as one of ours; its class says whether it may pass.
