@@ -358,6 +358,7 @@ def test_a_reset_of_a_database_goes_to_its_beginning_and_says_what_else_there_is
         with pytest.raises(FloodmarkError) as caught:
             coordinator.admin.reset(upstream, scope="orders", **said)
         assert caught.value.code == "FM-CONFIG-007"
-        assert f"floodmark backfill {upstream} --from VALUE" in str(caught.value.next)
+        step = f"floodmark backfill {shlex.quote(upstream)} --from VALUE"
+        assert step in str(caught.value.next)
     coordinator.admin.reset(upstream, scope="orders")
     assert coordinator.checkpoints() == ()
