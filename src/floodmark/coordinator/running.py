@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from floodmark.control import cannot_cancel
@@ -58,8 +59,12 @@ class Running:
         limits: Limits = NO_LIMITS,
         on_lost_target: OnLostTarget | None = None,
         loads_anew: bool = False,
+        rebuilds_anew: bool = False,
     ) -> RunResult:
-        """See `Coordinator.run_pipeline`."""
+        """See `Coordinator.run_pipeline`.
+
+        With `rebuilds_anew` every target is made again from all that its upstreams hold.
+        """
         if on_lost_target not in (None, *get_args(OnLostTarget)):
             raise ConfigError(
                 "FM-CONFIG-007",
@@ -81,7 +86,10 @@ class Running:
             engine.refuse_without_receipts(pipeline)
         self.store.name_tables_again(store.state())
         try:
-            runner = self._runner(store, on_lost_target, on_lost_range, loads_anew=loads_anew)
+            runner = replace(
+                self._runner(store, on_lost_target, on_lost_range, loads_anew=loads_anew),
+                rebuilds_anew=rebuilds_anew,
+            )
             return runner.run(pipeline, batch_id, function, engine, limits)
         finally:
             self.store.publish()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from floodmark.config import RetrySettings
@@ -42,7 +42,9 @@ class Terms:
     on_lost_target: OnLostTarget | None = None
     """The way forward where a target has lost rows of ours."""
     loads_anew: frozenset[str] = frozenset()
-    """The pipelines that load everything with their first batch, and replace what targets hold."""
+    """The pipelines whose nodes replace what their targets hold, where they load everything."""
+    rebuilds_anew: frozenset[str] = frozenset()
+    """The pipelines that make their targets again with the batch, wherever it begins."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,18 @@ class Execution:
     terms: Terms
     watcher: Watcher
     workers: Workers
-    loaded: set[str] = field(default_factory=set)
-    """The pipelines that have loaded everything: batches that follow bring what is new."""
 
     def without_losses(self) -> Execution:
         """The same without what an operator said of the batches that he named."""
-        own = replace(self.terms, on_lost_range=None, on_lost_target=None, loads_anew=frozenset())
-        return replace(self, terms=own)
+        nothing = frozenset[str]()
+        terms = replace(
+            self.terms,
+            on_lost_range=None,
+            on_lost_target=None,
+            loads_anew=nothing,
+            rebuilds_anew=nothing,
+        )
+        return replace(self, terms=terms)
 
     def due(
         self, batch: Batch, functions: Functions, done: Sequence[BatchOutcome]
@@ -82,10 +89,7 @@ class Execution:
         """Run these pipelines of a batch, as many at once as was said."""
         batch_id = batch.batch_id or ""
         tasks = [partial(self._run, name, batch_id, each) for name, each in functions.items()]
-        outcomes = self.workers.each(tasks)
-        if batch.kind == "forward":
-            self.loaded.update(outcome.name for outcome in outcomes if not outcome.error)
-        return outcomes
+        return self.workers.each(tasks)
 
     def finalize(self, batch: Batch, outcomes: Sequence[PipelineOutcome]) -> BatchOutcome:
         """Advance what is ready, and say what is held."""
@@ -122,7 +126,8 @@ class Execution:
                 self.terms.on_lost_range,
                 limits=self._limits(name),
                 on_lost_target=self.terms.on_lost_target,
-                loads_anew=name in self.terms.loads_anew - self.loaded,
+                loads_anew=name in self.terms.loads_anew,
+                rebuilds_anew=name in self.terms.rebuilds_anew,
             )
         except SetupError:
             raise

@@ -105,7 +105,7 @@ class Runs:
             jobs=jobs,
             on_lost_range=on_lost_range,
             on_lost_target=on_lost_target,
-            loads_anew=anew,
+            rebuilds_anew=anew,
             watcher=watcher,
         )
 
@@ -134,7 +134,7 @@ class Runs:
         jobs: int | None = None,
         on_lost_range: Settlement | None = None,
         on_lost_target: OnLostTarget | None = None,
-        loads_anew: frozenset[str] = frozenset(),
+        rebuilds_anew: frozenset[str] = frozenset(),
         watcher: Watcher | None = None,
         are_new: bool = False,
     ) -> RunSummary:
@@ -155,7 +155,8 @@ class Runs:
                 watcher,
                 on_lost_range=on_lost_range,
                 on_lost_target=on_lost_target,
-                loads_anew=loads_anew,
+                loads_anew=rebuilds_anew,
+                rebuilds_anew=rebuilds_anew,
             )
             return run_batches(execution, work)
 
@@ -225,6 +226,7 @@ class Runs:
         on_lost_range: Settlement | None = None,
         on_lost_target: OnLostTarget | None = None,
         loads_anew: frozenset[str] = frozenset(),
+        rebuilds_anew: frozenset[str] = frozenset(),
     ) -> Execution:
         self._session.try_again()
         terms = Terms(
@@ -234,6 +236,7 @@ class Runs:
             on_lost_range=on_lost_range,
             on_lost_target=on_lost_target,
             loads_anew=loads_anew,
+            rebuilds_anew=rebuilds_anew,
         )
         workers = Workers(terms.jobs, self.stop)
         return Execution(self._definitions, self._session, terms, watcher or NullWatcher(), workers)

@@ -84,7 +84,9 @@ class Runner:
     targets: TargetNames = NO_CATALOG
     """The catalog of the session, for targets that are given by name."""
     loads_anew: bool = False
-    """Whether the writes replace what their targets hold: a full refresh."""
+    """Whether first runs of nodes replace what their targets hold."""
+    rebuilds_anew: bool = False
+    """Whether a batch that goes on from others rebuilds all targets: its full refresh."""
     readers: Readers = field(default_factory=dict)
     """What reads upstreams of databases."""
     databases: Databases = NO_DATABASES
@@ -212,7 +214,7 @@ class Runner:
             stages=self.stages,
             on_lost_target=self.on_lost_target,
             # A batch that begins at the beginning brings everything by itself.
-            anew=anew if self.loads_anew and not reads.begins else None,
+            anew=anew if self.rebuilds_anew and not reads.begins else None,
         )
         landings = Landings(reads, writes, engine, lease, self.landing)
         return Pass(lease.run.run_id, reads, writes, landings)
