@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.sessions import SMALL
+from tests.support.sessions import AS_USERS, QUICK, SMALL
 
 from floodmark import secrecy
 from floodmark.engines import kafka_server
@@ -50,6 +50,22 @@ def spark() -> Iterator[SparkSession]:
     session = local_session({**SMALL, **LONG_RUN}, app_name="floodmark-tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _way_of_queries(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The session as users have it, for tests that are marked so."""
+    is_marked = request.node.get_closest_marker("as_users") is not None
+    is_full = os.environ.get("FLOODMARK_TEST_SIZE") == "full"
+    if "spark" not in request.fixturenames or not (is_marked or is_full):
+        yield
+        return
+    session = request.getfixturevalue("spark")
+    for key, value in AS_USERS.items():
+        session.conf.set(key, value)
+    yield
+    for key, value in QUICK.items():
+        session.conf.set(key, value)
 
 
 @pytest.fixture(scope="session")

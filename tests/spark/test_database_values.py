@@ -7,7 +7,7 @@ from tests.spark.database_shop import Shop, shop
 
 from floodmark.errors import SourceError
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+pytestmark = [pytest.mark.as_users, pytest.mark.spark, pytest.mark.postgres]
 __all__ = ["shop"]
 
 

@@ -25,7 +25,7 @@ from floodmark.project.outcomes import RunSummary
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.as_users]
 
 PROJECT = """\
 project: nyc

@@ -14,7 +14,7 @@ from floodmark.project import Project
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.as_users]
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/lookups.md"
 FILES = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -20,7 +20,7 @@ from floodmark.project import Project
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+pytestmark = [pytest.mark.as_users, pytest.mark.spark, pytest.mark.postgres]
 
 TEXT = """\
 project: shop

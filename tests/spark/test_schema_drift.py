@@ -16,7 +16,7 @@ from floodmark.project import Project, RunSummary
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.as_users]
 
 PROJECT = """\
 project: flights

@@ -318,21 +318,21 @@ def test_a_process_that_is_killed_has_no_answer() -> None:
         assert has_no_answer(caught.value), repr(caught.value)
 
 
+@pytest.mark.as_users
 def test_a_function_of_python_over_columns_of_parquet_comes_to_an_end(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Without code for whole stages Spark would read Parquet by rows, which never hung."""
     from pyspark.sql import functions as f
 
-    session = child_session(spark)
-    assert session.conf.get("spark.sql.codegen.wholeStage") == "true"
+    assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
     place = str(tmp_path / "rows")
-    session.range(3).write.parquet(place)
+    spark.range(3).write.parquet(place)
     double = f.udf(lambda number: 2 * number, "long", useArrow=True)
-    jobs = SparkJobs(session, "a-function")
+    jobs = SparkJobs(spark, "a-function")
 
     def doubled() -> list[int]:
-        rows = session.read.parquet(place).select(double("id").alias("id"))
+        rows = spark.read.parquet(place).select(double("id").alias("id"))
         return sorted(row["id"] for row in rows.collect())
 
     found = call_within(Limits(90), lambda: jobs.during(doubled), jobs.cancel)

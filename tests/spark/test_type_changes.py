@@ -17,7 +17,7 @@ from floodmark.project import Project
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.as_users]
 
 PROJECT = """\
 project: shop
