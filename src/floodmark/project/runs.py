@@ -105,7 +105,7 @@ class Runs:
             jobs=jobs,
             on_lost_range=on_lost_range,
             on_lost_target=on_lost_target,
-            rebuilds_anew=anew,
+            loads_anew=anew,
             watcher=watcher,
         )
 
@@ -134,7 +134,7 @@ class Runs:
         jobs: int | None = None,
         on_lost_range: Settlement | None = None,
         on_lost_target: OnLostTarget | None = None,
-        rebuilds_anew: frozenset[str] = frozenset(),
+        loads_anew: frozenset[str] = frozenset(),
         watcher: Watcher | None = None,
         are_new: bool = False,
     ) -> RunSummary:
@@ -155,8 +155,8 @@ class Runs:
                 watcher,
                 on_lost_range=on_lost_range,
                 on_lost_target=on_lost_target,
-                loads_anew=rebuilds_anew,
-                rebuilds_anew=rebuilds_anew,
+                loads_anew=loads_anew,
+                rebuilds_anew=loads_anew,
             )
             return run_batches(execution, work)
 
