@@ -65,7 +65,7 @@ LIMITED_BY = {
     " ended (streaming/ledger/limits.py)": (
         "streaming/load/delta.py ledger.commit",
         "streaming/load/postgres.py ledger.commit",
-        "streaming/load/staging.py mapInArrow.collect",
+        "streaming/load/staging.py results.collect",
     ),
     "LOGIN_SECONDS of the socket": ("engines/kafka_refusals.py *",),
     "PostgreSQL: connect_timeout and keepalives (postgres._PATIENCE), lock_timeout (limit_locks);"

@@ -159,15 +159,16 @@ class Staging:
         limit = WriteLimit(self.stream_id, f"schema {self.schema}", seconds)
         try:
             with jobs_within(frame.sparkSession, limit):
-                results = [row.asDict() for row in mapped_in_arrow(frame, task, RESULT).collect()]
+                results = mapped_in_arrow(frame, task, RESULT)
+                rows = [row.asDict() for row in results.collect()]
         except StreamError:
             raise
         # Whatever Spark throws is told as one of ours; its class says whether it may pass.
         except Exception as error:
             raise self._not_staged(said_of_job(error), is_passing=may_pass(error)) from error
-        self._refuse_failed(results)
+        self._refuse_failed(rows)
         failpoints.reached("stream.after_stage")
-        return results
+        return rows
 
     def _planned_for(self, frame: DataFrame, epoch: int) -> StagePlan:
         try:
