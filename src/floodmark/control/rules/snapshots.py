@@ -15,7 +15,7 @@ from floodmark.model import PlannedBatch, State
 
 def snapshot_of(state: State, keep_windows: int, inside: Collection[str] | None = None) -> Snapshot:
     """The state as one event; finished batches beyond the newest `keep_windows` windows, and those
-    that are not `inside` a policy for rows, are left to the history table.
+    that are not `inside` a policy for rows, are left to the history table, once nobody runs them.
     """
     return Snapshot(
         control_id=state.control_id,
@@ -39,7 +39,10 @@ def _kept_batches(
     for batch in sorted(state.batches.values(), key=lambda b: b.seq, reverse=True):
         room -= len(batch.windows)
         is_inside = inside is None or batch.batch_id in inside
-        if (room >= 0 and is_inside) or batch.is_open:
+        # A runner that was left behind may still journal: whoever reads the snapshot must know its
+        # run, as those do who have read the events before.
+        is_running = any(run.status == "RUNNING" for run in batch.runs.values())
+        if (room >= 0 and is_inside) or batch.is_open or is_running:
             kept.append(batch)
     return kept[::-1]
 
