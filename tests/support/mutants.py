@@ -514,7 +514,7 @@ def mark_of_a_pipeline_that_is_behind_is_forgotten() -> list[Patch]:
 def success_before_the_writes() -> list[Patch]:
     def execute(self: Any, lease: Any, function: Any, engine: Any, databases: Any) -> Any:
         freeze_ends(lease.ensure_held(), lease.run, engine.source(), self.clock.now, lease.record)
-        run = self._pass(lease, engine, databases, rebuilds=False)
+        run = self._pass(lease, engine, databases, set(), rebuilds=False)
         inputs = self._read(run.reads, engine)
         result = self._succeed(lease, run, Metrics())
         function.run_nodes(inputs, run)
