@@ -516,7 +516,7 @@ def success_before_the_writes() -> list[Patch]:
         freeze_ends(lease.ensure_held(), lease.run, engine.source(), self.clock.now, lease.record)
         run = self._pass(lease, engine, databases, set(), rebuilds=False)
         inputs = self._read(run.reads, engine)
-        result = self._succeed(lease, run, Metrics())
+        result = self._succeed(lease, run, Metrics(), ())
         function.run_nodes(inputs, run)
         return result
 
