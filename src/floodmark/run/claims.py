@@ -32,13 +32,18 @@ class Claims:
         return [Attempt.of(each) for each in self.landing.names(self._folder)]
 
     def claimed(self, attempt: Attempt) -> WriteResult:
-        """The landed rows of a claim."""
+        """The landed rows of a claim; raises ControlError FM-CONTROL-002 if others damaged it."""
         from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
 
-        table = DeltaTable(self._path(attempt), storage_options=self.landing.storage.options)
-        said = json.loads(table.metadata().description or "")
-        path = f"{self.landing.control}/{said['rows']}"
-        return WriteResult(path, said["table_id"], said["version"], None, already_applied=True)
+        options = self.landing.storage.options
+        try:
+            table = DeltaTable(self._path(attempt), storage_options=options)
+            rows = json.loads(table.metadata().description or "")
+            path = f"{self.landing.control}/{rows['rows']}"
+            return WriteResult(path, rows["table_id"], rows["version"], None, already_applied=True)
+        except (DeltaError, OSError, ValueError, KeyError) as error:
+            raise self._failed("read", error) from error
 
     def claim(self, attempt: Attempt, landed: WriteResult) -> WriteResult:
         """Name the rows that everybody reads; returns those of another pipeline if it was first.
@@ -49,23 +54,23 @@ class Claims:
         from deltalake.exceptions import DeltaError
 
         rows = landed.target.removeprefix(f"{self.landing.control}/")
-        said = {"rows": rows, "table_id": landed.table_id, "version": landed.version}
+        content = {"rows": rows, "table_id": landed.table_id, "version": landed.version}
         try:
             create_table(
                 self._path(attempt),
                 pa.schema([pa.field("none", pa.string())]),
                 self.landing.storage,
                 name="a claim of floodmark",
-                description=json.dumps(said),
+                description=json.dumps(content),
             )
         except (DeltaError, OSError) as error:
-            raise self._unwritable(error) from error
+            raise self._failed("written", error) from error
         return self.claimed(attempt)
 
-    def _unwritable(self, error: Exception) -> ControlError:
+    def _failed(self, done: str, error: Exception) -> ControlError:
         return ControlError(
             "FM-CONTROL-002",
-            "the control store cannot be written",
+            f"the control store cannot be {done}",
             where=self._folder,
             found=f"{type(error).__name__}: {error}",
             state="nothing was written to a target; the watermarks stay where they are",

@@ -313,15 +313,15 @@ class Writes:
 
     def _begins_anew(self, spec: WriteSpec, receipt: Receipt) -> bool:
         """Whether the write is to replace its target, and this run has not settled that yet."""
-        known = self._sinks.get(receipt.app_id)
-        if self._anew is None or spec.name in self._anew or known is None:
+        previous = self._sinks.get(receipt.app_id)
+        if self._anew is None or spec.name in self._anew or previous is None:
             return False
         # Rows set aside follow those beside which they were: `<write>.quarantine`.
         follows = not spec.is_aside or spec.name.rpartition(".")[0] in self._anew
         if not follows or not replaced_anew(spec):
             return False
         self._anew.add(spec.name)
-        return not awaits_rebuild(known)
+        return not awaits_rebuild(previous)
 
     def _found(self, spec: WriteSpec, windows: tuple[Window, ...]) -> tuple[Receipt, Sink]:
         receipt = self.receipt(spec)

@@ -51,6 +51,19 @@ def test_a_claim_follows_its_store_to_another_folder(tmp_path: Path) -> None:
     assert rows.target == landed_by(tmp_path / "new", "p").target
 
 
+def test_a_claim_that_others_have_damaged_is_named(tmp_path: Path) -> None:
+    claims = claims_in(tmp_path)
+    claims.claim(ATTEMPT, landed_by(tmp_path, "p"))
+    (log,) = (tmp_path / "landing").rglob("00000000000000000000.json")
+    log.write_text("{}")
+
+    with pytest.raises(ControlError) as raised:
+        claims.claimed(ATTEMPT)
+
+    assert raised.value.code == "FM-CONTROL-002"
+    assert str(raised.value.next).endswith("floodmark retry batch_1")
+
+
 def test_a_store_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "landing").write_text("a file where a folder should be")
 

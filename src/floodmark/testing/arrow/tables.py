@@ -33,6 +33,7 @@ from floodmark.model import (
     Window,
     WriteResult,
     WriteSpec,
+    retyped_columns,
 )
 from floodmark.model.names import matching
 from floodmark.sinks import Origin, Target, origins_of, rules
@@ -312,7 +313,7 @@ class ArrowSink:
             {"predicate": self._spec.replace_where} if self._spec.replace_where else {}
         )
         is_anew = seen.is_replaced or self._spec.replaces_all
-        if is_anew and rules.retyped(self._spec, _delta_schema(rows), seen):
+        if is_anew and retyped_columns(seen.schema, _delta_schema(rows)):
             replaced = {"schema_mode": "overwrite"}
         write_deltalake(place, rows, mode=mode, commit_properties=_properties(receipt), **replaced)
 
